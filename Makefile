@@ -1,0 +1,38 @@
+# make demo     builds .venv and releases a synthetic country
+# make test     every test
+# make check    format, lint, types and import rules
+# make bench    the figures that the README quotes
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format bench clean
+
+.venv/.built: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Trellis needs Python 3.11 or newer: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: .venv/.built
+	$(BIN)/python -m flows.demo
+
+test: .venv/.built
+	$(BIN)/python -m pytest
+
+check: .venv/.built
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.built
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.built
+	$(BIN)/python benchmarks/rhode_island.py
+
+clean:
+	rm -rf .venv .demo build *.egg-info

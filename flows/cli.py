@@ -1,0 +1,168 @@
+"""The command line. What takes long to import is imported by the command that needs it."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, kind_and_place
+
+DONE, FAILED, WRONG, REFUSED = 0, 1, 2, 3  # and 130, interrupted
+
+app = typer.Typer(
+    help="Differentially private count tables over public hierarchies.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, YAML.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+ReleaseId = Annotated[str, typer.Argument(metavar="ID", help="A release, as `trellis releases` lists them.")]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 done, 1 failed, 2 wrong usage, spec or input, 3 refused by the budget, 130 interrupted.
+    """
+    arguments = sys.argv[1:] if argv is None else argv
+    os.umask(0o077)
+    try:
+        code = app(args=arguments, prog_name="trellis", standalone_mode=False)
+    except TyperException as fault:
+        hint = "`trellis --help` lists commands and options."
+        return _say_error(SpecError(str(getattr(fault, "message", fault)), field="usage", hint=hint), arguments)
+    except TrellisError as fault:
+        return _say_error(fault, arguments)
+    except Exception as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
+        hint = "This is a fault of Trellis: please report it with this line."
+        return _say_error(TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint), arguments)
+    return code or DONE
+
+
+@app.command()
+def plan(spec: SpecPath, as_json: AsJson = False) -> None:
+    """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
+    from flows import console
+    from flows.answers import plan_answer
+    from flows.plan import make_plan
+    from flows.spec import load_spec
+
+    answer = plan_answer(make_plan(load_spec(spec)))
+    _print(answer, as_json, console.show_plan)
+
+
+@app.command()
+def release(
+    spec: SpecPath,
+    output: Annotated[
+        Path | None, typer.Option(help="The folder below which to publish, in place of the spec's.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Release the table of a spec at every level."""
+    from flows import console
+    from flows.answers import release_answer
+    from flows.driver import new_release
+    from flows.plan import make_plan
+    from flows.spec import load_spec
+
+    began = time.monotonic()
+    made = new_release(make_plan(load_spec(spec)), output)
+    seconds = _run_flow(spec, output, made.id)
+    seconds["total"] = time.monotonic() - began
+    _print(release_answer(made.id, seconds), as_json, console.show_release)
+
+
+@app.command()
+def releases(as_json: AsJson = False) -> None:
+    """List what was released, and in which state it is."""
+    from flows import console
+    from flows.answers import releases_answer
+
+    _print(releases_answer(), as_json, console.show_releases)
+
+
+@app.command()
+def show(release_id: ReleaseId, as_json: AsJson = False) -> None:
+    """Show one release with its levels, branches, seals, checks and charges."""
+    from flows import console
+    from flows.answers import show_answer
+
+    _print(show_answer(release_id), as_json, console.show_one)
+
+
+@app.command()
+def ledger(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Only this dataset.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show caps, charges, and what is left."""
+    from flows import console
+    from flows.answers import ledger_answer
+
+    _print(ledger_answer(dataset), as_json, console.show_ledger)
+
+
+@app.command()
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")], as_json: AsJson = False
+) -> int:
+    """Check a published folder by itself: checksums, consistency of every level, manifest complete."""
+    from flows import console
+    from tasks.publish.verify import verify as failures_of
+
+    failures = failures_of(folder)
+    _print({"ok": not failures, "failures": failures}, as_json, console.show_verification)
+    return FAILED if failures else DONE
+
+
+def _run_flow(spec: Path, output: Path | None, release_id: str) -> dict[str, float]:
+    """Run the Prefect flow beneath a server and a progress bar; return the thread seconds per room."""
+    from flows import console
+    from flows.server import prefect_server, wait_until_recorded
+    from storage.home import subfolder
+
+    with prefect_server(subfolder("prefect")), console.progress() as report:
+        from flows.release import Watch, watching
+        from flows.release import release as release_flow
+
+        with watching(Watch(report)) as watch:
+            try:
+                release_flow(str(spec), str(output) if output else None, release_id)
+            finally:
+                recorded = wait_until_recorded(watch.flow_run_id, watch.task_runs) if watch.flow_run_id else 0
+                if recorded < watch.task_runs:
+                    console.warn(f"Prefect recorded {recorded} of {watch.task_runs} task runs.")
+    return watch.seconds
+
+
+def _print(answer: dict[str, Any], as_json: bool, show: Any) -> None:
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))  # noqa: T201 (the command line)
+    else:
+        show(answer)
+
+
+def _say_error(fault: TrellisError, arguments: list[str]) -> int:
+    from flows import console
+    from flows.answers import error_answer
+
+    if "--json" in arguments:
+        print(json.dumps(error_answer(fault), ensure_ascii=False))  # noqa: T201 (the command line)
+    else:
+        console.error(fault)
+    if isinstance(fault, BudgetExceeded):
+        return REFUSED
+    return WRONG if isinstance(fault, SpecError | InputError) else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The demonstration: a made-up country, planned and released as a user would. `make demo`, or `python -m flows.demo`.
+
+Everything lies in `.demo/` inside the checkout, a store of its own included, and is deleted when the demonstration
+begins again: otherwise a few runs would use up the made-up people's budget, as they would real people's.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tasks.synthesize.country import draw_country, write_country
+
+FOLDER = Path(__file__).parent.parent / ".demo"
+SEED = 2025  # of the made-up table, the same each time; the noise of the release has no seed and is fresh
+
+SPEC = """\
+# SYNTHETIC: a country that does not exist, see data/README.md.
+name: synthetic-commuting
+dataset: synthetic-country
+input:
+  table: data/trips.csv
+  origin: home
+  destination: work
+  count: people
+hierarchy:
+  table: data/codebook.csv
+  levels: [region, province, municipality]
+release:
+  tree: destination
+  finest: municipality
+mechanism: inftda
+privacy:
+  unit: one commuter
+  neighbours: substitution
+  max_records_per_unit: 1
+  epsilon: 4.0
+  delta: 1.0e-8
+budget: {epsilon: 10.0, delta: 1.0e-7}
+output: out
+"""
+
+
+def main() -> int:
+    """Draw the country, plan its release, release it, and return the exit code of the first command that fails."""
+    folder = FOLDER.absolute()
+    if folder.exists():
+        shutil.rmtree(folder)
+        _say(f"deleted {folder} of an earlier demonstration, its release and its ledger included.")
+    write_country(draw_country(generator=np.random.default_rng(SEED)), folder / "data")
+    spec = folder / "spec.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    _say(f"drew a country that does not exist, and its commuters: {folder / 'data'}")
+
+    store = str(folder / "store")
+    os.environ["TRELLIS_HOME"] = store
+    from flows.cli import main as trellis  # after the store has been named
+
+    for command in ("plan", "release"):
+        line = [command, str(spec)]
+        _say(f"$ TRELLIS_HOME={shlex.quote(store)} {shlex.join(['trellis', *line])}")
+        code = trellis(line)
+        if code != 0:
+            return code
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"SYNTHETIC: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

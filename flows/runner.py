@@ -1,0 +1,32 @@
+"""What the driver is given: a way to run stages, and someone to tell how far it is. Threads and Prefect both fit."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+
+class Future(Protocol):
+    """What `submit` returns: concurrent.futures and Prefect both have it."""
+
+    def add_done_callback(self, function: Callable[[Any], None]) -> None:
+        """Call a function with this future once it is done."""
+
+    def result(self) -> Any:
+        """Return what the stage returned, or raise what it raised."""
+
+
+Submit = Callable[..., Future]  # submit(stage, *arguments)
+Report = Callable[[int, int, int], None]  # report(level, cells measured, cells known to be measured)
+
+
+def submit_to(executor: Executor) -> Submit:
+    """Return a `submit` that runs stages on a plain executor, without Prefect."""
+
+    def submit(stage: Any, *arguments: Any) -> Future:
+        return executor.submit(stage.fn, *arguments)
+
+    return submit
+
+
+def report_nothing(level: int, measured: int, known: int) -> None:
+    """Report to nobody."""

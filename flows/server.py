@@ -1,0 +1,230 @@
+"""The Prefect server of a run: the one that answers at PREFECT_API_URL, or a child that lives as long as the run.
+
+Importing this module imports nothing of Prefect. Run as a script, it is the child.
+"""
+
+import fcntl
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from uuid import UUID
+
+START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
+STOP_SECONDS = 10.0  # 0.2 measured; a server that is told to stop during its migrations finishes them first
+
+NO_TELEMETRY = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
+}
+
+# A server of minutes schedules nothing, marks nothing late and fires no automation. It records task runs, fifty state
+# changes to a transaction: one at a time, as Prefect does it, takes the server twice the processor time.
+RECORD_ONLY = {
+    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_ENABLED": "true",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
+
+
+def quiet_prefect() -> None:
+    """Keep Prefect's telemetry off and its logs off the terminal; its server still receives the logs of runs.
+
+    To be called before Prefect is first imported, which is when it decides about both.
+    """
+    os.environ.update(NO_TELEMETRY)
+    os.environ["PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL"] = "CRITICAL"  # of its inner workings, on stderr
+    silent = logging.NullHandler()
+    silent.setFormatter(logging.Formatter())  # Prefect leaves a root logger alone that has a handler with a formatter
+    logging.getLogger().addHandler(silent)
+
+
+@contextmanager
+def prefect_server(prefect_home: Path) -> Iterator[str]:
+    """Yield the address of a Prefect API, and make it the one that flows of this process and its children use.
+
+    Args:
+        prefect_home: a child's `server.log` and, unless PREFECT_HOME names another place, its database.
+    Raises:
+        RuntimeError: the child did not come up; the message names its log.
+    """
+    given = os.environ.get("PREFECT_API_URL", "").rstrip("/")
+    with ExitStack() as stack:
+        if given and _answers(given):
+            stack.enter_context(_environment(NO_TELEMETRY))
+            address = given
+        else:
+            address = stack.enter_context(_child(prefect_home.absolute()))
+        stack.callback(_send_what_is_queued, STOP_SECONDS)  # and close the connections to this server
+        yield address
+
+
+def wait_until_recorded(flow_run_id: UUID | str, task_runs: int, timeout: float = 60.0) -> int:
+    """Wait until the server holds the final states of `task_runs` task runs of a flow run; return how many it holds.
+
+    Fewer are returned, and nothing is raised, after `timeout` seconds or when the server does not answer. To be
+    called after the flow, in the same process: the states travel behind the tasks, in a thread of Prefect's.
+    """
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.objects import TERMINAL_STATES
+
+    deadline = time.monotonic() + timeout
+    _send_what_is_queued(timeout)
+    ended = {
+        "flow_runs": {"id": {"any_": [str(flow_run_id)]}},
+        "task_runs": {"state": {"type": {"any_": sorted(TERMINAL_STATES)}}},
+    }
+    recorded = 0
+    try:
+        with get_client(sync_client=True) as client:
+            while True:
+                recorded = int(client.request("POST", "/task_runs/count", json=ended).json())
+                if recorded >= task_runs or time.monotonic() >= deadline:
+                    return recorded
+                time.sleep(0.1)
+    except (httpx.HTTPError, RuntimeError):  # RuntimeError: what the client makes of a server that is gone
+        return recorded
+
+
+def _send_what_is_queued(timeout: float) -> None:
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (EventsWorker, APILogWorker):
+        worker.drain_all(timeout=timeout, at_exit=False)
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=2.0) as response:  # noqa: S310 (the caller's own URL)
+            return bool(response.status == 200)
+    except (OSError, HTTPException, ValueError):
+        return False
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for this process and those it starts, also for a Prefect that was imported before."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    _reread_environment()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        _reread_environment()
+
+
+def _reread_environment() -> None:
+    if context := sys.modules.get("prefect.context"):
+        context.refresh_global_settings_context()
+
+
+@contextmanager
+def _child(prefect_home: Path) -> Iterator[str]:
+    """Run a server on a socket that listens before it starts, so that no one else can take its port."""
+    prefect_home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prefect_home.chmod(0o700)
+    log = prefect_home / "server.log"
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
+        stack.enter_context(_environment(_shared_with_child(address, prefect_home)))
+        log.touch(mode=0o600)
+        output = stack.enter_context(log.open("ab"))
+        fcntl.flock(output, fcntl.LOCK_EX)  # of two servers that migrate one database at once, one fails
+        server = subprocess.Popen(  # noqa: S603 (our own interpreter and file)
+            [sys.executable, "-P", __file__, str(listening.fileno()), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **RECORD_ONLY, "PREFECT_UI_STATIC_DIRECTORY": str(prefect_home / "ui")},
+            pass_fds=[listening.fileno()],
+            umask=0o077,
+            start_new_session=True,  # a terminal's Ctrl-C is for the parent, which ends the child last
+        )
+        stack.callback(_end, server)
+        listening.close()
+        import prefect.context  # noqa: F401 (takes a second, which the child needs for the same)
+
+        _wait_for(server, address, log)
+        fcntl.flock(output, fcntl.LOCK_UN)
+        yield address
+
+
+def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    direct = f"{direct},127.0.0.1".lstrip(",")  # Prefect's clients would ask a proxy for 127.0.0.1
+    return {
+        **NO_TELEMETRY,
+        "PREFECT_API_URL": address,
+        "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home),
+        "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+    }
+
+
+def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not _answers(address):
+        if server.poll() is not None:
+            raise RuntimeError(f"The Prefect server ended with code {server.returncode} while starting; see {log}.")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"The Prefect server did not answer within {START_SECONDS:.0f} s; see {log}.")
+        time.sleep(0.05)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.communicate(timeout=STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.communicate()
+
+
+def _serve(listening: int, parent: int) -> None:
+    """Be the child."""
+    threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+    import uvicorn
+
+    app = "prefect.server.api.server:create_app"
+    config = uvicorn.Config(app, factory=True, log_level="warning", timeout_graceful_shutdown=3)
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, however the parent ended.
+
+    The parent's death closes our standard input, unless a fork of it holds the other end; then it is no more our parent.
+    """
+    while os.getppid() == parent and not select.select([sys.stdin], [], [], 1.0)[0]:
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(STOP_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _serve(listening=int(sys.argv[1]), parent=int(sys.argv[2]))

@@ -1,0 +1,155 @@
+"""The top-down traversal: level by level along the trunk, then branch by branch, each seal before its optimiser.
+
+Knows no Prefect: it is given a `submit`. The store is the only truth about what is done, so that walking again after
+a crash goes on where the seals end. Only this thread commits to the store.
+"""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from flows.runner import Future, Report, Submit
+from storage.database import store, transaction
+from storage.errors import StageFailed, TrellisError
+from storage.ledger import advance, charges_of, note
+from storage.releases import find_release
+from storage.seals import (
+    FrontierShard,
+    Seal,
+    add_branches,
+    add_frontier,
+    add_seal,
+    list_branches,
+    list_frontiers,
+    list_seals,
+)
+from storage.shards import noisy_path
+from tasks.noise.samplers import Sampler
+from tasks.noise.task import measure_branch
+from tasks.optimize.task import Optimiser, optimise_branch
+from tasks.stage import Outcome
+from tasks.tree.branches import TRUNK, TRUNK_CELLS
+from tasks.tree.task import cut_trunk
+
+Traversal = Callable[[str, Sampler, Optimiser, Submit, Report], list[Outcome]]
+
+
+def walk_top_down(
+    release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report
+) -> list[Outcome]:
+    """Measure and optimise every level of every branch that the store does not hold already.
+
+    A branch that fails does not stop the others.
+
+    Raises:
+        TrellisError: what the first failed branch raised, once all others are done.
+    """
+    return _Walk(release_id, sampler, optimiser, submit, report).run()
+
+
+class _Walk:
+    def __init__(self, release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report) -> None:
+        self.release_id, self.sampler, self.optimiser = release_id, sampler, optimiser
+        self.submit, self.report = submit, report
+        self.finished: SimpleQueue[tuple[str, Future]] = SimpleQueue()
+        self.running = 0
+        self.outcomes: list[Outcome] = []
+        self.failures: dict[str, BaseException] = {}
+        with store() as con:
+            self.release = find_release(con, release_id)
+            self.seals, self.frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
+            self.branches = list_branches(con, release_id)
+        self.depth = len(self.release.levels) - 1
+
+    def run(self) -> list[Outcome]:
+        self.go_on(TRUNK)
+        while self.running:
+            branch, future = self.finished.get()
+            self.running -= 1
+            try:
+                outcome = future.result()
+            except Exception as fault:  # noqa: BLE001 (the other branches go on; it is raised below)
+                self.failures[branch] = fault
+                continue
+            self.outcomes.append(outcome)
+            self.commit(outcome.value)
+            self.go_on(branch)
+        if self.failures:
+            self.raise_first()
+        return self.outcomes
+
+    def go_on(self, branch: str) -> None:
+        """Submit what comes next on a branch, if anything does."""
+        level = self.branches[branch].trunk_level + 1 if branch != TRUNK else 0
+        while (level, branch) in self.frontiers:
+            if branch == TRUNK and self.trunk_ends(self.frontiers[level, TRUNK]):
+                for name in self.branches:
+                    self.go_on(name)
+                return
+            level += 1
+        if level > self.depth:
+            return
+        if (level, branch) in self.seals:
+            self.start(branch, optimise_branch, level, self.optimiser)
+        else:
+            self.prepare_to_draw(level, branch)
+            self.start(branch, measure_branch, level, self.sampler)
+
+    def start(self, branch: str, stage: Any, level: int, function: Sampler | Optimiser) -> None:
+        self.running += 1
+        future = self.submit(stage, self.release_id, level, branch, function)
+        future.add_done_callback(lambda done: self.finished.put((branch, done)))
+
+    def trunk_ends(self, last: FrontierShard) -> bool:
+        """Return whether the trunk ends here, and cut it into branches the first time that is asked."""
+        if not self.branches and last.level < self.depth and last.cells_below > TRUNK_CELLS:
+            branches = cut_trunk(self.release, last)
+            with store() as con, transaction(con):
+                add_branches(con, self.release_id, branches)
+            self.branches = {branch.name: branch for branch in branches}
+        return any(branch.trunk_level == last.level for branch in self.branches.values())
+
+    def prepare_to_draw(self, level: int, branch: str) -> None:
+        """Mark the level's charge before its first draw, and remove unread what was drawn and never sealed."""
+        unsealed = noisy_path(self.release_id, level, branch)
+        with store() as con, transaction(con):
+            charge = charges_of(con, self.release_id).get(level)
+            if charge and charge.state == "reserved":
+                advance(con, self.release_id, level, "drawing")
+            if unsealed.exists():
+                note(con, "unsealed shard removed unread", self.release_id, level=level, branch=branch)
+        unsealed.unlink(missing_ok=True)
+
+    def commit(self, done: Seal | FrontierShard) -> None:
+        """Record what a stage has finished, in one short transaction."""
+        key = done.level, done.branch
+        with store() as con, transaction(con):
+            if isinstance(done, FrontierShard):
+                add_frontier(con, self.release_id, done)
+                self.frontiers[key] = done
+            elif key not in self.seals:
+                add_seal(con, self.release_id, done)
+                self.seals[key] = done
+                if self.is_sealed(done.level) and not self.release.levels[done.level].is_invariant:
+                    advance(con, self.release_id, done.level, "sealed")
+        self.report_progress(done)
+
+    def is_sealed(self, level: int) -> bool:
+        """Return whether every branch of a level is sealed."""
+        branches = [branch.name for branch in self.branches.values() if branch.trunk_level < level] or [TRUNK]
+        return all((level, branch) in self.seals for branch in branches)
+
+    def report_progress(self, done: Seal | FrontierShard) -> None:
+        level = done.level if isinstance(done, Seal) else done.level + 1
+        if level > self.depth:
+            return
+        measured = sum(seal.cells for (of, _), seal in self.seals.items() if of == level)
+        known = sum(shard.cells_below for (of, _), shard in self.frontiers.items() if of == level - 1)
+        self.report(level, measured, max(measured, known))
+
+    def raise_first(self) -> None:
+        branches = ", ".join(sorted(self.failures))
+        first = self.failures[min(self.failures)]
+        if isinstance(first, TrellisError):
+            raise type(first)(f"{branches}: {first}", field=first.field, hint=first.hint)
+        raise StageFailed(f"{branches}: {type(first).__name__}.")

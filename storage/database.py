@@ -1,0 +1,120 @@
+"""Connections to DuckDB: short transactions, a wait for the lock, and the store's migrations."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import duckdb
+
+from storage.errors import StoreError
+from storage.home import home, subfolder
+from storage.migrations import MIGRATIONS
+
+Connection = duckdb.DuckDBPyConnection
+
+_SAY_WHO_HOLDS_IT_AFTER = 10.0  # seconds
+_GIVE_UP_AFTER = 120.0  # seconds
+
+
+@dataclass(slots=True)
+class _Shared:
+    connection: Connection
+    users: int = 0
+
+
+_OPEN: dict[Path, _Shared] = {}
+_SHARING = Lock()
+
+
+@contextmanager
+def store() -> Iterator[Connection]:
+    """Open `store.duckdb` for one short piece of work, waiting for another process that holds it.
+
+    Raises:
+        StoreError: the store cannot be opened, another process keeps it, or a newer version wrote it.
+    """
+    with connect(home() / "store.duckdb") as con:
+        _migrate(con)
+        yield con
+
+
+@contextmanager
+def connect(path: Path, *, read_only: bool = False) -> Iterator[Connection]:
+    """Open a DuckDB file that only its owner can read; what does not fit in memory spills below TRELLIS_HOME.
+
+    Threads that have the same file open at the same time share one instance, each with a cursor of its own: DuckDB
+    refuses a second instance. The file is free for other processes as soon as the last of them is done.
+    """
+    with _SHARING:
+        shared = _OPEN.get(path)
+        if shared is None:
+            shared = _OPEN[path] = _Shared(_open_when_free(path, read_only))
+        shared.users += 1
+        con = shared.connection.cursor()
+    try:
+        yield con
+    finally:
+        con.close()
+        with _SHARING:
+            shared.users -= 1
+            if not shared.users:
+                del _OPEN[path]
+                shared.connection.close()
+
+
+@contextmanager
+def transaction(con: Connection) -> Iterator[Connection]:
+    """Commit what is done inside as one, or nothing of it."""
+    con.execute("BEGIN")
+    try:
+        yield con
+    except BaseException:
+        con.execute("ROLLBACK")
+        raise
+    con.execute("COMMIT")
+
+
+def _open_when_free(path: Path, read_only: bool) -> Connection:
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "temp_directory": str(subfolder("tmp")),
+        "allow_community_extensions": False,
+    }
+    began, told = time.monotonic(), False
+    while True:
+        before = os.umask(0o077)
+        try:
+            return duckdb.connect(str(path), read_only=read_only, config=settings)
+        except duckdb.IOException as fault:
+            holder = re.search(r"PID (\d+)", str(fault))
+            if "lock" not in str(fault) or time.monotonic() - began > _GIVE_UP_AFTER:
+                reason = f"process {holder[1]} holds it" if holder else "it cannot be read or written"
+                raise StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME") from None
+        finally:
+            os.umask(before)
+        if not told and time.monotonic() - began > _SAY_WHO_HOLDS_IT_AFTER:
+            told = True
+            print(f"Waiting for {path.name}, held by process {holder[1] if holder else '?'}.", file=sys.stderr)  # noqa: T201 (the caller's terminal)
+        time.sleep(0.05)
+
+
+def _migrate(con: Connection) -> None:
+    """Bring the store to this version, each step in one transaction with its record."""
+    con.execute("CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
+    done = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()
+    version = done[0] if done else 0
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"The store has version {version}; this Trellis knows versions up to {len(MIGRATIONS)}.",
+            field="TRELLIS_HOME",
+            hint="Use the newer Trellis that wrote it.",
+        )
+    for number in range(version, len(MIGRATIONS)):
+        with transaction(con):
+            con.execute(MIGRATIONS[number])
+            con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])

@@ -1,0 +1,71 @@
+"""Errors that people read: the field, the rule, a public value, and what to do next.
+
+The text of every error here is public: Prefect stores it, logs show it. How many confidential rows are at fault is no part
+of it; ingest says that on the caller's terminal.
+"""
+
+import traceback
+from fractions import Fraction
+from pathlib import Path
+
+
+class TrellisError(Exception):
+    """Something that a person can mend.
+
+    Args:
+        message: what is wrong, in one public sentence that names the rule.
+        field: the spec's key, the command's option or the file at fault.
+        hint: what to do next; empty where there is nothing to do.
+    """
+
+    def __init__(self, message: str, *, field: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), str(self)), self.__dict__
+
+
+def _rebuild(kind: type[TrellisError], message: str) -> TrellisError:
+    return kind(message)
+
+
+class SpecError(TrellisError):
+    """The spec breaks a rule."""
+
+
+class InputError(TrellisError):
+    """A table or a codebook breaks a rule; the text names the column and the rule, never a value."""
+
+
+class BudgetExceeded(TrellisError):
+    """The dataset's cap would be passed. `left` is the ρ that may still be reserved, `release_id` what was refused."""
+
+    left = Fraction(0)
+    release_id = ""
+
+
+class SealedAlready(TrellisError):
+    """A cell would have been measured a second time."""
+
+
+class StoreError(TrellisError):
+    """The store, a vault or a shard is missing, locked, altered, or from another version."""
+
+
+class StageFailed(TrellisError):
+    """A stage stopped for a reason that is no person's input: kind and place of the fault, never its text."""
+
+
+def kind_and_place(fault: BaseException) -> str:
+    """Return an exception's type and the last line of our own that it passed; its text could quote the data."""
+    house = Path(__file__).parent.parent
+    rooms = [house / "flows", house / "tasks", house / "storage"]
+    frames = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(fault.__traceback__)
+        if any(Path(frame.filename).is_relative_to(room) for room in rooms)
+    ]
+    place = f" at {frames[-1][0].relative_to(house)}:{frames[-1][1]}" if frames else ""
+    return f"{type(fault).__name__}{place}"

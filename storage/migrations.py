@@ -1,0 +1,67 @@
+"""The store's tables, as steps that are never edited once they have landed; a later shape is a later step."""
+
+_FIRST_STOREY = """
+CREATE TABLE releases (
+    id VARCHAR PRIMARY KEY,
+    name VARCHAR NOT NULL,
+    dataset VARCHAR NOT NULL,
+    state VARCHAR NOT NULL,             -- reserved, running, published, failed, refused, abandoned
+    reason VARCHAR NOT NULL,            -- public; empty unless failed or refused
+    created VARCHAR NOT NULL,           -- UTC, ISO 8601
+    spec VARCHAR NOT NULL,              -- as written
+    terms VARCHAR NOT NULL,             -- JSON: what the stages need to know, public
+    folder VARCHAR NOT NULL             -- where it is published
+);
+CREATE TABLE levels (
+    release_id VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    axes VARCHAR NOT NULL,              -- JSON: {axis: level name or null}
+    possible_cells VARCHAR NOT NULL,    -- an integer that may exceed 64 bits
+    rho VARCHAR NOT NULL,               -- an exact fraction
+    sigma DOUBLE NOT NULL,              -- 0 where the level is invariant
+    l2_sensitivity_squared INTEGER NOT NULL,
+    bound DOUBLE NOT NULL,
+    PRIMARY KEY (release_id, level)
+);
+CREATE TABLE branches (
+    release_id VARCHAR NOT NULL,
+    branch VARCHAR NOT NULL,
+    trunk_level INTEGER NOT NULL,       -- the trunk's last level, whose frontier the branch is a slice of
+    first_node BIGINT NOT NULL,
+    end_node BIGINT NOT NULL,           -- not included
+    holds VARCHAR NOT NULL,             -- JSON: the codes of its first and last node
+    PRIMARY KEY (release_id, branch)
+);
+CREATE TABLE seals (
+    release_id VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    branch VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,            -- of the shard of noisy counts
+    cells BIGINT NOT NULL,
+    sealed_at VARCHAR NOT NULL,
+    PRIMARY KEY (release_id, level, branch)
+);
+CREATE TABLE frontiers (
+    release_id VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    branch VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,            -- of the shard of released counts
+    nonzero BIGINT NOT NULL,
+    cells_below BIGINT NOT NULL,        -- cells of the next level below it
+    PRIMARY KEY (release_id, level, branch)
+);
+CREATE TABLE checks (
+    release_id VARCHAR NOT NULL,
+    "check" VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    passed BOOLEAN NOT NULL,
+    checked_at VARCHAR NOT NULL
+);
+CREATE TABLE ledger (
+    position BIGINT PRIMARY KEY,
+    event VARCHAR NOT NULL,             -- canonical JSON
+    hash VARCHAR NOT NULL               -- sha256 over the previous hash and the event
+);
+"""
+
+MIGRATIONS = (_FIRST_STOREY,)

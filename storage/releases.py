@@ -1,0 +1,167 @@
+"""Releases: what was asked for, level by level, and how far it is. Everything here is public."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from storage.clock import utc_now
+from storage.database import Connection
+from storage.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTerms:
+    """What was decided about a level before anything was drawn.
+
+    Attributes:
+        level: 0 for everything, T for the finest.
+        axes: per axis, the name of the axis level reached, None where it is not refined yet.
+        possible_cells: the cells if every node survived.
+        rho: the level's share of the budget; 0 where the level is invariant.
+        sigma: the noise scale, records; 0 where the level is invariant.
+        l2_sensitivity_squared: Δ₂².
+        bound: with 95 % every count of the level is within so many records of the truth.
+    """
+
+    level: int
+    axes: Mapping[str, str | None]
+    possible_cells: int
+    rho: Fraction
+    sigma: float
+    l2_sensitivity_squared: int
+    bound: float
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether the level is published exactly and takes no share of the budget."""
+        return self.rho == 0
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Δ₂, records."""
+        return math.sqrt(self.l2_sensitivity_squared)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release as the store knows it.
+
+    Attributes:
+        terms: what the stages need to know of the spec: plain values that survive JSON.
+    """
+
+    id: str
+    name: str
+    dataset: str
+    state: str
+    reason: str
+    created: str
+    spec: str
+    terms: Mapping[str, Any]
+    folder: str
+    levels: tuple[LevelTerms, ...]
+
+
+def add_release(con: Connection, release: Release) -> None:
+    """Add a release and the terms of its levels."""
+    con.execute(
+        "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            release.id,
+            release.name,
+            release.dataset,
+            release.state,
+            release.reason,
+            release.created,
+            release.spec,
+            json.dumps(release.terms),
+            release.folder,
+        ],
+    )
+    for level in release.levels:
+        con.execute(
+            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                release.id,
+                level.level,
+                json.dumps(level.axes),
+                str(level.possible_cells),
+                str(level.rho),
+                level.sigma,
+                level.l2_sensitivity_squared,
+                level.bound,
+            ],
+        )
+
+
+def find_release(con: Connection, release_id: str) -> Release:
+    """Return a release.
+
+    Raises:
+        StoreError: there is none of that id.
+    """
+    row = con.execute(
+        "SELECT id, name, dataset, state, reason, created, spec, terms, folder FROM releases WHERE id = ?", [release_id]
+    ).fetchone()
+    if row is None:
+        raise StoreError(
+            f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
+        )
+    levels = con.execute(
+        "SELECT level, axes, possible_cells, rho, sigma, l2_sensitivity_squared, bound FROM levels"
+        " WHERE release_id = ? ORDER BY level",
+        [release_id],
+    ).fetchall()
+    id_, name, dataset, state, reason, created, spec, terms, folder = row
+    return Release(
+        id_,
+        name,
+        dataset,
+        state,
+        reason,
+        created,
+        spec,
+        json.loads(terms),
+        folder,
+        tuple(
+            LevelTerms(level, json.loads(axes), int(cells), Fraction(rho), sigma, square, bound)
+            for level, axes, cells, rho, sigma, square, bound in levels
+        ),
+    )
+
+
+def list_releases(con: Connection) -> list[dict[str, str]]:
+    """Return id, dataset, state and time of every release, the newest last."""
+    rows = con.execute("SELECT id, dataset, state, created FROM releases ORDER BY created, id").fetchall()
+    return [dict(zip(("id", "dataset", "state", "created"), row, strict=True)) for row in rows]
+
+
+def set_state(con: Connection, release_id: str, state: str, reason: str = "") -> None:
+    """Record how far a release is, and for a failed or refused one the public reason."""
+    con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
+
+
+def unused_id(con: Connection, name: str) -> str:
+    """Return `<name>-<UTC time>`, with a number behind it where the clock gives the same time again."""
+    wanted = f"{name}-{utc_now().replace('-', '').replace(':', '')}"
+    taken = {row[0] for row in con.execute("SELECT id FROM releases WHERE starts_with(id, ?)", [wanted]).fetchall()}
+    numbered = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
+    return next(candidate for candidate in numbered if candidate not in taken)
+
+
+def record_checks(con: Connection, release_id: str, checks: Sequence[tuple[str, int, bool]]) -> None:
+    """Record what the consistency checks of a release found, in place of what an earlier run found."""
+    con.execute("DELETE FROM checks WHERE release_id = ?", [release_id])
+    for check, level, passed in checks:
+        con.execute("INSERT INTO checks VALUES (?, ?, ?, ?, ?)", [release_id, check, level, passed, utc_now()])
+
+
+def list_checks(con: Connection, release_id: str) -> list[dict[str, Any]]:
+    """Return check, level and whether it passed, of one release."""
+    rows = con.execute(
+        'SELECT "check", level, passed FROM checks WHERE release_id = ? ORDER BY level, "check"', [release_id]
+    ).fetchall()
+    return [dict(zip(("check", "level", "passed"), row, strict=True)) for row in rows]

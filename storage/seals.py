@@ -1,0 +1,134 @@
+"""Seals and frontiers: which levels of which branches are measured, and which are optimised.
+
+A seal is its committed row. A shard without a row was read by nobody.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from storage.clock import utc_now
+from storage.database import Connection
+from storage.errors import SealedAlready
+from storage.releases import Release
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The noisy counts of one level of one branch: measured, and never measured again."""
+
+    level: int
+    branch: str
+    sha256: str
+    cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierShard:
+    """The released counts of one level of one branch, and how many cells hang below them."""
+
+    level: int
+    branch: str
+    sha256: str
+    nonzero: int
+    cells_below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A slice of the trunk's frontier with everything below it."""
+
+    name: str
+    trunk_level: int
+    first_node: int
+    end_node: int
+    holds: Mapping[str, Sequence[str]]
+
+
+def add_seal(con: Connection, release_id: str, seal: Seal) -> None:
+    """Seal a shard.
+
+    Raises:
+        SealedAlready: this level of this branch has a seal.
+    """
+    try:
+        con.execute(
+            "INSERT INTO seals VALUES (?, ?, ?, ?, ?, ?)",
+            [release_id, seal.level, seal.branch, seal.sha256, seal.cells, utc_now()],
+        )
+    except duckdb.ConstraintException:
+        raise SealedAlready(f"Level {seal.level} of {seal.branch} is sealed already.", field=release_id) from None
+
+
+def list_seals(con: Connection, release_id: str) -> dict[tuple[int, str], Seal]:
+    """Return a release's seals by level and branch."""
+    rows = con.execute(
+        "SELECT level, branch, sha256, cells FROM seals WHERE release_id = ? ORDER BY level, branch", [release_id]
+    ).fetchall()
+    return {(row[0], row[1]): Seal(*row) for row in rows}
+
+
+def add_frontier(con: Connection, release_id: str, shard: FrontierShard) -> None:
+    """Record that a level of a branch is optimised; the result is the same however often it is computed."""
+    con.execute(
+        "INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?, ?)",
+        [release_id, shard.level, shard.branch, shard.sha256, shard.nonzero, shard.cells_below],
+    )
+
+
+def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+    """Return a release's optimised levels by level and branch."""
+    rows = con.execute(
+        "SELECT level, branch, sha256, nonzero, cells_below FROM frontiers WHERE release_id = ? ORDER BY level, branch",
+        [release_id],
+    ).fetchall()
+    return {(row[0], row[1]): FrontierShard(*row) for row in rows}
+
+
+def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -> None:
+    """Record how the trunk was cut; that is done once."""
+    for branch in branches:
+        con.execute(
+            "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                release_id,
+                branch.name,
+                branch.trunk_level,
+                branch.first_node,
+                branch.end_node,
+                json.dumps(branch.holds),
+            ],
+        )
+
+
+def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:
+    """Return a release's branches by name; none while the trunk is not finished, or is all there is."""
+    rows = con.execute(
+        "SELECT branch, trunk_level, first_node, end_node, holds FROM branches WHERE release_id = ? ORDER BY branch",
+        [release_id],
+    ).fetchall()
+    return {
+        name: Branch(name, trunk_level, first_node, end_node, json.loads(holds))
+        for name, trunk_level, first_node, end_node, holds in rows
+    }
+
+
+def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
+    """Return what is told of each level: its terms, the cells measured and the counts above zero."""
+    seals, frontiers = list_seals(con, release.id), list_frontiers(con, release.id)
+    return [
+        {
+            "level": terms.level,
+            "axes": dict(terms.axes),
+            "cells": sum(seal.cells for (level, _), seal in seals.items() if level == terms.level),
+            "nonzero": sum(shard.nonzero for (level, _), shard in frontiers.items() if level == terms.level),
+            "rho": float(terms.rho),
+            "sigma": terms.sigma,
+            "l2_sensitivity": terms.l2_sensitivity,
+            "bound": terms.bound,
+        }
+        for terms in release.levels
+    ]

@@ -1,0 +1,101 @@
+"""Shards: Parquet files of one level of one branch, whole or absent, known by their hash."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from storage.errors import StoreError
+from storage.home import subfolder
+
+IntArray = NDArray[np.int64]
+
+
+def shard_folder(release_id: str) -> Path:
+    """Return the folder of a release's shards and codebooks, made with mode 700 if it is not there yet."""
+    folder = subfolder("shards") / release_id
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def noisy_path(release_id: str, level: int, branch: str) -> Path:
+    """Return where the noisy counts of a level of a branch are."""
+    return shard_folder(release_id) / f"level_{level}_{branch}.noisy.parquet"
+
+
+def counts_path(release_id: str, level: int, branch: str) -> Path:
+    """Return where the released counts of a level of a branch are."""
+    return shard_folder(release_id) / f"level_{level}_{branch}.counts.parquet"
+
+
+def codebook_path(release_id: str, axis: str) -> Path:
+    """Return where a release keeps the codebook of an axis."""
+    return shard_folder(release_id) / f"codebook_{axis}.parquet"
+
+
+def write_shard(path: Path, columns: tuple[str, ...], row_groups: Iterable[Mapping[str, IntArray]]) -> str:
+    """Write a shard beside its place, force it to disk and rename it; return its sha256.
+
+    Args:
+        path: its place; whatever is there is replaced.
+        columns: the int64 columns.
+        row_groups: arrays of equal length per column, a row group each, taken one at a time.
+    """
+    partial = path.with_name(path.name + ".partial")
+    schema = pa.schema([(column, pa.int64()) for column in columns])
+    with partial.open("wb") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
+            for group in row_groups:
+                writer.write_table(pa.table([group[column] for column in columns], schema=schema))
+        file.flush()
+        os.fsync(file.fileno())
+    replace(partial, path)
+    return sha256_of(path)
+
+
+def write_codebook(path: Path, codebook: pl.DataFrame) -> None:
+    """Write a codebook beside its place, force it to disk and rename it."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        codebook.write_parquet(file)
+        file.flush()
+        os.fsync(file.fileno())
+    replace(partial, path)
+
+
+def read_shard(path: Path, sha256: str) -> dict[str, IntArray]:
+    """Return the columns of a shard whose hash is the recorded one.
+
+    Raises:
+        StoreError: the file is missing or not what was recorded; it is never drawn again.
+    """
+    if not path.exists() or sha256_of(path) != sha256:
+        raise StoreError(
+            f"{path.name} is {'not what was sealed' if path.exists() else 'missing'}.",
+            field="TRELLIS_HOME",
+            hint="Restore the store and its shards from one backup; what was measured is never drawn again.",
+        )
+    table = pq.read_table(path)
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def replace(partial: Path, path: Path) -> None:
+    """Rename a finished file or folder into its place, and make the rename last."""
+    partial.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

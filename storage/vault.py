@@ -1,0 +1,64 @@
+"""The vault: true counts of one release, in a file of its own, so that forgetting is deleting.
+
+Written while a release is ingested and its tree is built; afterwards opened read-only, and only by measuring.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.database import Connection, connect
+from storage.home import subfolder
+
+IntArray = NDArray[np.int64]
+
+
+def vault_path(release_id: str) -> Path:
+    """Return the file of a release's true counts."""
+    return subfolder("vault") / f"{release_id}.duckdb"
+
+
+@contextmanager
+def vault(release_id: str, *, read_only: bool = True) -> Iterator[Connection]:
+    """Open the vault of a release."""
+    with connect(vault_path(release_id), read_only=read_only) as con:
+        yield con
+
+
+def remove_vault(release_id: str) -> None:
+    """Delete the true counts of a release, with their write-ahead log."""
+    path = vault_path(release_id)
+    for file in (path, path.with_name(path.name + ".wal")):
+        file.unlink(missing_ok=True)
+
+
+def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:
+    """Return, from the records that ingest left, the finest area per axis and the true count. Confidential."""
+    columns = con.execute("SELECT * FROM records").fetchnumpy()
+    return [columns[f"area_{axis}"].astype(np.int64) for axis in range(axes)], columns["true_count"]
+
+
+def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], columns: Mapping[str, IntArray]) -> None:
+    """Add a true level, in the order of the tree, with each node's position."""
+    arrays = {f"area_{axis}": area for axis, area in enumerate(areas)} | dict(columns)
+    arrays["position"] = np.arange(len(areas[0]))
+    rows = pa.table(arrays)  # noqa: F841 (DuckDB finds it by its name)
+    con.execute(f"CREATE TABLE true_level_{level} AS SELECT * FROM rows")
+
+
+def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest: Sequence[int]) -> dict[str, IntArray]:
+    """Return the true nodes of a level whose areas lie within bounds per axis, both included. Confidential."""
+    within = " AND ".join(f"area_{axis} BETWEEN ? AND ?" for axis in range(len(lowest)))
+    bounds = [bound for pair in zip(lowest, highest, strict=True) for bound in pair]
+    query = f"SELECT * FROM true_level_{level} WHERE {within} ORDER BY position"
+    return con.execute(query, bounds).fetchnumpy()
+
+
+def read_true_slice(con: Connection, level: int, first: int, end: int) -> dict[str, IntArray]:
+    """Return the true nodes of a level at the positions first to end (not included). Confidential."""
+    query = f"SELECT * FROM true_level_{level} WHERE position >= ? AND position < ? ORDER BY position"
+    return con.execute(query, [first, end]).fetchnumpy()

@@ -1,0 +1,56 @@
+"""Public codebooks: every finest area with the areas that hold it. Refusals name the column and the rule."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import duckdb
+import polars as pl
+
+from storage.errors import InputError
+from tasks.ingest.tables import Table, check_columns, identifier, opened
+
+MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
+
+
+def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool) -> pl.DataFrame:
+    """Return the codebook: a row per finest area, a text column per level, coarse to fine, sorted by all of them.
+
+    Args:
+        table: the codebook.
+        levels: its columns, coarse to fine.
+        by_path: whether the whole path of codes identifies an area; otherwise a code does so within its level.
+    Raises:
+        InputError: it cannot be read, lacks a column, is empty, has a blank code, repeats a finest area, or puts an
+            area under two parents.
+    """
+    with duckdb.connect() as con, opened(con, table) as rows:
+        check_columns(con, table, rows, levels)
+        columns = ", ".join(f"{identifier(level)}::VARCHAR AS {identifier(level)}" for level in levels)
+        codebook: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+    if codebook.is_empty():
+        raise InputError(f"{table.field}: {table.path.name} has no rows.", field=table.field)
+    for level in levels:
+        if (codebook[level].is_null() | (codebook[level].str.strip_chars() == "")).any():
+            raise InputError(f"{table.field}: column {level} has a blank code.", field=table.field)
+    finest = list(levels) if by_path else [levels[-1]]
+    if codebook.select(finest).is_duplicated().any():
+        raise InputError(
+            f"{table.field}: column {levels[-1]} repeats an area; a codebook has one row per finest area.",
+            field=table.field,
+        )
+    codebook = codebook.sort(levels)
+    if not by_path:
+        for above, level in pairwise(levels):
+            if codebook.select(above, level).unique()[level].is_duplicated().any():
+                raise InputError(
+                    f"{table.field}: an area of column {level} lies under two areas of column {above}.",
+                    field=table.field,
+                    hint="Correct the codebook, or name one input column per level so that the path identifies it.",
+                )
+    return codebook
+
+
+def down_to(codebook: pl.DataFrame, finest: str) -> pl.DataFrame:
+    """Return the codebook of the levels down to `finest`, a row for each of its areas."""
+    levels = codebook.columns[: codebook.columns.index(finest) + 1]
+    return codebook.select(levels).unique(maintain_order=True)

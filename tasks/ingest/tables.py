@@ -1,0 +1,112 @@
+"""Tables as people have them: CSV, gzipped CSV, Parquet, or a table inside a DuckDB file. Every column is text."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from storage.database import Connection
+from storage.errors import InputError
+from storage.shards import sha256_of
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table to read.
+
+    Attributes:
+        field: the spec's key that names it, for errors.
+        path: the file.
+        inner: the table inside a DuckDB file; None for the other kinds.
+    """
+
+    field: str
+    path: Path
+    inner: str | None = None
+
+
+def table_at(field: str, location: str, base: Path) -> Table:
+    """Return the table at `file.csv`, `file.csv.gz`, `file.parquet` or `file.duckdb::table`, relative to `base`.
+
+    Raises:
+        InputError: the file does not exist, or is none of these.
+    """
+    file, _, inner = location.partition("::")
+    path = (base / Path(file).expanduser()).absolute()
+    kinds = (".csv", ".csv.gz", ".parquet")
+    if not (path.name.endswith(".duckdb") if inner else path.name.endswith(kinds)):
+        raise InputError(f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.", field=field)
+    if not path.is_file():
+        raise InputError(f"{field}: there is no file {path}.", field=field)
+    return Table(field, path, inner or None)
+
+
+def same_content(one: Table, other: Table) -> bool:
+    """Return whether two tables are the same file, or copies of one, and the same table in it."""
+    if one.inner != other.inner:
+        return False
+    same_file = one.path.samefile(other.path)
+    return same_file or (
+        one.path.stat().st_size == other.path.stat().st_size and sha256_of(one.path) == sha256_of(other.path)
+    )
+
+
+@contextmanager
+def opened(con: Connection, table: Table) -> Iterator[str]:
+    """Yield the SQL of a table's rows, every CSV column as text, for use in FROM.
+
+    Raises:
+        InputError: the file cannot be read as what its name says. The reason is kept back: it may quote a row.
+    """
+    try:
+        if table.inner is None:
+            yield _reader(table.path)
+            return
+        con.execute(f"ATTACH {_quoted(str(table.path))} AS source (READ_ONLY)")
+        try:
+            yield f"source.{identifier(table.inner)}"
+        finally:
+            con.execute("DETACH source")
+    except duckdb.Error:
+        failed = True
+    else:
+        failed = False
+    if failed:
+        kind = "a DuckDB file with that table" if table.inner else table.path.suffix.lstrip(".")
+        raise InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field)
+
+
+def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str]) -> None:
+    """Refuse a table that lacks a column.
+
+    Args:
+        rows: the table's SQL, from `opened`.
+        wanted: names of columns.
+    Raises:
+        InputError: names the first column that is missing and those that there are.
+    """
+    there = [column[0] for column in con.execute(f"SELECT * FROM {rows} LIMIT 0").description or []]
+    for column in wanted:
+        if column not in there:
+            raise InputError(
+                f"{table.field}: {table.path.name} has no column {column}.",
+                field=table.field,
+                hint=f"Its columns are {', '.join(there)}.",
+            )
+
+
+def identifier(name: str) -> str:
+    """Return a name quoted for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _reader(path: Path) -> str:
+    if path.suffix == ".parquet":
+        return f"read_parquet({_quoted(str(path))})"
+    return f"read_csv({_quoted(str(path))}, header = true, delim = ',', quote = '\"', all_varchar = true)"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

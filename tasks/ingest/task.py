@@ -1,0 +1,71 @@
+"""The ingest stage: table and codebooks in, records in the vault out."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from storage.errors import InputError
+from storage.shards import codebook_path, write_codebook
+from storage.vault import remove_vault, vault
+from tasks.ingest.codebook import down_to, read_codebook
+from tasks.ingest.tables import Table, same_content
+from tasks.ingest.trips import End, ingest_trips
+from tasks.stage import stage
+
+
+@dataclass(frozen=True, slots=True)
+class AxisSource:
+    """Where an axis comes from.
+
+    Attributes:
+        name: the axis.
+        columns: of the confidential table: one with finest codes, or one per level.
+        codebook: the public table.
+        levels: the codebook's columns, coarse to fine.
+        finest: the level down to which the axis is released.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    codebook: Table
+    levels: tuple[str, ...]
+    finest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The confidential table and the axes on which its records lie."""
+
+    table: Table
+    count: str | None
+    axes: tuple[AxisSource, ...]
+
+
+def read_ends(source: Source) -> tuple[End, ...]:
+    """Return the axes of a table with their codebooks; the confidential table is not opened.
+
+    Raises:
+        InputError: a codebook breaks a rule, or is the confidential table itself.
+    """
+    for axis in source.axes:
+        if same_content(axis.codebook, source.table):
+            raise InputError(
+                f"{axis.codebook.field} must not be the confidential table: its areas would tell who travels.",
+                field=axis.codebook.field,
+                hint="Name a public codebook of all areas.",
+            )
+    read = cache(read_codebook)  # one codebook often serves both ends
+    return tuple(
+        End(axis.name, axis.columns, read(axis.codebook, axis.levels, by_path=len(axis.columns) > 1), axis.finest)
+        for axis in source.axes
+    )
+
+
+@stage("ingest")
+def ingest(release_id: str, source: Source) -> None:
+    """Check the table and write its records to the vault of a release, and the codebooks beside its shards."""
+    remove_vault(release_id)
+    ends = read_ends(source)
+    for end in ends:
+        write_codebook(codebook_path(release_id, end.name), down_to(end.codebook, end.finest))
+    with vault(release_id, read_only=False) as con:
+        ingest_trips(con, source.table, ends, source.count)

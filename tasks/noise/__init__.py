@@ -1,0 +1,1 @@
+"""Sensitivity, accounting, allocation and samplers: how much noise, and drawing it once."""

@@ -1,0 +1,29 @@
+"""Measure: true counts in, noisy counts out, once. The trust line runs through this function."""
+
+from fractions import Fraction
+
+from tasks.noise.samplers import Sampler, privacy_map
+from tasks.noise.sensitivity import square_root_up
+from tasks.tree.axis import IntArray
+
+
+def measure(
+    true_counts: IntArray, scale: float, rho: Fraction, l2_sensitivity_squared: int, sampler: Sampler
+) -> IntArray:
+    """Return the noisy counts of some cells of one level.
+
+    Args:
+        true_counts: int64, shape (cells,), records. Confidential.
+        scale: σ of the level, records.
+        rho: the level's share of the budget.
+        l2_sensitivity_squared: Δ₂² of the level.
+        sampler: the noise; `discrete_gaussian` outside of tests.
+    Guarantees:
+        Nothing is drawn unless the privacy map of this very scale is finite and within ρ.
+    Raises:
+        ValueError: the scale would cost more than ρ, or is not finite and positive.
+    """
+    cost = privacy_map(scale, square_root_up(l2_sensitivity_squared))
+    if not cost <= rho:  # also refuses a cost that is not a number
+        raise ValueError(f"scale {scale} costs rho {cost}, which exceeds the level's share {float(rho)}.")
+    return sampler(true_counts, scale)

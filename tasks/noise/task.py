@@ -1,0 +1,73 @@
+"""The noise stage: the only reader of the vault, and the only writer of noisy counts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from storage.database import Connection, store
+from storage.releases import LevelTerms, find_release
+from storage.seals import Seal, list_branches, list_frontiers, list_seals
+from storage.shards import noisy_path, write_shard
+from storage.vault import read_true_nodes, read_true_slice, vault
+from tasks.noise.measure import measure
+from tasks.noise.samplers import Sampler
+from tasks.stage import stage
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand
+from tasks.tree.order import Tree
+from tasks.tree.task import load_parents, tree_of
+from tasks.tree.true_tree import TrueLevel, true_counts_of
+
+
+@stage("measure level {level} {branch}")
+def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -> Seal:
+    """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals.
+
+    A level that is sealed already is left as it is. Level 0 is the root, one cell.
+    """
+    with store() as con:
+        sealed = list_seals(con, release_id).get((level, branch))
+        if sealed:
+            return sealed
+        release = find_release(con, release_id)
+        frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
+    tree, terms = tree_of(release), release.levels[level]
+    with vault(release_id) as con:
+        if level == 0:
+            true_chunks = iter([read_true_slice(con, 0, 0, 1)["true_count"]])
+            cells = 1
+        else:
+            parents = load_parents(release, level, branch, frontiers, branches)
+            true_chunks = _true_counts(con, tree, parents)
+            cells = int(cell_counts(tree, parents).sum())
+        row_groups = ({"noisy": _released(true_counts, terms, sampler)} for true_counts in true_chunks)
+        sha256 = write_shard(noisy_path(release_id, level, branch), ("noisy",), row_groups)
+    return Seal(level, branch, sha256, cells)
+
+
+def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:
+    """Return what may cross the trust line: noisy counts, or the exact ones of an invariant, which is unprotected."""
+    if terms.is_invariant:
+        return true_counts
+    return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+
+
+def _true_counts(con: Connection, tree: Tree, parents: Frontier) -> Iterator[IntArray]:
+    """Yield the true counts of all cells below some nodes, in chunks. Confidential."""
+    for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
+        chunk = parents[nodes]
+        lowest = [int(areas.min()) for areas in chunk.areas]
+        highest = [int(areas.max()) for areas in chunk.areas]
+        true_parents = _true_level(read_true_nodes(con, chunk.level, lowest, highest))
+        ends = true_parents.first_child + true_parents.children
+        first, end = (int(true_parents.first_child[0]), int(ends[-1])) if len(ends) else (0, 0)
+        true_children = _true_level(read_true_slice(con, chunk.level + 1, first, end))
+        yield true_counts_of(tree, chunk, expand(tree, chunk), true_parents, true_children, first)
+
+
+def _true_level(columns: dict[str, IntArray]) -> TrueLevel:
+    areas = [name for name in columns if name.startswith("area_")]
+    return TrueLevel(
+        tuple(np.asarray(columns[name]) for name in areas),
+        *(np.asarray(columns[name]) for name in ("true_count", "first_child", "children")),
+    )

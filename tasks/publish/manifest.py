@@ -1,0 +1,64 @@
+"""The manifest: what a release protects, what it cost, how far off it can be, and what it was made with."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Privacy(_Part):
+    """The guarantee: (ε, δ)-differential privacy for one unit under one neighbouring relation."""
+
+    unit: str
+    neighbours: str
+    max_records_per_unit: int
+    epsilon: float
+    delta: float
+    rho: float
+    accountant: str
+
+
+class LevelEntry(_Part):
+    """One level: how much noise its counts bear and how far off they can be."""
+
+    level: int
+    axes: dict[str, str | None]
+    cells: int
+    nonzero: int
+    rho: float
+    sigma: float
+    l2_sensitivity: float
+    bound: float
+
+
+class SealEntry(_Part):
+    """The hash of the sealed noisy counts of one level of one branch."""
+
+    level: int
+    branch: str
+    sha256: str
+
+
+class LedgerHead(_Part):
+    """Where the ledger stood when the release was published."""
+
+    head: str
+    length: int
+
+
+class Manifest(_Part):
+    """`manifest.json`, whole. Everything in it is public."""
+
+    id: str
+    spec: dict[str, Any]
+    privacy: Privacy
+    unprotected: list[str]
+    levels: list[LevelEntry]
+    mechanism: str
+    codebooks: dict[str, str]
+    seals: list[SealEntry]
+    ledger: LedgerHead
+    versions: dict[str, str]

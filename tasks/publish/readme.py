@@ -1,0 +1,53 @@
+"""The README of a published folder: what a statistician hands on with the tables."""
+
+from tasks.publish.manifest import LevelEntry, Manifest
+
+
+def readme(manifest: Manifest) -> str:
+    """Return the text of README.md, from the manifest alone."""
+    privacy = manifest.privacy
+    unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
+    finest = manifest.levels[-1]
+    levels = "\n".join(_row(level) for level in manifest.levels)
+    return f"""# {manifest.id}
+
+Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest areas, made by Trellis
+{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.
+
+## What is protected
+
+The privacy unit is {privacy.unit}: at most {privacy.max_records_per_unit} record in the table. Whatever anybody knows of
+everyone else, these tables say almost the same whether such a unit's record reads as it does or otherwise
+(neighbouring relation: {privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:g} and
+δ = {privacy.delta:g}, by way of ρ = {privacy.rho:.6g} zero-concentrated differential privacy (accountant: {privacy.accountant}).
+
+Not protected, because published exactly:
+
+{unprotected}
+
+## How to read the counts
+
+- Every count is a whole number above zero. A row that is missing is a count of zero: most likely nobody, possibly a few.
+- Every level adds up to the level above it, and each to the total.
+- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level at a
+  time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement.
+- Prefer the coarsest level that answers the question: a sum of small counts bears more noise than one larger count.
+
+| level | {" | ".join(finest.axes)} | rows | noise (sigma) | error bound (95 %) |
+|---|{"---|" * len(finest.axes)}---|---|---|
+{levels}
+
+## Files
+
+- `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `count`.
+- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.
+- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
+- `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
+"""
+
+
+def _row(level: LevelEntry) -> str:
+    names = " | ".join(name or "all" for name in level.axes.values())
+    noise = f"{level.sigma:.2f}" if level.sigma else "exact"
+    bound = f"± {level.bound:,.0f}" if level.sigma else "exact"
+    return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {bound} |"

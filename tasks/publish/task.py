@@ -1,0 +1,77 @@
+"""The publish stage: the folder, written beside its place and renamed: a folder that is there is whole."""
+
+import json
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+from storage.database import store
+from storage.errors import StoreError
+from storage.ledger import head
+from storage.releases import find_release
+from storage.seals import level_entries, list_frontiers, list_seals
+from storage.shards import replace, sha256_of
+from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.publish.readme import readme
+from tasks.publish.tables import level_table
+from tasks.publish.verify import SUMS, verify
+from tasks.stage import stage
+from tasks.tree.task import load_level, tree_of
+
+_MADE_WITH = ("trellis", "opendp", "numpy", "polars", "duckdb", "pyarrow", "prefect")
+
+
+@stage("publish")
+def publish(release_id: str) -> None:
+    """Write the published folder of a validated release; one that is there and whole is left as it is.
+
+    Raises:
+        StoreError: another folder stands in its place.
+    """
+    with store() as con:
+        release = find_release(con, release_id)
+        frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
+        levels, ledger = level_entries(con, release), head(con)
+    folder = Path(release.folder)
+    if folder.exists():
+        if verify(folder):
+            raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
+        return
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "counts").mkdir(parents=True)
+    tree = tree_of(release)
+    for level in range(tree.depth + 1):
+        table = level_table(tree, load_level(release, level, frontiers))
+        table.write_parquet(partial / "counts" / f"level_{level}.parquet")
+    table.write_csv(partial / "counts.csv")
+    manifest = Manifest(
+        id=release.id,
+        spec=release.terms["published_spec"],
+        privacy=Privacy(**release.terms["privacy"]),
+        unprotected=release.terms["unprotected"],
+        levels=[LevelEntry(**entry) for entry in levels],
+        mechanism=release.terms["mechanism"],
+        codebooks=release.terms["codebooks"],
+        seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in seals.values()],
+        ledger=LedgerHead(head=ledger.hash, length=ledger.length),
+        versions={package: version(package) for package in _MADE_WITH},
+    )
+    (partial / "manifest.json").write_text(json.dumps(manifest.model_dump(), indent=2, ensure_ascii=False) + "\n")
+    (partial / "README.md").write_text(readme(manifest))
+    files = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
+    (partial / SUMS).write_text("".join(f"{sha256_of(partial / name)}  {name}\n" for name in files))
+    _make_durable_and_readable(partial)
+    replace(partial, folder)
+
+
+def _make_durable_and_readable(folder: Path) -> None:
+    """Force every file to disk and open it to readers: what is published is public."""
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

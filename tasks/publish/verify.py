@@ -1,0 +1,98 @@
+"""Verification of a published folder by itself: no store, no codebook, no network."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import polars as pl
+from pydantic import ValidationError
+
+from storage.shards import sha256_of
+from tasks.publish.manifest import LevelEntry, Manifest
+
+SUMS = "SHA256SUMS"
+
+
+def verify(folder: Path) -> list[str]:
+    """Return what is wrong with a published folder, a sentence each; an empty list means that it is whole."""
+    if not folder.is_dir():
+        return [f"There is no folder {folder}."]
+    failures = _checksums(folder)
+    try:
+        manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    except FileNotFoundError:
+        return [*failures, "manifest.json is missing."]
+    except ValidationError as fault:
+        where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
+        return [*failures, f"manifest.json is not complete ({where})."]
+    if manifest.id != folder.absolute().name:
+        failures.append(f"manifest.json is of release {manifest.id}, the folder is named {folder.absolute().name}.")
+    if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
+        return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
+    return failures + _tables(folder, manifest)
+
+
+def _checksums(folder: Path) -> list[str]:
+    sums = folder / SUMS
+    if not sums.is_file():
+        return [f"{SUMS} is missing."]
+    lines = (line.partition("  ") for line in sums.read_text().splitlines())
+    expected = {name: sha256 for sha256, _, name in lines}
+    there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} - {SUMS}
+    failures = [f"{name} is not in {SUMS}." for name in sorted(there - expected.keys())]
+    failures += [f"{name} is missing." for name in sorted(expected.keys() - there)]
+    altered = (name for name in sorted(there & expected.keys()) if sha256_of(folder / name) != expected[name])
+    return failures + [f"{name} is not the file that was published." for name in altered]
+
+
+def _tables(folder: Path, manifest: Manifest) -> list[str]:
+    tables = []
+    for entry in manifest.levels:
+        path = folder / "counts" / f"level_{entry.level}.parquet"
+        try:
+            tables.append(pl.read_parquet(path))
+        except (OSError, pl.exceptions.PolarsError):
+            return [f"{path.name} is missing or not Parquet."]
+    failures = [wrong for entry, table in zip(manifest.levels, tables, strict=True) for wrong in _level(entry, table)]
+    if failures:
+        return failures
+    for entry, (parents, children) in zip(manifest.levels[1:], pairwise(tables), strict=True):
+        if not _children_add_up(parents, children):
+            failures.append(f"level_{entry.level}: children do not add up to their parents.")
+    try:
+        finest = pl.read_csv(folder / "counts.csv", infer_schema=False).cast({"count": pl.Int64})
+    except (OSError, pl.exceptions.PolarsError):
+        return [*failures, "counts.csv is missing or not what it should be."]
+    if not finest.equals(tables[-1]):
+        failures.append("counts.csv is not the finest level.")
+    return failures
+
+
+def _level(entry: LevelEntry, table: pl.DataFrame) -> list[str]:
+    """Return what is wrong with one level's table by itself."""
+    name = f"level_{entry.level}"
+    *codes, last = table.columns
+    if last != "count" or table.schema["count"] != pl.Int64 or any(table.schema[code] != pl.String for code in codes):
+        return [f"{name}: columns must be codes (text), then count (int64)."]
+    finest = [f"{axis}_{level}" for axis, level in entry.axes.items() if level is not None]
+    if not set(finest) <= set(codes):
+        return [f"{name}: columns {', '.join(finest)} are not all there."]
+    failures = []
+    if table.height != entry.nonzero:
+        failures.append(f"{name}: has {table.height} rows, the manifest says {entry.nonzero}.")
+    if table["count"].null_count() or (table["count"] < (0 if entry.level == 0 else 1)).any():
+        failures.append(f"{name}: counts must be whole and above zero.")
+    if codes and table.select(codes).is_duplicated().any():
+        failures.append(f"{name}: an area or a pair of areas appears twice.")
+    if codes and not table.equals(table.sort(codes)):
+        failures.append(f"{name}: rows must be sorted by their codes.")
+    return failures
+
+
+def _children_add_up(parents: pl.DataFrame, children: pl.DataFrame) -> bool:
+    codes = parents.columns[:-1]
+    if not set(codes) <= set(children.columns):
+        return False
+    if not codes:
+        return bool(children["count"].sum() == parents["count"].sum())
+    sums = children.group_by(codes).agg(pl.col("count").sum()).sort(codes)
+    return sums.equals(parents.sort(codes))

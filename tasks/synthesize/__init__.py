@@ -1,0 +1,1 @@
+"""Made-up tables, labelled as such, for demonstrations, tests and benchmarks."""

@@ -1,0 +1,82 @@
+"""An axis: a public hierarchy, its areas numbered so that the children of an area are contiguous."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """A public hierarchy of areas, from everything (level 0, one area) to the finest level.
+
+    Areas of a level are numbered in the order of their paths of codes, so that the children of an area are
+    contiguous and `first_child` is all it takes to list them.
+
+    Attributes:
+        name: what the axis is called in tables, such as `origin`.
+        level_names: names of levels 1 to depth, coarse to fine.
+        first_child: for each level above the finest, int64, shape (areas of the level + 1,): area a has the
+            children first_child[level][a] to first_child[level][a + 1] (not included) of the next level.
+        parent: for each level below level 0, int64, shape (areas of the level,): the area above, one level up.
+            parent[level - 1] belongs to `level`.
+        codes: for each level below level 0, the text code of every area; codes[level - 1] belongs to `level`.
+    """
+
+    name: str
+    level_names: tuple[str, ...]
+    first_child: tuple[IntArray, ...]
+    parent: tuple[IntArray, ...]
+    codes: tuple[pl.Series, ...]
+
+    @property
+    def depth(self) -> int:
+        """The number of levels below level 0."""
+        return len(self.level_names)
+
+    def areas(self, level: int) -> int:
+        """Return how many areas a level has; level 0 has one."""
+        return 1 if level == 0 else len(self.parent[level - 1])
+
+    def level_name(self, level: int) -> str | None:
+        """Return the name of a level, None for level 0."""
+        return None if level == 0 else self.level_names[level - 1]
+
+    def children_of(self, level: int, areas: IntArray) -> IntArray:
+        """Return how many children each of `areas` (numbers at `level`) has at the next level."""
+        first_child = self.first_child[level]
+        return first_child[areas + 1] - first_child[areas]
+
+    def ancestors(self, areas: IntArray, level: int, above: int) -> IntArray:
+        """Return, for areas numbered at `level`, the areas that hold them at the level `above`."""
+        for step in range(level, above, -1):
+            areas = self.parent[step - 1][areas]
+        return areas
+
+
+def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
+    """Return the axis of a codebook.
+
+    Args:
+        name: what the axis is called.
+        codebook: one row per finest area, one text column per level, coarse to fine; sorted by all columns, no row
+            twice, no null.
+    """
+    rows = codebook.height
+    begins_area = np.zeros(rows, dtype=bool)
+    begins_area[:1] = True
+    numbers = np.zeros(rows, dtype=np.int64)  # of each row's area at the level above
+    first_rows = np.zeros(1, dtype=np.int64)  # the row in which each area of the level above begins
+    first_child, parent, codes = [], [], []
+    for column in codebook.iter_columns():
+        begins_area[1:] |= column.ne_missing(column.shift(1)).to_numpy()[1:]
+        numbers_below = np.cumsum(begins_area) - 1
+        first_child.append(np.append(numbers_below[first_rows], numbers_below[-1] + 1))
+        first_rows = np.flatnonzero(begins_area)
+        parent.append(numbers[first_rows])
+        codes.append(column.gather(first_rows))
+        numbers = numbers_below
+    return Axis(name, tuple(codebook.columns), tuple(first_child), tuple(parent), tuple(codes))

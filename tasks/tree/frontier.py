@@ -1,0 +1,126 @@
+"""The frontier: the surviving nodes of one level as columns, and the cells that hang below them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tasks.tree.axis import IntArray
+from tasks.tree.order import Tree
+
+CHUNK_CELLS = 1_000_000  # one sampler call and one row group
+
+_LARGEST_KEY = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frontier:
+    """Nodes of one level with a positive released count, in the order of the tree.
+
+    Attributes:
+        level: the tree level.
+        areas: per axis, int64, shape (nodes,): the area's number at the axis level that the tree level has reached.
+        counts: int64, shape (nodes,), records, > 0.
+    """
+
+    level: int
+    areas: tuple[IntArray, ...]
+    counts: IntArray
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, nodes: slice) -> "Frontier":
+        return Frontier(self.level, tuple(areas[nodes] for areas in self.areas), self.counts[nodes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """All children of some nodes, from the public codebook: nothing here depends on a true count.
+
+    Attributes:
+        level: the level of the cells, one below their parents.
+        first_cell: int64, shape (parents + 1,): parent p owns the cells first_cell[p] to first_cell[p + 1].
+        areas: per axis, int64, shape (cells,).
+    """
+
+    level: int
+    first_cell: IntArray
+    areas: tuple[IntArray, ...]
+
+    def __len__(self) -> int:
+        return int(self.first_cell[-1])
+
+
+def cell_counts(tree: Tree, parents: Frontier) -> IntArray:
+    """Return how many cells hang below each of some nodes, shape (parents,)."""
+    axis = tree.steps[parents.level]
+    return tree.axes[axis].children_of(tree.axis_levels(parents.level)[axis], parents.areas[axis])
+
+
+def expand(tree: Tree, parents: Frontier) -> Cells:
+    """Return every child of every node, whatever its true count."""
+    refined = tree.steps[parents.level]
+    own_level = tree.axis_levels(parents.level)[refined]
+    fan_out = cell_counts(tree, parents)
+    first_cell = np.concatenate(([0], np.cumsum(fan_out)))
+    first_area = tree.axes[refined].first_child[own_level][parents.areas[refined]]
+    children = np.arange(first_cell[-1]) + np.repeat(first_area - first_cell[:-1], fan_out)
+    areas = tuple(
+        children if axis == refined else np.repeat(column, fan_out) for axis, column in enumerate(parents.areas)
+    )
+    return Cells(parents.level + 1, first_cell, areas)
+
+
+def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
+    """Return the cells with a positive count as the next frontier; zeros leave it with all that is below them."""
+    kept = counts > 0
+    return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
+
+
+def join(parts: Sequence[Frontier]) -> Frontier:
+    """Return neighbouring slices of one level as one frontier."""
+    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
+    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
+
+
+def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
+    """Yield slices of parents with at most `most_cells` cells each; a single larger parent makes a chunk of its own.
+
+    Args:
+        cells_per_parent: shape (parents,).
+        most_cells: the bound on a chunk, in cells.
+    """
+    ends = np.cumsum(cells_per_parent)
+    cuts = [0]
+    while cuts[-1] < len(ends):
+        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
+        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, before + most_cells, side="right"))))
+    for start, stop in pairwise(cuts):
+        yield slice(start, stop)
+
+
+def locate(wanted: Sequence[IntArray], present: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
+    """Return, for each wanted node, its row among the present ones, or -1.
+
+    Args:
+        wanted: per axis, the area of each node looked for, shape (wanted,).
+        present: per axis, the area of each node there is, shape (present,); no node twice.
+        sizes: per axis, how many areas there are. Their product may exceed 64 bits.
+    """
+    size = sizes[0]
+    wanted_key, present_key = wanted[0], present[0]
+    for wanted_area, present_area, areas in zip(wanted[1:], present[1:], sizes[1:], strict=True):
+        if size * areas > _LARGEST_KEY:
+            seen, key = np.unique(np.concatenate((wanted_key, present_key)), return_inverse=True)
+            wanted_key, present_key, size = key[: len(wanted_key)], key[len(wanted_key) :], len(seen)
+        wanted_key = wanted_key * areas + wanted_area
+        present_key = present_key * areas + present_area
+        size *= areas
+    if not len(present_key):
+        return np.full(len(wanted_key), -1)
+    order = np.argsort(present_key)
+    in_order = present_key[order]
+    nearest = np.minimum(np.searchsorted(in_order, wanted_key), len(in_order) - 1)
+    return np.where(in_order[nearest] == wanted_key, order[nearest], -1)

@@ -1,0 +1,56 @@
+"""The tree: a universe (a product of axes) and the order in which the axes are refined, one level at a time."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tasks.tree.axis import Axis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tree:
+    """A product of axes with an order of refinement.
+
+    Level 0 holds everything in one cell. Level k is reached from level k - 1 by replacing, in every node, the area
+    of axis `steps[k - 1]` by its children.
+
+    Attributes:
+        axes: the axes, in the order in which tables show them.
+        steps: for each level below level 0, the number of the axis that is refined to reach it.
+    """
+
+    axes: tuple[Axis, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        """T, the number of levels below level 0."""
+        return len(self.steps)
+
+    def axis_levels(self, level: int) -> tuple[int, ...]:
+        """Return, per axis, which of its own levels a tree level has reached."""
+        return tuple(self.steps[:level].count(axis) for axis in range(len(self.axes)))
+
+    def sizes(self, level: int) -> tuple[int, ...]:
+        """Return, per axis, how many areas it has at a tree level."""
+        return tuple(axis.areas(reached) for axis, reached in zip(self.axes, self.axis_levels(level), strict=True))
+
+    def possible_cells(self, level: int) -> int:
+        """Return how many cells a level could have if every node above it survived."""
+        return math.prod(self.sizes(level))
+
+    def level_names(self, level: int) -> dict[str, str | None]:
+        """Return, per axis name, the name of the axis level reached; None where it is not refined yet."""
+        reached = self.axis_levels(level)
+        return {axis.name: axis.level_name(own) for axis, own in zip(self.axes, reached, strict=True)}
+
+
+def alternate(depths: Sequence[int], first: int) -> tuple[int, ...]:
+    """Return the order of refinement in which axes take turns, `first` first; deeper axes go on alone.
+
+    Args:
+        depths: levels of each axis.
+        first: number of the axis that is refined first; the others follow in their own order.
+    """
+    turn = [first, *(axis for axis in range(len(depths)) if axis != first)]
+    return tuple(axis for level in range(max(depths)) for axis in turn if level < depths[axis])

@@ -1,0 +1,116 @@
+"""The true tree: confidential records sorted along the order of refinement, as prefix runs per level."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Cells, Frontier, locate
+from tasks.tree.order import Tree
+
+_KEY_BITS = 63
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrueLevel:
+    """Nodes of one level with a positive true count, in the order of the tree. Confidential.
+
+    Attributes:
+        areas: per axis, int64, shape (nodes,), at the axis levels that the tree level has reached.
+        true_counts: int64, shape (nodes,), records, > 0.
+        first_child: int64, shape (nodes,): the position of the node's first child in the next level.
+        children: int64, shape (nodes,): how many positions from there on are its children; 0 at the finest level.
+    """
+
+    areas: tuple[IntArray, ...]
+    true_counts: IntArray
+    first_child: IntArray
+    children: IntArray
+
+    def __len__(self) -> int:
+        return len(self.true_counts)
+
+
+def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> Iterator[TrueLevel]:
+    """Yield the true levels from 0 to T.
+
+    Args:
+        tree: the axes and their order.
+        leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
+        true_counts: int64, shape (records,), > 0.
+    """
+    order = _tree_order(tree, leaf_areas)
+    leaf_areas = [areas[order] for areas in leaf_areas]
+    before = np.concatenate(([0], np.cumsum(true_counts[order])))
+    begins = np.zeros(len(order), dtype=bool)
+    begins[0] = True
+    starts = np.flatnonzero(begins)
+    for level in range(tree.depth + 1):
+        reached = tree.axis_levels(level)
+        areas = tuple(
+            axis.ancestors(leaves[starts], axis.depth, own)
+            for axis, leaves, own in zip(tree.axes, leaf_areas, reached, strict=True)
+        )
+        if level < tree.depth:
+            refined = tree.steps[level]
+            axis = tree.axes[refined]
+            next_areas = axis.ancestors(leaf_areas[refined], axis.depth, reached[refined] + 1)
+            begins[1:] |= next_areas[1:] != next_areas[:-1]
+            next_starts = np.flatnonzero(begins)
+            first_child = np.searchsorted(next_starts, starts)
+            children = np.diff(np.append(first_child, len(next_starts)))
+        else:
+            next_starts, first_child, children = starts, np.zeros_like(starts), np.zeros_like(starts)
+        yield TrueLevel(areas, np.diff(before[np.append(starts, len(order))]), first_child, children)
+        starts = next_starts
+
+
+def _tree_order(tree: Tree, leaf_areas: Sequence[IntArray]) -> IntArray:
+    """Return the permutation that sorts records along the order of refinement.
+
+    A step's rank of a child within its parent takes a few bits; steps are packed into as few 64-bit keys as they need.
+    """
+    keys = [np.zeros(len(leaf_areas[0]), dtype=np.int64)]
+    bits_used = 0
+    for level, refined in enumerate(tree.steps):
+        axis, own_level = tree.axes[refined], tree.axis_levels(level)[refined]
+        areas = axis.ancestors(leaf_areas[refined], axis.depth, own_level + 1)
+        first_child = axis.first_child[own_level]
+        bits = int(np.diff(first_child).max()).bit_length()
+        if bits_used + bits > _KEY_BITS:
+            keys.append(np.zeros(len(areas), dtype=np.int64))
+            bits_used = 0
+        keys[-1] = (keys[-1] << bits) | (areas - first_child[axis.parent[own_level][areas]])
+        bits_used += bits
+    return np.lexsort(keys[::-1])
+
+
+def true_counts_of(
+    tree: Tree, parents: Frontier, cells: Cells, true_parents: TrueLevel, true_children: TrueLevel, offset: int
+) -> IntArray:
+    """Return the true count of every cell below some surviving nodes, zeros included. Confidential.
+
+    Args:
+        tree: the axes and their order.
+        parents: the surviving nodes.
+        cells: all their children, `expand(tree, parents)`.
+        true_parents: true nodes of the parents' level: at least those that are among `parents`.
+        true_children: true nodes of the cells' level: at least the children of those.
+        offset: position of the first of `true_children` in its level.
+    Returns:
+        int64, shape (cells,), records.
+    """
+    rows = locate(true_parents.areas, parents.areas, tree.sizes(parents.level))
+    alive = np.flatnonzero(rows >= 0)
+    children = true_parents.children[alive]
+    ends = np.cumsum(children)
+    row = np.repeat(rows[alive], children)
+    position = np.arange(len(row)) + np.repeat(true_parents.first_child[alive] - offset - (ends - children), children)
+    refined = tree.steps[parents.level]
+    own_level = tree.axis_levels(parents.level)[refined]
+    first_area = tree.axes[refined].first_child[own_level][parents.areas[refined][row]]
+    true_counts = np.zeros(len(cells), dtype=np.int64)
+    cell = cells.first_cell[row] + true_children.areas[refined][position] - first_area
+    true_counts[cell] = true_children.true_counts[position]
+    return true_counts

@@ -1,0 +1,1 @@
+"""Consistency checks and error bounds."""

@@ -1,0 +1,186 @@
+"""The noise that `measure` adds, against the exact discrete Gaussian distribution.
+
+Noise comes from the operating system's entropy, so these tests cannot be seeded: each of them raises a false alarm with
+probability FALSE_ALARM, which over some fifteen tests is about once in 60,000 runs.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from itertools import combinations
+from threading import Barrier
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tasks.noise.allocation import scale_for
+from tasks.noise.measure import measure
+from tasks.noise.samplers import discrete_gaussian
+from tasks.tree.axis import IntArray
+
+FALSE_ALARM = 1e-6
+DRAWS = 100_000
+LEAST_EXPECTED = 50  # draws in each of the pooled tails, so that the chi-square approximation holds far out
+SCALES = [0.7, 3.0, 40.0]
+PLENTY = Fraction(1_000)  # a ρ that pays for every scale used here
+
+
+def noise_of(true_counts: IntArray, scale: float) -> IntArray:
+    """Return the noise that the real entry point adds to some true counts."""
+    return measure(true_counts, scale, PLENTY, 2, discrete_gaussian) - true_counts
+
+
+def goodness_of_fit(noise: IntArray, scale: float) -> float:
+    """Return the p-value of the chi-square test that noise is discrete Gaussian of this scale.
+
+    The probability of k is exp(−k²/2σ²) over its sum; what lies beyond ±12 σ is below 1e-31. Values further out than
+    the last one with LEAST_EXPECTED draws in its tail are pooled with it.
+    """
+    furthest = math.ceil(12 * scale) + 10
+    values = np.arange(-furthest, furthest + 1)
+    expected = np.exp(-(values**2) / (2 * scale**2))
+    expected *= len(noise) / expected.sum()
+    edge = int(np.flatnonzero(np.cumsum(expected[::-1])[::-1] >= LEAST_EXPECTED)[-1]) - furthest
+    cells = 2 * edge + 1
+    observed = np.bincount(np.clip(noise, -edge, edge) + edge, minlength=cells)
+    pooled = np.bincount(np.clip(values, -edge, edge) + edge, weights=expected, minlength=cells)
+    return float(stats.chisquare(observed, pooled).pvalue)
+
+
+@pytest.fixture(scope="module", params=SCALES, ids=lambda scale: f"sigma {scale}")
+def drawn(request: pytest.FixtureRequest) -> tuple[float, IntArray]:
+    """Return a scale and a hundred thousand draws of it, on true counts of zero."""
+    return request.param, noise_of(np.zeros(DRAWS, dtype=np.int64), request.param)
+
+
+def test_noise_is_discrete_gaussian(drawn: tuple[float, IntArray]) -> None:
+    """The frequencies of the noise are those of the exact discrete Gaussian of scale σ."""
+    scale, noise = drawn
+    assert goodness_of_fit(noise, scale) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_goodness_of_fit_notices_too_little_noise(scale: float) -> None:
+    """When a tenth less noise is drawn than claimed, the same test on as many draws fails."""
+    assert goodness_of_fit(noise_of(np.zeros(DRAWS, dtype=np.int64), 0.9 * scale), scale) < FALSE_ALARM
+
+
+def test_the_goodness_of_fit_notices_too_much_noise(drawn: tuple[float, IntArray]) -> None:
+    """When a tenth more noise is drawn than claimed, the same test on the same draws fails."""
+    scale, noise = drawn
+    assert goodness_of_fit(noise, scale / 1.1) < FALSE_ALARM
+
+
+def test_neighbouring_cells_get_independent_noise(drawn: tuple[float, IntArray]) -> None:
+    """The noise of a cell tells nothing about that of the next one, neither its value nor its size."""
+    _, noise = drawn
+    bound = -stats.norm.ppf(FALSE_ALARM / 4) / math.sqrt(len(noise) - 1)  # two-sided, two correlations
+    assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < bound
+    assert abs(np.corrcoef(noise[1:] ** 2, noise[:-1] ** 2)[0, 1]) < bound
+
+
+def test_noise_does_not_depend_on_the_true_counts() -> None:
+    """Cells with true counts 0, 1, 1,000 and 2**40, side by side, all get noise of the same distribution."""
+    true_counts = np.tile(np.array([0, 1, 1_000, 2**40]), DRAWS // 5)
+    noise = noise_of(true_counts, 3.0)
+    fits = [goodness_of_fit(noise[true_counts == count], 3.0) for count in np.unique(true_counts)]
+    assert min(fits) > FALSE_ALARM / len(fits)
+
+
+@pytest.mark.parametrize("cells", [0, 1, 7])
+def test_every_cell_is_measured(cells: int) -> None:
+    """As many int64 noisy counts come back as there are cells, and the true counts are left alone."""
+    true_counts = np.full(cells, 5)
+    noisy = measure(true_counts, 3.0, PLENTY, 2, discrete_gaussian)
+    assert noisy.shape == (cells,)
+    assert noisy.dtype == np.int64
+    assert true_counts.tolist() == [5] * cells
+
+
+def refused(scale: float, rho: Fraction, message: str) -> None:
+    """Assert that measuring is refused, and before anything is drawn."""
+    drawn = []
+
+    def spy(true_counts: IntArray, scale: float) -> IntArray:
+        drawn.append(scale)
+        return true_counts
+
+    with pytest.raises(ValueError, match=message):
+        measure(np.zeros(3, dtype=np.int64), scale, rho, 2, spy)
+    assert not drawn
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 3), Fraction(1, 10**6), Fraction(7)], ids=str)
+def test_a_scale_that_costs_more_than_its_share_is_refused(rho: Fraction) -> None:
+    """The level's own scale is drawn; one float less noise would overspend and is refused before the draw."""
+    scale = scale_for(rho, 2)
+    assert len(measure(np.zeros(3, dtype=np.int64), scale, rho, 2, discrete_gaussian)) == 3
+    refused(math.nextafter(scale, 0.0), rho, "exceeds the level's share")
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, math.inf, math.nan, -1.0, -math.inf])
+def test_a_scale_that_is_not_finite_and_positive_is_refused(scale: float) -> None:
+    """OpenDP would return the data for a scale of zero; such a scale never reaches the sampler, however large ρ is."""
+    refused(scale, Fraction(10**9), "scale must be finite and > 0")
+
+
+@pytest.mark.parametrize("scale", [0.0, math.inf, math.nan, -1.0])
+def test_the_sampler_itself_refuses_such_a_scale(scale: float) -> None:
+    """The discrete Gaussian refuses the scale too, should it ever be called without `measure`."""
+    with pytest.raises(ValueError, match="scale must be finite and > 0"):
+        discrete_gaussian(np.zeros(3, dtype=np.int64), scale)
+
+
+def fifty_draws() -> list[int]:
+    """Return noise so wide that two sets of fifty draws share a value with probability below 2e-7."""
+    return noise_of(np.zeros(50, dtype=np.int64), 2.0**32).tolist()
+
+
+def repeats(*draws: list[int]) -> set[int]:
+    """Return the values that occur in more than one set of draws."""
+    return set().union(*(set(some) & set(others) for some, others in combinations(draws, 2)))
+
+
+def test_two_calls_never_repeat_a_draw() -> None:
+    """Calling again gives other noise."""
+    assert not repeats(fifty_draws(), fifty_draws())
+
+
+def test_two_threads_never_repeat_a_draw() -> None:
+    """Threads that draw at the same moment get different noise."""
+    together = Barrier(2)
+
+    def draw_together() -> list[int]:
+        together.wait(timeout=60)
+        return fifty_draws()
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(draw_together), pool.submit(draw_together)
+        assert not repeats(first.result(), second.result())
+
+
+def test_a_forked_child_never_repeats_a_draw() -> None:
+    """A process that was forked after the sampler was used draws other noise than its parent, and than its sibling."""
+    before = fifty_draws()
+    children = [from_a_forked_child(fifty_draws) for _ in range(2)]
+    assert all(len(draws) == 50 for draws in children)
+    assert not repeats(before, *children, fifty_draws())
+
+
+def from_a_forked_child(draw: Callable[[], list[int]]) -> list[int]:
+    """Return what a function returns in a forked child, which ends without running anything else."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, " ".join(map(str, draw())).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        values = [int(value) for value in pipe.read().split()]
+    os.waitpid(child, 0)
+    return values

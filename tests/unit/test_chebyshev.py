@@ -1,0 +1,249 @@
+"""Laws of every optimiser, and IntOpt against the paper's loop, the closed form and brute force."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.optimize import chebyshev
+from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.tree.axis import IntArray
+
+Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
+Problem = tuple[list[int], int]  # x, the noisy counts of one parent's cells, and c, its total
+
+OPTIMISERS: list[Optimiser] = [nearest_in_chebyshev]  # a new optimiser joins here and inherits the laws
+every_optimiser = pytest.mark.parametrize("optimise", OPTIMISERS, ids=lambda function: function.__name__)
+
+LARGEST_NOISE = 2**36
+LARGEST_COUNT = 2**40
+
+_small = st.integers(-8, 8)
+_any = st.one_of(_small, st.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE))
+_totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))
+_problem = st.one_of(
+    st.tuples(st.lists(_small, min_size=1, max_size=9), st.integers(0, 40)),
+    st.tuples(st.lists(_any, min_size=1, max_size=9), _totals),
+)
+problems = st.lists(_problem, min_size=1, max_size=6)
+
+
+def lay_out(parents: Sequence[Problem]) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the arguments of an optimiser, read-only, so that writing into them fails."""
+    noisy = np.array([count for counts, _ in parents for count in counts], dtype=np.int64)
+    first_cell = np.cumsum([0, *(len(counts) for counts, _ in parents)])
+    totals = np.array([total for _, total in parents], dtype=np.int64)
+    for array in (noisy, first_cell, totals):
+        array.flags.writeable = False
+    return noisy, first_cell, totals
+
+
+def solve(optimise: Optimiser, parents: Sequence[Problem]) -> list[list[int]]:
+    """Return the released counts of each parent's cells."""
+    noisy, first_cell, totals = lay_out(parents)
+    counts = optimise(noisy, first_cell, totals).tolist()
+    return [counts[start:stop] for start, stop in pairwise(first_cell.tolist())]
+
+
+def paper_loop(x: Sequence[int], c: int) -> list[int]:
+    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line."""
+    lift = -((sum(x) - c) // len(x))  # ⌈(c − Σx)/b⌉
+    z = [max(lift, -count) for count in x]
+    t = max(abs(change) for change in z)
+    too_much = sum(x) + sum(z) - c  # Δ
+    kept = sorted(range(len(x)), key=lambda cell: (x[cell], cell))  # I
+    while True:
+        for cell in kept:
+            lowered = max(z[cell] - too_much, -x[cell], -t)
+            too_much -= z[cell] - lowered
+            z[cell] = lowered
+            if too_much == 0:
+                return [count + change for count, change in zip(x, z, strict=True)]
+        kept = [cell for cell in kept if z[cell] > -x[cell]]
+        t += max(1, too_much // len(kept))
+
+
+def least_distance(x: Sequence[int], c: int) -> int:
+    """Return t*, the least integer t >= 0 with t >= −min x and Σ max(0, x_i − t) <= c <= Σ (x_i + t)."""
+    times = Counter(x)
+
+    def suffices(t: int) -> bool:
+        least = sum(often * max(0, count - t) for count, often in times.items())
+        return t >= -min(x) and least <= c <= sum(x) + len(x) * t
+
+    return bisect_left(range(c + max(map(abs, x)) + 1), True, key=suffices)
+
+
+def distance(x: Sequence[int], y: Sequence[int]) -> int:
+    """Return the Chebyshev distance."""
+    return max(abs(before - after) for before, after in zip(x, y, strict=True))
+
+
+@every_optimiser
+@given(parents=problems)
+def test_counts_are_whole_and_not_negative_and_sum_to_their_totals(optimise: Optimiser, parents: list[Problem]) -> None:
+    """Every cell gets an int64 >= 0, and the cells of a parent add up to its total."""
+    noisy, first_cell, totals = lay_out(parents)
+    counts = optimise(noisy, first_cell, totals)
+    assert counts.dtype == np.int64
+    assert counts.shape == noisy.shape
+    assert (counts >= 0).all()
+    assert [sum(cells) for cells in solve(optimise, parents)] == totals.tolist()
+
+
+@every_optimiser
+@given(parents=st.lists(st.lists(st.integers(0, LARGEST_COUNT), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_zero_noise_is_the_identity(optimise: Optimiser, parents: list[list[int]]) -> None:
+    """Counts that are consistent already come back unchanged."""
+    assert solve(optimise, [(counts, sum(counts)) for counts in parents]) == parents
+
+
+@every_optimiser
+@given(parents=problems)
+def test_parents_are_independent(optimise: Optimiser, parents: list[Problem]) -> None:
+    """Solving parents together gives what solving each of them alone gives."""
+    assert solve(optimise, parents) == [solve(optimise, [parent])[0] for parent in parents]
+
+
+@every_optimiser
+@given(parent=_problem, data=st.data())
+def test_the_order_of_cells_does_not_matter(optimise: Optimiser, parent: Problem, data: st.DataObject) -> None:
+    """Shuffling the cells of a parent shuffles the result along with them, up to cells with equal noisy counts."""
+    noisy, total = parent
+    shuffled = data.draw(st.permutations(noisy))
+    (counts,), (counts_of_shuffled,) = solve(optimise, [parent]), solve(optimise, [(shuffled, total)])
+    assert Counter(zip(noisy, counts, strict=True)) == Counter(zip(shuffled, counts_of_shuffled, strict=True))
+
+
+@every_optimiser
+def test_the_result_does_not_change_from_call_to_call(optimise: Optimiser) -> None:
+    """The same noisy counts with many ties give the same counts every time."""
+    parents = [([1] * 50 + [-1] * 50, 25)] * 20
+    assert solve(optimise, parents) == solve(optimise, parents)
+    assert len({tuple(counts) for counts in solve(optimise, parents)}) == 1
+
+
+@every_optimiser
+def test_no_parent_gives_no_cell(optimise: Optimiser) -> None:
+    """A level without parents is solved by no count at all."""
+    counts = optimise(*lay_out([]))
+    assert counts.dtype == np.int64
+    assert counts.shape == (0,)
+
+
+@every_optimiser
+@pytest.mark.parametrize(
+    ("noisy", "first_cell", "totals", "named"),
+    [
+        pytest.param([1, 2], [0, 2], [-1], "totals", id="negative total"),
+        pytest.param([1, 2], [0, 1, 2], [3, -1], "totals", id="negative total of one parent among others"),
+        pytest.param([1, 2], [0, 2, 2], [1, 1], "first_cell", id="parent without a cell, last"),
+        pytest.param([1, 2], [0, 0, 2], [1, 1], "first_cell", id="parent without a cell, first"),
+        pytest.param([1, 2], [0, 3, 2], [1, 1], "first_cell", id="first_cell steps back"),
+        pytest.param([1, 2], [0, 2], [1, 1], "first_cell", id="fewer steps than totals"),
+        pytest.param([1, 2], [0, 1, 2], [1], "first_cell", id="more steps than totals"),
+        pytest.param([1, 2], [1, 2], [1], "first_cell", id="the first cell has no parent"),
+        pytest.param([1, 2], [0, 1], [1], "first_cell", id="the last cell has no parent"),
+        pytest.param([1, 2], [0, 3], [1], "first_cell", id="a parent owns cells that are not there"),
+        pytest.param([1], [0], [], "first_cell", id="a cell without any parent"),
+    ],
+)
+def test_malformed_problems_are_refused(
+    optimise: Optimiser, noisy: list[int], first_cell: list[int], totals: list[int], named: str
+) -> None:
+    """A negative total, a parent without a cell and shapes that disagree are refused by the name of the argument."""
+    with pytest.raises(ValueError, match=rf"^{named} must "):
+        optimise(*(np.array(values, dtype=np.int64) for values in (noisy, first_cell, totals)))
+
+
+@given(parents=problems)
+def test_intopt_does_what_the_papers_loop_does(parents: list[Problem]) -> None:
+    """IntOpt returns, cell by cell, what the literal loop of Algorithm 3 returns."""
+    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+
+
+@given(parents=problems)
+def test_intopt_reaches_the_closed_form_of_the_optimum(parents: list[Problem]) -> None:
+    """The Chebyshev distance to the noisy counts is t*."""
+    solved = solve(nearest_in_chebyshev, parents)
+    distances = [distance(noisy, counts) for (noisy, _), counts in zip(parents, solved, strict=True)]
+    assert distances == [least_distance(*parent) for parent in parents]
+
+
+@given(noisy=st.lists(st.integers(-5, 6), min_size=1, max_size=4), total=st.integers(0, 6))
+def test_intopt_is_as_near_as_the_best_of_all_candidates(noisy: list[int], total: int) -> None:
+    """No vector of non-negative integers with the right sum is nearer to the noisy counts."""
+    candidates = [y for y in product(range(total + 1), repeat=len(noisy)) if sum(y) == total]
+    best = min(distance(noisy, candidate) for candidate in candidates)
+    assert distance(noisy, solve(nearest_in_chebyshev, [(noisy, total)])[0]) == best == least_distance(noisy, total)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "total", "counts"),
+    [
+        pytest.param([0, -1, 1], 2, [0, 0, 2], id="small counts go to zero first"),
+        pytest.param([5, 5, 5], 16, [4, 6, 6], id="ties go to the lower cell"),
+        pytest.param([7, -3, 0], 0, [0, 0, 0], id="nothing to share"),
+        pytest.param([-4], 9, [9], id="one child, raised"),
+        pytest.param([12], 9, [9], id="one child, lowered"),
+        pytest.param([-3, -1, -2], 2, [0, 2, 0], id="all negative"),
+        pytest.param([-3, -3], 0, [0, 0], id="all negative, nothing to share"),
+        pytest.param([10, 4, 1], 9, [8, 1, 0], id="lowered evenly, the small count stops at zero"),
+    ],
+)
+def test_intopt_by_example(noisy: list[int], total: int, counts: list[int]) -> None:
+    """Small problems have the solutions that the paper's loop gives on paper."""
+    assert solve(nearest_in_chebyshev, [(noisy, total)]) == [counts]
+    assert paper_loop(noisy, total) == counts
+
+
+@pytest.mark.parametrize("total", [0, 1, 4_999, 100_000, 3_000_000])
+def test_intopt_on_a_parent_with_five_thousand_children(total: int) -> None:
+    """A wide and sparse parent is solved as by the paper's loop, whether its counts have to go down or up."""
+    random = np.random.default_rng(total)
+    noisy = np.rint(random.normal(0, 40, 5_000)).astype(np.int64)
+    noisy[:50] += random.integers(0, 4_000, 50)
+    parents = [(noisy.tolist(), total), ([3, 1], 4)]
+    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+
+
+@pytest.mark.parametrize(
+    ("raised", "total"), [(0, LARGEST_COUNT), (1, 0), (2**19, LARGEST_COUNT - 1), (2**20, 1), (2**20, LARGEST_COUNT)]
+)
+def test_intopt_does_not_overflow_on_the_widest_parent(raised: int, total: int) -> None:
+    """2**20 children whose noise is the largest that can occur get counts that sum to the total, at distance t*."""
+    noisy = [LARGEST_NOISE] * raised + [-LARGEST_NOISE] * (2**20 - raised)
+    noisy[0] += LARGEST_COUNT
+    counts = nearest_in_chebyshev(*lay_out([(noisy, total)]))
+    assert counts.min() >= 0
+    assert sum(counts.tolist()) == total
+    assert np.abs(counts - np.array(noisy)).max() == least_distance(noisy, total)
+
+
+def test_intopt_does_not_overflow_on_many_parents() -> None:
+    """Two thousand parents with the largest counts and noise, too wide for one key, are solved as by the loop."""
+    random = np.random.default_rng(1)
+    noisy = random.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE, (2_000, 5)).tolist()
+    parents = list(zip(noisy, random.integers(0, LARGEST_COUNT, 2_000).tolist(), strict=True))
+    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+
+
+@given(
+    parents=st.lists(
+        st.lists(st.one_of(_small, st.integers(-(2**61), 2**61)), min_size=1, max_size=5), min_size=1, max_size=5
+    )
+)
+def test_both_ways_of_sorting_agree(parents: list[list[int]]) -> None:
+    """The packed key and its fallback both sort cells by parent, then noisy count, then cell."""
+    noisy, first_cell, _ = lay_out([(counts, 0) for counts in parents])
+    owner = np.repeat(np.arange(len(parents)), np.diff(first_cell))
+    expected = sorted(range(len(noisy)), key=lambda cell: (owner[cell], noisy[cell], cell))
+    assert chebyshev._ascending_within_parents(noisy, np.diff(first_cell)).tolist() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chebyshev, "_KEY_BITS", 0)
+        assert chebyshev._ascending_within_parents(noisy, np.diff(first_cell)).tolist() == expected

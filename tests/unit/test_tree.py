@@ -1,0 +1,245 @@
+"""Axes from codebooks, the order of refinement, frontiers and their cells, chunks, branches: against plain Python."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.branches import MOST_BRANCHES, TASK_RUNS, branch_count, branch_name, cut
+from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, join, keep_positive, locate
+from tasks.tree.order import alternate
+
+
+def columns(rows: Sequence[Sequence[int]], axes: int) -> tuple[IntArray, ...]:
+    """Return the areas of nodes as one column per axis."""
+    return tuple(np.array(rows, dtype=np.int64).reshape(-1, axes).T)
+
+
+def rows(areas: Sequence[IntArray]) -> list[tuple[int, ...]]:
+    """Return columns of areas as nodes."""
+    return list(zip(*(column.tolist() for column in areas), strict=True))
+
+
+def frontier_of(universe, nodes, level: int) -> Frontier:
+    """Return some nodes of a universe as a frontier with the counts 1, 2, 3, …"""
+    areas = columns([universe.areas(node) for node in nodes], len(universe.paths))
+    return Frontier(level, areas, np.arange(1, len(nodes) + 1))
+
+
+@given(data=st.data())
+def test_the_children_of_an_area_are_contiguous_and_parent_is_the_inverse(axis_of, codebooks, data) -> None:
+    """first_child cuts each level into one non-empty run per area above, and parent leads back from every child."""
+    axis = axis_of("place", data.draw(codebooks))
+    for level in range(axis.depth):
+        first_child = axis.first_child[level]
+        assert len(first_child) == axis.areas(level) + 1
+        assert first_child[0] == 0
+        assert first_child[-1] == axis.areas(level + 1)
+        assert (np.diff(first_child) >= 1).all()
+        areas = np.arange(axis.areas(level))
+        assert axis.parent[level].tolist() == np.repeat(areas, np.diff(first_child)).tolist()
+        assert axis.children_of(level, areas[::-1]).tolist() == np.diff(first_child)[::-1].tolist()
+
+
+@given(data=st.data())
+def test_areas_are_numbered_in_the_order_of_their_paths(axis_of, codebooks, data) -> None:
+    """An area's number is the rank of its path among the paths of its level, and its code is the path's last."""
+    paths = data.draw(codebooks)
+    axis = axis_of("place", paths)
+    assert axis.depth == len(paths[0])
+    assert axis.areas(0) == 1
+    for level in range(1, axis.depth + 1):
+        prefixes = sorted({path[:level] for path in paths})
+        assert axis.areas(level) == len(prefixes)
+        assert axis.codes[level - 1].to_list() == [prefix[-1] for prefix in prefixes]
+
+
+@given(data=st.data())
+def test_ancestors_are_the_areas_that_hold_an_area(axis_of, codebooks, data) -> None:
+    """From any level to any level above, an area's ancestor is the area of the first codes of its path."""
+    paths = data.draw(codebooks)
+    axis = axis_of("place", paths)
+    prefixes = [sorted({path[:level] for path in paths}) for level in range(axis.depth + 1)]
+    for level in range(axis.depth + 1):
+        areas = np.array(data.draw(st.lists(st.integers(0, axis.areas(level) - 1))), dtype=np.int64)
+        for above in range(level + 1):
+            expected = [prefixes[above].index(prefixes[level][area][:above]) for area in areas]
+            assert axis.ancestors(areas, level, above).tolist() == expected
+
+
+def test_one_code_under_two_parents_names_two_areas(axis_of) -> None:
+    """A code that is repeated under the next parent, in the very next row, begins a new area."""
+    axis: Axis = axis_of("place", [("north", "1", "x"), ("south", "1", "x"), ("south", "1", "y")])
+    assert [codes.to_list() for codes in axis.codes] == [["north", "south"], ["1", "1"], ["x", "x", "y"]]
+    assert [first.tolist() for first in axis.first_child] == [[0, 2], [0, 1, 2], [0, 1, 3]]
+    assert [parent.tolist() for parent in axis.parent] == [[0, 0], [0, 1], [0, 1, 1]]
+    assert [axis.level_name(level) for level in range(4)] == [None, "level_1", "level_2", "level_3"]
+
+
+@pytest.mark.parametrize(
+    ("depths", "first", "steps"),
+    [
+        pytest.param((2, 2), 1, (1, 0, 1, 0), id="destination tree"),
+        pytest.param((2, 2), 0, (0, 1, 0, 1), id="origin tree"),
+        pytest.param((3, 1), 0, (0, 1, 0, 0), id="the first axis is deeper"),
+        pytest.param((1, 3), 0, (0, 1, 1, 1), id="the other axis is deeper"),
+        pytest.param((3, 1), 1, (1, 0, 0, 0), id="destination tree, origin is deeper"),
+        pytest.param((2, 1, 2), 1, (1, 0, 2, 0, 2), id="three axes"),
+        pytest.param((3,), 0, (0, 0, 0), id="one axis"),
+    ],
+)
+def test_axes_take_turns_by_example(depths: tuple[int, ...], first: int, steps: tuple[int, ...]) -> None:
+    """The tree's own axis refines first, then they alternate, and the deeper one goes on alone."""
+    assert alternate(depths, first) == steps
+
+
+@given(depths=st.lists(st.integers(1, 6), min_size=1, max_size=4), data=st.data())
+def test_axes_take_turns(depths: list[int], data: st.DataObject) -> None:
+    """Each axis is refined once per level, and none is ahead of another by more than a level that both have."""
+    first = data.draw(st.integers(0, len(depths) - 1))
+    steps = alternate(depths, first)
+    assert steps[0] == first
+    assert [steps.count(axis) for axis in range(len(depths))] == depths
+    for done in range(len(steps) + 1):
+        reached = [steps[:done].count(axis) for axis in range(len(depths))]
+        behind = [reached[axis] for axis in range(len(depths)) if reached[axis] < depths[axis]]
+        assert max(reached) - min(behind, default=max(reached)) <= 1
+
+
+@given(data=st.data())
+def test_a_level_knows_its_axis_levels_and_possible_cells(universes, data) -> None:
+    """The level of each axis, its size and name, and the number of cells are those of all nodes built by hand."""
+    universe = data.draw(universes)
+    tree = universe.tree
+    assert tree.depth == sum(len(paths[0]) for paths in universe.paths)
+    for level in range(tree.depth + 1):
+        nodes = universe.nodes(level)
+        assert tree.axis_levels(level) == tuple(len(prefix) for prefix in nodes[0])
+        assert tree.sizes(level) == tuple(len(set(prefixes)) for prefixes in zip(*nodes, strict=True))
+        assert tree.possible_cells(level) == len(nodes)
+        names = {f"axis_{axis}": f"level_{len(prefix)}" if prefix else None for axis, prefix in enumerate(nodes[0])}
+        assert tree.level_names(level) == names
+
+
+@given(data=st.data())
+def test_expanding_lists_exactly_all_children_of_every_node(universes, data) -> None:
+    """The cells of a parent are all nodes of the next level that it holds, each once, in the order of the tree."""
+    universe = data.draw(universes)
+    level = data.draw(st.integers(0, universe.tree.depth - 1))
+    nodes = universe.nodes(level)
+    parents = [node for node in nodes if data.draw(st.booleans())]
+    frontier = frontier_of(universe, parents, level)
+    cells = expand(universe.tree, frontier)
+
+    held: dict[tuple[tuple[str, ...], ...], set[tuple[tuple[str, ...], ...]]] = {}
+    for leaf in universe.leaves():
+        held.setdefault(universe.node(leaf, level), set()).add(universe.node(leaf, level + 1))
+    children = [[universe.areas(child) for child in universe.sort(held[node], level + 1)] for node in parents]
+    cell_rows = rows(cells.areas)
+    assert cells.level == level + 1
+    assert len(cells) == len(cell_rows) == sum(map(len, children))
+    assert [cell_rows[start:stop] for start, stop in pairwise(cells.first_cell.tolist())] == children
+    assert cell_counts(universe.tree, frontier).tolist() == [len(of_node) for of_node in children]
+
+
+@given(data=st.data())
+def test_the_root_expands_level_by_level_to_the_whole_universe(universes, data) -> None:
+    """When every cell survives, the finest level is every combination of finest areas, in the order of the tree."""
+    universe = data.draw(universes)
+    tree = universe.tree
+    frontier = frontier_of(universe, universe.nodes(0), 0)
+    for level in range(tree.depth):
+        cells = expand(tree, frontier)
+        frontier = keep_positive(cells, np.ones(len(cells), dtype=np.int64))
+        assert rows(frontier.areas) == [universe.areas(node) for node in universe.nodes(level + 1)]
+
+
+@given(counts=st.lists(st.integers(0, 2), max_size=12))
+def test_only_positive_cells_survive(counts: list[int]) -> None:
+    """The next frontier is the cells with a positive count, in order, with their areas and counts."""
+    cells = Cells(3, np.array([0, len(counts)]), (np.arange(len(counts)), np.arange(len(counts)) + 100))
+    frontier = keep_positive(cells, np.array(counts, dtype=np.int64))
+    survivors = [(cell, cell + 100) for cell, count in enumerate(counts) if count]
+    assert frontier.level == 3
+    assert rows(frontier.areas) == survivors
+    assert frontier.counts.tolist() == [count for count in counts if count]
+    assert len(frontier) == len(survivors)
+
+
+@given(nodes=st.integers(1, 12), data=st.data())
+def test_slices_of_a_frontier_join_to_the_whole(nodes: int, data: st.DataObject) -> None:
+    """Cutting a frontier anywhere and joining the slices in order gives the frontier again."""
+    whole = Frontier(2, (np.arange(nodes), np.arange(nodes) * 7), np.arange(1, nodes + 1))
+    cuts = sorted({0, nodes, *data.draw(st.lists(st.integers(0, nodes)))})
+    joined = join([whole[start:stop] for start, stop in pairwise(cuts)])
+    assert joined.level == 2
+    assert rows(joined.areas) == rows(whole.areas)
+    assert joined.counts.tolist() == whole.counts.tolist()
+
+
+@given(cells=st.lists(st.integers(1, 12), max_size=20), most=st.integers(1, 15))
+def test_chunks_cover_all_parents_in_order_and_are_bounded(cells: list[int], most: int) -> None:
+    """Chunks are neighbouring runs of parents; only a single parent may exceed the bound; none is cut too early."""
+    slices = list(chunks(np.array(cells, dtype=np.int64), most))
+    assert [parent for chunk in slices for parent in range(chunk.start, chunk.stop)] == list(range(len(cells)))
+    for chunk in slices:
+        assert chunk.stop == chunk.start + 1 or sum(cells[chunk]) <= most
+        assert chunk.stop > chunk.start
+        assert chunk.stop == len(cells) or sum(cells[chunk.start : chunk.stop + 1]) > most
+
+
+_areas_of = {
+    3: st.integers(0, 2),
+    2**31: st.sampled_from([0, 1, 2, 2**24, 2**30, 2**31 - 1]),
+    2**40: st.sampled_from([0, 1, 2**23, 2**24, 2**24 + 1, 2**33, 2**39, 2**40 - 1]),  # equal modulo 64 bits
+}
+
+
+@given(sizes=st.lists(st.sampled_from(sorted(_areas_of)), min_size=1, max_size=4), data=st.data())
+def test_nodes_are_located_as_in_a_dictionary(sizes: list[int], data: st.DataObject) -> None:
+    """Every wanted node gets its row among the present ones or -1, even where keys would exceed 64 bits."""
+    node = st.tuples(*(_areas_of[size] for size in sizes))
+    present = data.draw(st.lists(node, unique=True, max_size=12))
+    wanted = data.draw(st.lists(st.one_of(node, st.sampled_from(present)) if present else node, max_size=12))
+    row_of = {found: row for row, found in enumerate(present)}
+    located = locate(columns(wanted, len(sizes)), columns(present, len(sizes)), sizes)
+    assert located.tolist() == [row_of.get(node, -1) for node in wanted]
+
+
+@given(weights=st.lists(st.integers(1, 1_000), min_size=1, max_size=40), branches=st.integers(1, MOST_BRANCHES))
+def test_branches_are_contiguous_not_empty_and_about_equal(weights: list[int], branches: int) -> None:
+    """The slices cover all nodes once, none is empty, there are at most as many as sought, and none is heavy."""
+    slices = cut(np.array(weights), branches)
+    assert [node for nodes in slices for node in range(nodes.start, nodes.stop)] == list(range(len(weights)))
+    assert all(nodes.stop > nodes.start for nodes in slices)
+    assert len(slices) <= branches
+    assert max(sum(weights[nodes]) for nodes in slices) <= sum(weights) / branches + max(weights)
+
+
+def test_equal_nodes_are_cut_evenly() -> None:
+    """Where the weights allow it, there are as many branches as sought, of the same weight."""
+    assert [(nodes.start, nodes.stop) for nodes in cut(np.ones(12, dtype=np.int64), 4)] == [
+        (0, 3),
+        (3, 6),
+        (6, 9),
+        (9, 12),
+    ]
+
+
+@given(levels_below=st.integers(1, TASK_RUNS // 2))
+def test_branches_keep_a_release_within_its_task_runs(levels_below: int) -> None:
+    """Two task runs per branch and level leave 20 of 200 for the rest, and no branch more would fit."""
+    branches = branch_count(levels_below)
+    assert 1 <= branches <= MOST_BRANCHES
+    assert 2 * branches * levels_below + 20 <= 200
+    assert branches == MOST_BRANCHES or 2 * (branches + 1) * levels_below + 20 > 200
+
+
+def test_branch_names_sort_like_their_numbers() -> None:
+    """All names of a release differ, and sorted as text they are in the order of the tree."""
+    names = [branch_name(number) for number in range(MOST_BRANCHES)]
+    assert names == sorted(set(names))
