@@ -5,11 +5,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
+from flows.server import quiet_prefect
 from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, kind_and_place
 
 DONE, FAILED, WRONG, REFUSED = 0, 1, 2, 3  # and 130, interrupted
@@ -34,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else argv
     os.umask(0o077)
+    quiet_prefect()
     try:
         code = app(args=arguments, prog_name="trellis", standalone_mode=False)
     except TyperException as fault:
@@ -164,5 +166,13 @@ def _say_error(fault: TrellisError, arguments: list[str]) -> int:
     return WRONG if isinstance(fault, SpecError | InputError) else FAILED
 
 
+def run() -> NoReturn:
+    """Be the `trellis` command, and leave at once: the threads that Prefect leaves behind have nothing more to do."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

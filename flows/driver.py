@@ -164,9 +164,10 @@ def _close_the_books(release: Release) -> None:
 
 
 def _check_writable(folder: Path) -> None:
+    """Refuse an output folder that cannot be written, or made; nothing is left there."""
+    there = next(above for above in (folder, *folder.parents) if above.exists())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as fault:
         raise InputError(

@@ -16,6 +16,7 @@ from flows.driver import make_release, new_release
 from flows.plan import make_plan
 from flows.runner import Future, Report, report_nothing
 from flows.spec import load_spec
+from storage.errors import public_errors
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class Watch:
     Attributes:
         report: is told of progress.
         flow_run_id: Prefect's id of the run, once it has begun.
-        task_runs: how many task runs were submitted.
+        task_runs: how many task runs have ended; Prefect does not record those that it cancels before they begin.
         seconds: thread seconds per room, at the end.
     """
 
@@ -33,6 +34,10 @@ class Watch:
     flow_run_id: str = ""
     task_runs: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def count(self, future: Any) -> None:
+        """Count a task run that has ended."""
+        self.task_runs += not future.wrapped_future.cancelled()
 
 
 _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -59,8 +64,8 @@ def _run_name() -> str:
     task_runner=ThreadPoolTaskRunner(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
     persist_result=False,
     log_prints=False,
-    validate_parameters=False,
 )
+@public_errors
 def release(spec: str, output: str | None = None, release_id: str | None = None) -> str:
     """Release the table of a spec and return the release's id.
 
@@ -73,8 +78,9 @@ def release(spec: str, output: str | None = None, release_id: str | None = None)
     watch.flow_run_id = str(flow_run.id)
 
     def submit(stage: Any, *arguments: Any) -> Future:
-        watch.task_runs += 1
-        return stage.submit(*arguments)  # type: ignore[no-any-return]
+        future = stage.submit(*arguments)
+        future.add_done_callback(watch.count)
+        return future  # type: ignore[no-any-return]
 
     plan = make_plan(load_spec(Path(spec)))
     made = new_release(plan, Path(output) if output else None, release_id)

@@ -59,6 +59,9 @@ def quiet_prefect() -> None:
 def prefect_server(prefect_home: Path) -> Iterator[str]:
     """Yield the address of a Prefect API, and make it the one that flows of this process and its children use.
 
+    A child's files are closed to group and others. What Prefect writes in this process, such as the pickled exception
+    of a failed flow, follows this process's umask.
+
     Args:
         prefect_home: a child's `server.log` and, unless PREFECT_HOME names another place, its database.
     Raises:

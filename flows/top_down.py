@@ -4,7 +4,7 @@ Knows no Prefect: it is given a `submit`. The store is the only truth about what
 a crash goes on where the seals end. Only this thread commits to the store.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -59,24 +59,35 @@ class _Walk:
             self.release = find_release(con, release_id)
             self.seals, self.frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
             self.branches = list_branches(con, release_id)
+            charges = charges_of(con, release_id)
+        self.reserved = {level for level, charge in charges.items() if charge.state == "reserved"}
         self.depth = len(self.release.levels) - 1
 
     def run(self) -> list[Outcome]:
         self.go_on(TRUNK)
         while self.running:
-            branch, future = self.finished.get()
-            self.running -= 1
-            try:
-                outcome = future.result()
-            except Exception as fault:  # noqa: BLE001 (the other branches go on; it is raised below)
-                self.failures[branch] = fault
-                continue
-            self.outcomes.append(outcome)
-            self.commit(outcome.value)
-            self.go_on(branch)
+            done = self.take_finished()
+            self.commit([outcome.value for _, outcome in done])
+            for branch, _ in done:
+                self.go_on(branch)
         if self.failures:
             self.raise_first()
         return self.outcomes
+
+    def take_finished(self) -> list[tuple[str, Outcome]]:
+        """Wait until a stage is done, and take all that are: one transaction will hold them."""
+        finished = [self.finished.get()]
+        while not self.finished.empty():
+            finished.append(self.finished.get())
+        done = []
+        for branch, future in finished:
+            self.running -= 1
+            try:
+                done.append((branch, future.result()))
+            except Exception as fault:  # noqa: BLE001 (the other branches go on; `run` raises it)
+                self.failures[branch] = fault
+        self.outcomes += [outcome for _, outcome in done]
+        return done
 
     def go_on(self, branch: str) -> None:
         """Submit what comes next on a branch, if anything does."""
@@ -112,27 +123,30 @@ class _Walk:
     def prepare_to_draw(self, level: int, branch: str) -> None:
         """Mark the level's charge before its first draw, and remove unread what was drawn and never sealed."""
         unsealed = noisy_path(self.release_id, level, branch)
-        with store() as con, transaction(con):
-            charge = charges_of(con, self.release_id).get(level)
-            if charge and charge.state == "reserved":
+        if level in self.reserved:
+            with store() as con, transaction(con):
                 advance(con, self.release_id, level, "drawing")
-            if unsealed.exists():
+            self.reserved.remove(level)
+        if unsealed.exists():
+            with store() as con, transaction(con):
                 note(con, "unsealed shard removed unread", self.release_id, level=level, branch=branch)
-        unsealed.unlink(missing_ok=True)
+            unsealed.unlink()
 
-    def commit(self, done: Seal | FrontierShard) -> None:
-        """Record what a stage has finished, in one short transaction."""
-        key = done.level, done.branch
+    def commit(self, finished: Sequence[Seal | FrontierShard]) -> None:
+        """Record what stages have finished, in one short transaction."""
         with store() as con, transaction(con):
-            if isinstance(done, FrontierShard):
-                add_frontier(con, self.release_id, done)
-                self.frontiers[key] = done
-            elif key not in self.seals:
-                add_seal(con, self.release_id, done)
-                self.seals[key] = done
-                if self.is_sealed(done.level) and not self.release.levels[done.level].is_invariant:
-                    advance(con, self.release_id, done.level, "sealed")
-        self.report_progress(done)
+            for done in finished:
+                key = done.level, done.branch
+                if isinstance(done, FrontierShard):
+                    add_frontier(con, self.release_id, done)
+                    self.frontiers[key] = done
+                elif key not in self.seals:
+                    add_seal(con, self.release_id, done)
+                    self.seals[key] = done
+                    if self.is_sealed(done.level) and not self.release.levels[done.level].is_invariant:
+                        advance(con, self.release_id, done.level, "sealed")
+        for done in finished:
+            self.report_progress(done)
 
     def is_sealed(self, level: int) -> bool:
         """Return whether every branch of a level is sealed."""

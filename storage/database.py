@@ -105,9 +105,11 @@ def _open_when_free(path: Path, read_only: bool) -> Connection:
 
 def _migrate(con: Connection) -> None:
     """Bring the store to this version, each step in one transaction with its record."""
-    con.execute("CREATE TABLE IF NOT EXISTS migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
-    done = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone()
-    version = done[0] if done else 0
+    try:
+        version = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchall()[0][0]
+    except duckdb.CatalogException:
+        con.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
+        version = 0
     if version > len(MIGRATIONS):
         raise StoreError(
             f"The store has version {version}; this Trellis knows versions up to {len(MIGRATIONS)}.",

@@ -4,9 +4,15 @@ The text of every error here is public: Prefect stores it, logs show it. How man
 of it; ingest says that on the caller's terminal.
 """
 
+import functools
 import traceback
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class TrellisError(Exception):
@@ -56,6 +62,27 @@ class StoreError(TrellisError):
 
 class StageFailed(TrellisError):
     """A stage stopped for a reason that is no person's input: kind and place of the fault, never its text."""
+
+
+def public_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function raise nothing but what may be shown.
+
+    A TrellisError is public by construction; anything else is replaced by its kind and place. What either was raised
+    from is cut off, since it may quote the data.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TrellisError as fault:
+            failure: TrellisError = fault
+        except Exception as fault:  # noqa: BLE001 (whatever it is, its text stays here)
+            failure = StageFailed(f"{function.__name__} stopped: {kind_and_place(fault)}.")
+        failure.__cause__ = failure.__context__ = None
+        raise failure.with_traceback(None)
+
+    return call
 
 
 def kind_and_place(fault: BaseException) -> str:

@@ -4,15 +4,14 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
-from storage.errors import StageFailed, TrellisError, kind_and_place
+from storage.errors import public_errors
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,7 @@ class Outcome:
 def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
     """Make a function a Prefect task whose runs are named for people.
 
-    The task stores no result and no key derived from its inputs. What it raises is either public by construction (a
-    TrellisError) or replaced by the kind and the place of the fault, since the text could hold a confidential value.
+    The task stores no result and no key derived from its inputs, and what it raises may be shown.
     """
 
     def make(function: Callable[P, Any]) -> "Task[P, Outcome]":
@@ -41,19 +39,11 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> Outcome:
             began = time.thread_time()
-            try:
-                value = function(*args, **kwargs)
-            except TrellisError as fault:
-                failure: TrellisError = fault
-            except Exception as fault:  # noqa: BLE001 (whatever it is, its text stays here)
-                failure = StageFailed(f"{function.__name__} stopped: {kind_and_place(fault)}.")
-            else:
-                return Outcome(room, value, time.thread_time() - began)
-            failure.__cause__ = failure.__context__ = None  # what it was raised from may quote the data
-            raise failure.with_traceback(None)
+            value = function(*args, **kwargs)
+            return Outcome(room, value, time.thread_time() - began)
 
         return Task(
-            timed,
+            public_errors(timed),
             name=function.__name__,
             task_run_name=run_name,
             cache_policy=NO_CACHE,

@@ -82,10 +82,13 @@ def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str
     """Refuse a table that lacks a column.
 
     Args:
-        rows: the table's SQL, from `opened`.
+        con: where the table is opened.
+        table: the table.
+        rows: its SQL, from `opened`.
         wanted: names of columns.
     Raises:
-        InputError: names the first column that is missing and those that there are.
+        InputError: names the first column that is missing. Those that there are it does not name: in a file without a
+            header they would be the first row.
     """
     there = [column[0] for column in con.execute(f"SELECT * FROM {rows} LIMIT 0").description or []]
     for column in wanted:
@@ -93,7 +96,7 @@ def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str
             raise InputError(
                 f"{table.field}: {table.path.name} has no column {column}.",
                 field=table.field,
-                hint=f"Its columns are {', '.join(there)}.",
+                hint="The first line must hold the names of the columns, as the spec writes them.",
             )
 
 

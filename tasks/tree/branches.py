@@ -8,13 +8,20 @@ from tasks.tree.axis import IntArray
 
 TRUNK = "trunk"
 TRUNK_CELLS = 10_000  # the first level with more cells than this is walked in branches
+BRANCH_CELLS = 10_000  # of its first level that are worth a branch of their own; smaller ones travel together
 TASK_RUNS = 180  # of measuring and optimising in branches; the trunk and the single stages take the rest of 200
 MOST_BRANCHES = 16
 
 
-def branch_count(levels_below: int) -> int:
-    """Return how many branches keep a release within its task runs, two per branch and level."""
-    return max(1, min(MOST_BRANCHES, TASK_RUNS // (2 * levels_below)))
+def branch_count(levels_below: int, cells_below: int) -> int:
+    """Return into how many branches to cut a trunk: as many as are worth it within a release's task runs.
+
+    Args:
+        levels_below: how many levels the branches have; each takes two task runs per branch.
+        cells_below: the cells of the first of them.
+    """
+    affordable = min(MOST_BRANCHES, TASK_RUNS // (2 * levels_below))
+    return max(1, min(affordable, cells_below // BRANCH_CELLS))
 
 
 def branch_name(number: int) -> str:

@@ -76,7 +76,7 @@ def cut_trunk(release: Release, shard: FrontierShard) -> list[Branch]:
     """Return the branches into which the trunk's last frontier is cut, by its public counts of cells alone."""
     tree = tree_of(release)
     trunk = load_frontier(release, shard)
-    slices = cut(cell_counts(tree, trunk), branch_count(tree.depth - shard.level))
+    slices = cut(cell_counts(tree, trunk), branch_count(tree.depth - shard.level, shard.cells_below))
     return [
         Branch(
             branch_name(number),
