@@ -14,7 +14,9 @@ from storage.errors import TrellisError
 
 Answer = dict[str, Any]
 
-_out = Console(highlight=False, soft_wrap=False)
+_WIDE = 140  # columns where the output goes to a file or a pipe
+
+_out = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 _err = Console(stderr=True, highlight=False)
 
 
@@ -166,7 +168,7 @@ def _noise_cells(level: Answer) -> list[str]:
 
 
 def _say_bound() -> None:
-    _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth.[/]")
+    _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
 
 
 def _state(state: str) -> str:

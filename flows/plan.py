@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.spec import AXES, SpecFile
+from flows.spec import AXES, BudgetKeys, PrivacyKeys, SpecFile
 from storage.errors import SpecError
 from storage.ledger import Account, DatasetTerms, check_terms
 from storage.releases import LevelTerms
@@ -57,7 +57,7 @@ class Plan:
         if spec.budget:
             cap = spec.budget.epsilon, spec.budget.delta
             asked = DatasetTerms(
-                spec.dataset, spec.privacy.unit, spec.privacy.neighbours, *cap, cap_rho=rho_from_epsilon(*cap)
+                spec.dataset, spec.privacy.unit, spec.privacy.neighbours, *cap, cap_rho=_rho("budget", spec.budget)
             )
         check_terms(account, asked, unit=spec.privacy.unit, neighbours=spec.privacy.neighbours)
         if account:
@@ -102,33 +102,52 @@ def make_plan(file: SpecFile) -> Plan:
     source = file.source()
     axes = tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in read_ends(source))
     tree = Tree(axes, alternate([axis.depth for axis in axes], AXES.index(spec.release.tree)))
-    rho = rho_from_epsilon(spec.privacy.epsilon, spec.privacy.delta)
+    rho = _rho("privacy", spec.privacy)
     codebooks = {axis.name: sha256_of(axis.codebook.path) for axis in source.axes}
     return Plan(file, source, mechanism, tree, rho, _levels(tree, rho, mechanism), codebooks)
+
+
+def _rho(field: str, keys: PrivacyKeys | BudgetKeys) -> Fraction:
+    try:
+        return rho_from_epsilon(keys.epsilon, keys.delta)
+    except ValueError as fault:
+        raise SpecError(f"{field}.{fault}", field=f"{field}.epsilon") from None
 
 
 def _levels(tree: Tree, rho: Fraction, mechanism: Mechanism) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels: the root is the public total, the others share ρ."""
     square = l2_sensitivity_squared()
-    shares = (Fraction(0), *uniform(rho, tree.depth))
+    shares = uniform(rho, tree.depth)
     try:
-        sigmas = [scale_for(share, square) if share else 0.0 for share in shares]
+        sigmas = [0.0, *(scale_for(share, square) for share in shares)]
     except ValueError as fault:
         raise SpecError(f"privacy.epsilon: {fault}", field="privacy.epsilon") from None
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
     bounds = mechanism.bounds(sigmas, possible)
-    return tuple(
+    root = LevelTerms(
+        level=0,
+        axes=tree.level_names(0),
+        possible_cells=1,
+        is_invariant=True,
+        rho=Fraction(0),
+        sigma=0.0,
+        l2_sensitivity_squared=0,
+        bound=0.0,
+    )
+    measured = (
         LevelTerms(
             level=level,
             axes=tree.level_names(level),
             possible_cells=possible[level],
-            rho=shares[level],
+            is_invariant=False,
+            rho=share,
             sigma=sigmas[level],
-            l2_sensitivity_squared=square if shares[level] else 0,
+            l2_sensitivity_squared=square,
             bound=bounds[level],
         )
-        for level in range(tree.depth + 1)
+        for level, share in enumerate(shares, start=1)
     )
+    return root, *measured
 
 
 def budget_summary(terms: DatasetTerms, before: Fraction, cost: Fraction) -> dict[str, dict[str, float]]:

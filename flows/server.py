@@ -20,6 +20,8 @@ from http.client import HTTPException
 from pathlib import Path
 from uuid import UUID
 
+from storage.errors import StoreError
+
 START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
 STOP_SECONDS = 10.0  # 0.2 measured; a server that is told to stop during its migrations finishes them first
 
@@ -65,7 +67,7 @@ def prefect_server(prefect_home: Path) -> Iterator[str]:
     Args:
         prefect_home: a child's `server.log` and, unless PREFECT_HOME names another place, its database.
     Raises:
-        RuntimeError: the child did not come up; the message names its log.
+        StoreError: the child did not come up; the message names its log.
     """
     given = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     with ExitStack() as stack:
@@ -192,9 +194,11 @@ def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not _answers(address):
         if server.poll() is not None:
-            raise RuntimeError(f"The Prefect server ended with code {server.returncode} while starting; see {log}.")
+            raise StoreError(
+                f"The Prefect server ended with code {server.returncode} while starting.", hint=f"See {log}."
+            )
         if time.monotonic() > deadline:
-            raise RuntimeError(f"The Prefect server did not answer within {START_SECONDS:.0f} s; see {log}.")
+            raise StoreError(f"The Prefect server did not answer within {START_SECONDS:.0f} s.", hint=f"See {log}.")
         time.sleep(0.05)
 
 

@@ -167,7 +167,10 @@ def reserve(con: Connection, release_id: str, terms: DatasetTerms, levels: Seque
         levels: those with ρ > 0 are charged.
     Raises:
         BudgetExceeded: the dataset's cap would be passed; nothing is recorded.
+        StoreError: the release is reserved already.
     """
+    if charges_of(con, release_id):
+        raise StoreError(f"{release_id} is reserved already: what it has drawn is charged once.")
     account = read_accounts(con).get(terms.dataset)
     check_fits(account, terms, sum((level.rho for level in levels), Fraction(0)))
     if account is None:

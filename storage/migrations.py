@@ -17,6 +17,7 @@ CREATE TABLE levels (
     level INTEGER NOT NULL,
     axes VARCHAR NOT NULL,              -- JSON: {axis: level name or null}
     possible_cells VARCHAR NOT NULL,    -- an integer that may exceed 64 bits
+    is_invariant BOOLEAN NOT NULL,      -- published exactly, unprotected
     rho VARCHAR NOT NULL,               -- an exact fraction
     sigma DOUBLE NOT NULL,              -- 0 where the level is invariant
     l2_sensitivity_squared INTEGER NOT NULL,

@@ -20,24 +20,21 @@ class LevelTerms:
         level: 0 for everything, T for the finest.
         axes: per axis, the name of the axis level reached, None where it is not refined yet.
         possible_cells: the cells if every node survived.
+        is_invariant: whether the level is published exactly; said outright, never concluded from a share of 0.
         rho: the level's share of the budget; 0 where the level is invariant.
         sigma: the noise scale, records; 0 where the level is invariant.
-        l2_sensitivity_squared: Δ₂².
+        l2_sensitivity_squared: Δ₂²; 0 where the level is invariant.
         bound: with 95 % every count of the level is within so many records of the truth.
     """
 
     level: int
     axes: Mapping[str, str | None]
     possible_cells: int
+    is_invariant: bool
     rho: Fraction
     sigma: float
     l2_sensitivity_squared: int
     bound: float
-
-    @property
-    def is_invariant(self) -> bool:
-        """Whether the level is published exactly and takes no share of the budget."""
-        return self.rho == 0
 
     @property
     def l2_sensitivity(self) -> float:
@@ -83,12 +80,13 @@ def add_release(con: Connection, release: Release) -> None:
     )
     for level in release.levels:
         con.execute(
-            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 release.id,
                 level.level,
                 json.dumps(level.axes),
                 str(level.possible_cells),
+                level.is_invariant,
                 str(level.rho),
                 level.sigma,
                 level.l2_sensitivity_squared,
@@ -111,7 +109,7 @@ def find_release(con: Connection, release_id: str) -> Release:
             f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
         )
     levels = con.execute(
-        "SELECT level, axes, possible_cells, rho, sigma, l2_sensitivity_squared, bound FROM levels"
+        "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound FROM levels"
         " WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
@@ -127,8 +125,8 @@ def find_release(con: Connection, release_id: str) -> Release:
         json.loads(terms),
         folder,
         tuple(
-            LevelTerms(level, json.loads(axes), int(cells), Fraction(rho), sigma, square, bound)
-            for level, axes, cells, rho, sigma, square, bound in levels
+            LevelTerms(level, json.loads(axes), int(cells), invariant, Fraction(rho), sigma, square, bound)
+            for level, axes, cells, invariant, rho, sigma, square, bound in levels
         ),
     )
 

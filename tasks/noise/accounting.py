@@ -21,15 +21,19 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
         epsilon: > 0, finite.
         delta: in (0, 1).
     Raises:
-        ValueError: epsilon or delta is out of range.
+        ValueError: epsilon or delta is out of range, or epsilon so small that no float ρ > 0 fits.
     Source:
         Bun and Steinke (2016), Proposition 1.3: ρ-zCDP implies (ρ + 2 √(ρ ln 1/δ), δ)-DP.
     """
-    check_epsilon_delta(epsilon, delta)
+    _check_epsilon(epsilon)
+    _check_delta(delta)
     with localcontext(prec=_DIGITS):
         log = -Decimal(delta).ln()
         exact = (Decimal(epsilon) / ((log + Decimal(epsilon)).sqrt() + log.sqrt())) ** 2
-        return Fraction(_round(exact, -math.inf))
+        rho = Fraction(_round(exact, -math.inf))
+    if rho == 0:
+        raise ValueError(f"epsilon must be large enough for a rho above 0, got {epsilon:g}.")
+    return rho
 
 
 def epsilon_from_rho(rho: Fraction, delta: float) -> float:
@@ -38,9 +42,14 @@ def epsilon_from_rho(rho: Fraction, delta: float) -> float:
     Args:
         rho: >= 0.
         delta: in (0, 1).
+    Raises:
+        ValueError: rho or delta is out of range.
     Source:
         Bun and Steinke (2016), Proposition 1.3.
     """
+    if rho < 0:
+        raise ValueError(f"rho must be >= 0, got {rho}.")
+    _check_delta(delta)
     with localcontext(prec=_DIGITS):
         exact_rho = Decimal(rho.numerator) / Decimal(rho.denominator)
         exact = exact_rho + 2 * (exact_rho * -Decimal(delta).ln()).sqrt()
@@ -54,13 +63,11 @@ def _round(exact: Decimal, toward: float) -> float:
     return math.nextafter(value, toward) if wrong_side else value
 
 
-def check_epsilon_delta(epsilon: float, delta: float) -> None:
-    """Refuse an ε or δ that promises nothing or cannot be met.
-
-    Raises:
-        ValueError: epsilon is not a finite number > 0, or delta is not in (0, 1).
-    """
+def _check_epsilon(epsilon: float) -> None:
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}.")
+
+
+def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise ValueError(f"delta must be between 0 and 1 (both excluded), got {delta}.")

@@ -6,7 +6,7 @@ from fractions import Fraction
 from tasks.noise.samplers import privacy_map
 from tasks.noise.sensitivity import square_root_up
 
-LARGEST_SCALE = 2.0**32  # with totals up to 2**40 this keeps sums and products of noisy counts inside 64 bits
+LARGEST_SCALE = 2**32  # with totals up to 2**40 this keeps sums and products of noisy counts inside 64 bits
 
 
 def uniform(rho: Fraction, levels: int) -> tuple[Fraction, ...]:
@@ -26,9 +26,12 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
         ValueError: ρ is so small that σ would exceed 2**32, beyond which arithmetic on noisy counts could overflow.
     """
     sensitivity = square_root_up(l2_sensitivity_squared)
-    scale = math.sqrt(l2_sensitivity_squared / (2 * rho))
-    if scale > LARGEST_SCALE:
-        raise ValueError(f"sigma must be <= 2**32, got {scale:.3g}: epsilon is too small to release anything.")
+    if rho <= 0:
+        raise ValueError(f"rho must be > 0, got {rho}.")
+    variance = l2_sensitivity_squared / (2 * rho)
+    if variance > LARGEST_SCALE**2:
+        raise ValueError(f"sigma must be <= 2**32: epsilon is too small to release anything with rho {float(rho):g}.")
+    scale = math.sqrt(variance)
     while Fraction(privacy_map(scale, sensitivity)) > rho:
         scale = math.nextafter(scale, math.inf)
     while Fraction(privacy_map(math.nextafter(scale, 0.0), sensitivity)) <= rho:

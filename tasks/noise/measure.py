@@ -21,8 +21,10 @@ def measure(
     Guarantees:
         Nothing is drawn unless the privacy map of this very scale is finite and within ρ.
     Raises:
-        ValueError: the scale would cost more than ρ, or is not finite and positive.
+        ValueError: ρ is not positive, the scale is not finite and positive, or it would cost more than ρ.
     """
+    if rho <= 0:
+        raise ValueError(f"rho must be > 0, got {rho}.")
     cost = privacy_map(scale, square_root_up(l2_sensitivity_squared))
     if not cost <= rho:  # also refuses a cost that is not a number
         raise ValueError(f"scale {scale} costs rho {cost}, which exceeds the level's share {float(rho)}.")

@@ -11,15 +11,15 @@ def readme(manifest: Manifest) -> str:
     levels = "\n".join(_row(level) for level in manifest.levels)
     return f"""# {manifest.id}
 
-Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest areas, made by Trellis
+Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest areas. Made by Trellis
 {manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.
 
 ## What is protected
 
-The privacy unit is {privacy.unit}: at most {privacy.max_records_per_unit} record in the table. Whatever anybody knows of
-everyone else, these tables say almost the same whether such a unit's record reads as it does or otherwise
-(neighbouring relation: {privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:g} and
-δ = {privacy.delta:g}, by way of ρ = {privacy.rho:.6g} zero-concentrated differential privacy (accountant: {privacy.accountant}).
+The privacy unit is {privacy.unit}; each has exactly {privacy.max_records_per_unit} record in the table. Whatever anybody
+knows of all others, these tables say almost the same whether such a record reads as it does or otherwise (neighbours by
+{privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:g} and δ = {privacy.delta:g},
+by way of ρ = {privacy.rho:.6g} (zero-concentrated differential privacy; accountant: {privacy.accountant}).
 
 Not protected, because published exactly:
 
@@ -27,7 +27,8 @@ Not protected, because published exactly:
 
 ## How to read the counts
 
-- Every count is a whole number above zero. A row that is missing is a count of zero: most likely nobody, possibly a few.
+- Every count is a whole number above zero. A row that is missing has the released count zero; its true count may be
+  small and not zero, and a row that is there may be noise alone.
 - Every level adds up to the level above it, and each to the total.
 - Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level at a
   time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement.

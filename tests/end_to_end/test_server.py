@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from flows.server import prefect_server, wait_until_recorded
+from storage.errors import StoreError
 
 TASK_RUNS = 60
 
@@ -204,10 +205,11 @@ def test_a_server_that_cannot_start_names_its_log(tmp_path: Path, monkeypatch: p
     """When the server ends instead of answering, the error says so and where to read why."""
     monkeypatch.setattr(sys, "executable", "false")
     with (
-        pytest.raises(RuntimeError, match=r"ended with code 1 while starting; see .*server\.log\."),
+        pytest.raises(StoreError, match=r"ended with code 1 while starting\.") as refused,
         prefect_server(tmp_path),
     ):
         pass
+    assert refused.value.hint == f"See {tmp_path / 'server.log'}."
 
 
 def test_no_one_else_can_read_what_it_wrote(recorded: Recorded, killed: Killed) -> None:

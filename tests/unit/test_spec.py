@@ -1,0 +1,498 @@
+"""The spec: what a person may write, and that whatever is wrong with it is refused by the name of its key."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from flows.spec import Spec, SpecFile, expand, load_spec
+from storage.errors import InputError, SpecError
+
+Keys = dict[str, Any]
+
+EXAMPLE = """\
+name: rhode-island-commuting
+dataset: lodes-ri-2019
+input: {table: "${TRELLIS_DATA}/lodes_ri_2019/ri_od_main_JT00_2019.csv.gz", origin: h_geocode, destination: w_geocode, count: S000}
+hierarchy: {table: "${TRELLIS_DATA}/lodes_ri_2019/ri_xwalk.csv.gz", levels: [cty, trct, bgrp, tabblk2010]}
+release: {tree: destination, finest: bgrp}       # block level would be mostly noise
+mechanism: inftda
+privacy: {unit: one job, neighbours: substitution, max_records_per_unit: 1, epsilon: 4.0, delta: 1.0e-8}
+budget: {epsilon: 10.0, delta: 1.0e-7}
+output: out
+"""
+
+LEVELS = ["cty", "trct", "bgrp", "tabblk2010"]
+CODEBOOK = {"table": "codebook.csv", "levels": LEVELS}
+PER_END = {"origin": CODEBOOK, "destination": {"table": "work.csv", "levels": ["region", "plant"]}}
+
+ABSENT = object()
+
+
+def example() -> Keys:
+    """Return the keys of the example spec."""
+    keys: Keys = yaml.safe_load(EXAMPLE)
+    return keys
+
+
+def changed(*changes: tuple[str, object], keys: Keys | None = None) -> Keys:
+    """Return a spec's keys with some of them, by dotted names, set to other values or taken out."""
+    keys = example() if keys is None else copy.deepcopy(keys)
+    for name, value in changes:
+        *above, last = name.split(".")
+        part = keys
+        for key in above:
+            part = part[key]
+        if value is ABSENT:
+            del part[last]
+        else:
+            part[last] = value
+    return keys
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[Keys | str | bytes], SpecFile]:
+    """Return what writes a spec and loads it."""
+    return lambda written: load_from(tmp_path / "specs", written)
+
+
+def load_from(folder: Path, written: Keys | str | bytes) -> SpecFile:
+    """Write a spec and load it."""
+    folder.mkdir(exist_ok=True)
+    text = yaml.safe_dump(written, sort_keys=False) if isinstance(written, dict) else written
+    path = folder / "spec.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load_spec(path)
+
+
+def refusal(load: Callable[[Keys | str | bytes], SpecFile], written: Keys | str | bytes) -> SpecError:
+    """Return the error with which a spec is refused."""
+    with pytest.raises(SpecError) as refused:
+        load(written)
+    return refused.value
+
+
+def test_example_loads(load):
+    """The example of the documentation loads, with every key as written."""
+    spec = load(EXAMPLE).spec
+    assert (spec.name, spec.dataset, spec.mechanism) == ("rhode-island-commuting", "lodes-ri-2019", "inftda")
+    assert (spec.input.origin, spec.input.destination, spec.input.count) == (["h_geocode"], ["w_geocode"], "S000")
+    assert spec.levels("origin") == spec.levels("destination") == LEVELS
+    assert spec.release.tree == "destination"
+    assert spec.finest("origin") == spec.finest("destination") == "bgrp"
+    assert (spec.privacy.epsilon, spec.privacy.delta) == (4.0, 1e-8)
+    assert (spec.privacy.unit, spec.privacy.neighbours, spec.privacy.max_records_per_unit) == (
+        "one job",
+        "substitution",
+        1,
+    )
+    assert spec.budget
+    assert (spec.budget.epsilon, spec.budget.delta) == (10.0, 1e-7)
+    assert spec.output == "out"
+
+
+def test_shipped_spec_is_the_example(load):
+    """The spec of Rhode Island that comes with the project asks for what the example asks for."""
+    shipped = Path(__file__).parents[2] / "deployments" / "specs" / "rhode-island.yaml"
+    assert load_spec(shipped).spec == load(EXAMPLE).spec
+
+
+@pytest.mark.parametrize(
+    ("key", "default"), [("budget", None), ("output", "out"), ("keep_vault", False), ("input.count", None)]
+)
+def test_optional_keys_may_be_left_out(load, key, default):
+    """These keys, and no others, have defaults."""
+    value: Any = load(changed((key, "x"), (key, ABSENT))).spec
+    for part in key.split("."):
+        value = getattr(value, part)
+    assert value == default
+
+
+UNKNOWN = {
+    "same_people_as": "lodes-ri-2018",
+    "supersedes": "rhode-island-commuting-20250101T000000Z",
+    "noise": {"sampler": "opendp"},
+    "run": {"workers": "threads", "max_memory": "4GB"},
+    "schedule": {"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "12 releases"},
+    "keep_noisy_counts": True,
+    "expected_total": 400_000,
+    "public_data": True,
+    "priority": "false_positives",
+    "input.features": ["sex", "race"],
+    "input.unit": "person_id",
+    "hierarchy.finest": "bgrp",
+    "release.order": ["origin", "destination"],
+    "privacy.accountant": "pld",
+    "privacy.rho": 0.5,
+    "privacy.target": {"level": "county", "max_error": 50, "confidence": 0.95},
+    "privacy.split": "uniform",
+    "privacy.invariants": ["cty"],
+    "privacy.i_accept_unprotected": True,
+    "privacy.distinct": "bgrp",
+    "privacy.exact_records_per_unit": True,
+    "budget.rho": 1.0,
+    "Name": "rhode-island-commuting",
+    "delta": 1e-8,
+    "str": "a word that the code uses for itself",
+    "Hierarchy": "and another",
+}
+
+
+@pytest.mark.parametrize("key", UNKNOWN)
+def test_unknown_keys_are_refused(load, key):
+    """A key that the spec does not have, or does not have yet, is refused by its name."""
+    error = refusal(load, changed((key, UNKNOWN[key])))
+    assert error.field == key
+    assert str(error) == f"{key} is not a key of the spec."
+
+
+@pytest.mark.parametrize("key", ["hierarchy.destination.finest", "hierarchy.origin.finest", "hierarchy.feature"])
+def test_unknown_keys_of_one_end_are_refused(load, key):
+    """With a codebook for each end, an unknown key of one of them is refused by its own name."""
+    per_end = changed(("hierarchy", PER_END), ("release.finest", {"origin": "bgrp", "destination": "plant"}))
+    error = refusal(load, changed((key, "bgrp"), keys=per_end))
+    assert error.field == key
+    assert key in str(error)
+
+
+@given(data=st.data())
+def test_any_unknown_key_is_named(tmp_path_factory, data):
+    """Whatever the key, and wherever it stands, the refusal is about it."""
+    where = data.draw(st.sampled_from(["", "input", "hierarchy", "release", "privacy", "budget"]))
+    word = data.draw(st.from_regex(r"[A-Za-z_]{1,12}", fullmatch=True))
+    keys = example()
+    part = keys[where] if where else keys
+    known = {"count", "keep_vault", "origin", "destination"} | part.keys()
+    assume(word not in known)
+    part[word] = 1
+    with pytest.raises(SpecError) as refused:
+        load_from(tmp_path_factory.getbasetemp() / "unknown", keys)
+    assert refused.value.field == f"{where}.{word}".lstrip(".")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("name", "dataset", "input", "hierarchy", "release", "mechanism", "privacy"),
+        *("input.table", "input.origin", "input.destination", "hierarchy.table", "hierarchy.levels"),
+        *("release.tree", "release.finest", "privacy.unit", "privacy.neighbours", "privacy.max_records_per_unit"),
+        *("privacy.epsilon", "privacy.delta", "budget.epsilon", "budget.delta"),
+    ],
+)
+def test_missing_keys_are_refused(load, key):
+    """A key that every spec needs is missed by its name."""
+    error = refusal(load, changed((key, ABSENT)))
+    assert error.field == key
+    assert str(error) == f"{key} must be given."
+
+
+@pytest.mark.parametrize("end", ["origin", "destination"])
+def test_missing_ends_are_refused(load, end):
+    """A codebook or a finest level for one end alone is refused by the name of the other."""
+    other = "destination" if end == "origin" else "origin"
+    finest = refusal(load, changed(("release.finest", {end: "bgrp"})))
+    assert f"release.finest.{other}" in str(finest)
+    codebook = refusal(load, changed(("hierarchy", {end: CODEBOOK})))
+    assert f"hierarchy.{other}" in str(codebook)
+
+
+NOT_POSITIVE = [0, 0.0, -1, -1e-300, math.inf, -math.inf, math.nan, True, False, "four", "", None, [4.0], {"is": 4}]
+
+
+@pytest.mark.parametrize("key", ["privacy.epsilon", "budget.epsilon"])
+@pytest.mark.parametrize("value", NOT_POSITIVE, ids=repr)
+def test_epsilon_is_a_finite_number_above_zero(load, key, value):
+    """Zero, negative and infinite ones, no number, and booleans are refused."""
+    error = refusal(load, changed((key, value)))
+    assert error.field == key
+    assert key in str(error)
+
+
+@pytest.mark.parametrize("key", ["privacy.delta", "budget.delta"])
+@pytest.mark.parametrize("value", [*NOT_POSITIVE, 1, 1.0, 1.5, "1", "1e-400"], ids=repr)
+def test_delta_is_between_zero_and_one(load, key, value):
+    """Zero, one, what lies outside of them, no number, and booleans are refused."""
+    error = refusal(load, changed((key, value)))
+    assert error.field == key
+    assert key in str(error)
+
+
+@pytest.mark.parametrize("key", ["privacy.epsilon", "privacy.delta", "budget.epsilon", "budget.delta"])
+def test_yaml_numbers_without_a_point_are_numbers(load, key):
+    """`1e-8` is a number, although YAML 1.1 reads it as text."""
+    text = changed((key, "1e-8"))
+    assert isinstance(yaml.safe_load("1e-8"), str)
+    section, last = key.split(".")
+    assert getattr(getattr(load(text).spec, section), last) == 1e-8
+
+
+@given(
+    epsilon=st.floats(min_value=0, exclude_min=True, allow_infinity=False),
+    delta=st.floats(min_value=0, max_value=1, exclude_min=True, exclude_max=True),
+)
+def test_every_useful_number_is_taken_as_it_is(epsilon, delta):
+    """No positive finite epsilon, and no delta between zero and one, is refused or changed."""
+    spec = Spec.model_validate(changed(("privacy.epsilon", epsilon), ("privacy.delta", delta)))
+    assert (spec.privacy.epsilon, spec.privacy.delta) == (epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("privacy.neighbours", value) for value in ("add_remove", "addition", None)),
+        *(("privacy.max_records_per_unit", value) for value in (2, 0, "1", None, True)),
+        ("privacy.unit", ""),
+        *(("release.tree", value) for value in ("both", None, ["origin"])),
+        ("mechanism", 1),
+        ("keep_vault", "maybe"),
+        ("output", None),
+        ("input", None),
+        ("privacy", ["epsilon"]),
+        ("hierarchy", "codebook.csv"),
+        ("input.table", 7),
+        ("input.count", ["S000"]),
+    ],
+)
+def test_values_of_another_kind_are_refused(load, key, value):
+    """A value that a key cannot have is refused by the key's name; nothing is guessed."""
+    error = refusal(load, changed((key, value)))
+    assert error.field == key
+    assert key in str(error)
+
+
+@pytest.mark.parametrize("finest", ["county", "", {"origin": "bgrp", "destination": "county"}])
+def test_finest_must_be_a_level(load, finest):
+    """A finest level that the codebook does not have is refused with the levels that it has."""
+    error = refusal(load, changed(("release.finest", finest)))
+    assert error.field == "release.finest"
+    assert "cty, trct, bgrp, tabblk2010" in str(error)
+
+
+def test_each_end_has_its_own_finest(load):
+    """The ends may be released down to different levels of one codebook."""
+    spec = load(changed(("release.finest", {"origin": "cty", "destination": "tabblk2010"}))).spec
+    assert (spec.finest("origin"), spec.finest("destination")) == ("cty", "tabblk2010")
+
+
+def test_each_end_has_its_own_codebook(load):
+    """The ends may have codebooks of their own, and each finest level is sought in its own."""
+    finest = {"origin": "trct", "destination": "plant"}
+    spec = load(changed(("hierarchy", PER_END), ("release.finest", finest))).spec
+    assert (spec.levels("origin"), spec.levels("destination")) == (LEVELS, ["region", "plant"])
+    assert spec.hierarchy_of("destination")[0] == "hierarchy.destination"
+    assert refusal(load, changed(("hierarchy", PER_END))).field == "release.finest"
+
+
+def test_columns_are_one_or_one_per_level(load):
+    """An end has one column of finest codes, or exactly one column for each level of its codebook."""
+    columns = ["county", "tract", "group", "block"]
+    assert load(changed(("input.origin", columns))).spec.input.origin == columns
+    for wrong in (columns[:3], [*columns, "room"], []):
+        error = refusal(load, changed(("input.destination", wrong)))
+        assert error.field == "input.destination"
+        assert "input.destination" in str(error)
+    per_end = changed(("hierarchy", PER_END), ("release.finest", {"origin": "bgrp", "destination": "plant"}))
+    assert load(changed(("input.destination", ["region", "plant"]), keys=per_end))
+    assert refusal(load, changed(("input.destination", columns), keys=per_end)).field == "input.destination"
+
+
+def test_both_ends_of_one_column_are_refused(load):
+    """A trip from a column to itself is a slip of the pen."""
+    assert refusal(load, changed(("input.destination", "h_geocode"))).field == "input.destination"
+
+
+@pytest.mark.parametrize("levels", [[], ["cty", "cty", "bgrp"], "bgrp", [1, "bgrp"], None])
+def test_levels_are_a_list_of_different_names(load, levels):
+    """No level, a level twice, or what is no list of names is refused."""
+    error = refusal(load, changed(("hierarchy.levels", levels)))
+    assert error.field.startswith("hierarchy.levels")
+    assert "hierarchy.levels" in str(error)
+
+
+@pytest.mark.parametrize("key", ["name", "dataset"])
+def test_names_are_fit_for_folders(load, key):
+    """A name is at most 64 lower-case letters, digits and hyphens; it begins with no hyphen and leads nowhere else."""
+    for fit in ("a", "0", "a-b-2019", "a" * 64):
+        assert getattr(load(changed((key, fit))).spec, key) == fit
+    for unfit in ("", "-a", "A", "a_b", "a b", "a/b", "../a", "a.b", "ä", "a\n", "a" * 65, 2019, None):
+        error = refusal(load, changed((key, unfit)))
+        assert error.field == key
+        assert key in str(error)
+
+
+def write_tables(folder: Path) -> None:
+    """Write empty files where the example's tables are sought."""
+    for name in ("ri_od_main_JT00_2019.csv.gz", "ri_xwalk.csv.gz"):
+        path = folder / "lodes_ri_2019" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_variables_come_from_the_environment(load, tmp_path, monkeypatch):
+    """`${NAME}` in a path is what the environment says it is."""
+    write_tables(tmp_path / "data")
+    monkeypatch.setenv("TRELLIS_DATA", str(tmp_path / "data"))
+    source = load(EXAMPLE).source()
+    assert source.table.path == tmp_path / "data" / "lodes_ri_2019" / "ri_od_main_JT00_2019.csv.gz"
+    assert source.axes[0].codebook.path == tmp_path / "data" / "lodes_ri_2019" / "ri_xwalk.csv.gz"
+
+
+def test_unset_variables_are_refused(load, monkeypatch):
+    """A variable that the environment does not have is named, with the key that wants it."""
+    monkeypatch.delenv("TRELLIS_DATA", raising=False)
+    with pytest.raises(SpecError, match="TRELLIS_DATA") as refused:
+        load(EXAMPLE).source()
+    assert refused.value.field in {"input.table", "hierarchy.table"}
+    assert refused.value.hint == "Set TRELLIS_DATA."
+    with pytest.raises(SpecError, match="TRELLIS_DATA") as refused:
+        load(changed(("output", "${TRELLIS_DATA}/out"))).output()
+    assert refused.value.field == "output"
+
+
+def test_a_path_that_begins_with_a_variable_is_relative_to_the_working_directory(load, tmp_path, monkeypatch):
+    """The shell in which a variable was set had the working directory in mind, not the folder of the spec."""
+    write_tables(tmp_path / "here" / "data")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TRELLIS_DATA", "data")
+    assert load(EXAMPLE).source().table.path.parent == tmp_path / "here" / "data" / "lodes_ri_2019"
+    assert load(changed(("output", "${TRELLIS_DATA}/out"))).output() == tmp_path / "here" / "data" / "out"
+
+
+def test_other_paths_are_relative_to_the_spec(load, tmp_path, monkeypatch):
+    """A path without a variable, or with one further inside, is sought from the folder of the spec."""
+    write_tables(tmp_path / "specs" / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("YEAR", "2019")
+    table, codebook = "data/lodes_ri_${YEAR}/ri_od_main_JT00_2019.csv.gz", "./data/lodes_ri_2019/ri_xwalk.csv.gz"
+    file = load(changed(("input.table", table), ("hierarchy.table", codebook), ("output", "released/${YEAR}")))
+    assert file.source().table.path == tmp_path / "specs" / "data" / "lodes_ri_2019" / "ri_od_main_JT00_2019.csv.gz"
+    assert file.output() == tmp_path / "specs" / "released" / "2019"
+
+
+def test_absolute_paths_stay_as_they_are(load, tmp_path):
+    """An absolute path is relative to nothing, also in a variable."""
+    assert load(changed(("output", str(tmp_path / "out")))).output() == tmp_path / "out"
+
+
+def test_expansion_leaves_other_text_alone(monkeypatch):
+    """Only `${NAME}` is replaced, and what it is replaced by is not looked at again."""
+    monkeypatch.setenv("ONE", "${TWO}")
+    monkeypatch.setenv("TWO", "2")
+    assert expand("output", "$ONE/a{TWO}/$(TWO)/b${ONE}/${TWO}") == "$ONE/a{TWO}/$(TWO)/b${TWO}/2"
+
+
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        ("trips.xlsx", "must end in"),
+        ("trips.duckdb", "must end in"),
+        ("trips.csv::inner", "must end in"),
+        ("trips.csv", "there is no file"),
+        ("trips.duckdb::trips", "there is no file"),
+    ],
+)
+def test_tables_exist_and_are_of_a_known_kind(load, tmp_path, table, rule):
+    """A table of another kind, or one that is not there, is refused by the key that names it."""
+    load(EXAMPLE)
+    (tmp_path / "specs" / "there.csv").touch()
+    for key, other in (("input.table", "hierarchy.table"), ("hierarchy.table", "input.table")):
+        with pytest.raises(InputError, match=rule) as refused:
+            load(changed((key, table), (other, "there.csv"))).source()
+        assert refused.value.field == key
+        assert str(refused.value).startswith(key)
+
+
+def test_published_spec_has_no_paths(load, tmp_path, monkeypatch):
+    """What the manifest shows of the spec is as written, but for folders and expanded variables."""
+    monkeypatch.setenv("TRELLIS_DATA", "/secret/place")
+    published = load(EXAMPLE).published()
+    assert published == changed(
+        ("input.table", "ri_od_main_JT00_2019.csv.gz"), ("hierarchy.table", "ri_xwalk.csv.gz"), ("output", ABSENT)
+    )
+    finest = {"origin": "bgrp", "destination": "plant"}
+    codebooks = changed(
+        ("origin.table", f"{tmp_path}/home.csv"), ("destination.table", "../x/work.csv"), keys=copy.deepcopy(PER_END)
+    )
+    per_end = changed(("hierarchy", codebooks), ("release.finest", finest), ("input.table", "~/db/trips.duckdb::trips"))
+    published = load(per_end).published()
+    assert published["input"]["table"] == "trips.duckdb::trips"
+    assert published["hierarchy"]["origin"] == {"table": "home.csv", "levels": LEVELS}
+    assert published["hierarchy"]["destination"]["table"] == "work.csv"
+    assert "/" not in yaml.safe_dump(published)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["name: [unclosed", "a: b: c", "\tname: x", "name: !!python/name:os.system x", "{", b"\xff\xfe\x00", b"a: \x00"],
+)
+def test_what_is_not_yaml_is_refused(load, written):
+    """A file that is no YAML, or wants to run code, is refused in a sentence."""
+    error = refusal(load, written)
+    assert error.field == "SPEC"
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("written", ["", "# only a remark\n", "- name\n- dataset\n", "a word", "4", "null"])
+def test_what_is_no_mapping_is_refused(load, written):
+    """YAML that is no mapping of keys to values is refused."""
+    error = refusal(load, written)
+    assert error.field == "SPEC"
+    assert "mapping" in str(error)
+
+
+def test_a_spec_that_is_not_there_is_refused(tmp_path):
+    """No file, or a folder in its place, is refused with the path."""
+    for path in (tmp_path / "nothing.yaml", tmp_path):
+        with pytest.raises(SpecError) as refused:
+            load_spec(path)
+        assert refused.value.field == "SPEC"
+        assert str(path) in str(refused.value)
+
+
+def paths_of(keys: Keys, above: str = "") -> list[str]:
+    """Return the dotted name of every key of a spec."""
+    names = []
+    for key, value in keys.items():
+        names.append(f"{above}{key}")
+        if isinstance(value, dict):
+            names += paths_of(value, f"{above}{key}.")
+    return names
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.floats(),
+    st.sampled_from(["", "x", "cty", "1e-8", "origin", "${UNSET}"]),
+    st.lists(st.sampled_from(["cty", "trct", "x", 1, None]), max_size=5),
+    st.dictionaries(
+        st.sampled_from(["origin", "destination", "table", "levels", "x"]), st.text(max_size=3), max_size=3
+    ),
+    st.sampled_from([CODEBOOK, PER_END, {"origin": CODEBOOK}, {**PER_END, "x": 1}]),
+)
+
+
+@given(data=st.data())
+def test_every_refusal_names_its_field(tmp_path_factory, data):
+    """However a spec is spoilt, it loads or is refused with a field, in a sentence that names that field."""
+    keys = example()
+    for _ in range(data.draw(st.integers(1, 3))):
+        name = data.draw(st.sampled_from(paths_of(keys)))
+        keys = changed((name, data.draw(st.one_of(st.just(ABSENT), VALUES))), keys=keys)
+        if not keys:
+            break
+    try:
+        load_from(tmp_path_factory.getbasetemp() / "spoilt", keys)
+    except SpecError as refused:
+        error = refused
+    else:
+        return
+    assert error.field
+    assert error.field == "SPEC" or error.field in str(error)
