@@ -10,10 +10,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from flows import console
 from flows.server import quiet_prefect
 from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, kind_and_place
 
-DONE, FAILED, WRONG, REFUSED = 0, 1, 2, 3  # and 130, interrupted
+DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     help="Differentially private count tables over public hierarchies.",
@@ -46,13 +47,14 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
         hint = "This is a fault of Trellis: please report it with this line."
         return _say_error(TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint), arguments)
+    if code == INTERRUPTED:
+        console.say("Interrupted.")
     return code or DONE
 
 
 @app.command()
 def plan(spec: SpecPath, as_json: AsJson = False) -> None:
     """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
-    from flows import console
     from flows.answers import plan_answer
     from flows.plan import make_plan
     from flows.spec import load_spec
@@ -70,7 +72,6 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
-    from flows import console
     from flows.answers import release_answer
     from flows.driver import new_release
     from flows.plan import make_plan
@@ -86,7 +87,6 @@ def release(
 @app.command()
 def releases(as_json: AsJson = False) -> None:
     """List what was released, and in which state it is."""
-    from flows import console
     from flows.answers import releases_answer
 
     _print(releases_answer(), as_json, console.show_releases)
@@ -95,7 +95,6 @@ def releases(as_json: AsJson = False) -> None:
 @app.command()
 def show(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """Show one release with its levels, branches, seals, checks and charges."""
-    from flows import console
     from flows.answers import show_answer
 
     _print(show_answer(release_id), as_json, console.show_one)
@@ -107,7 +106,6 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show caps, charges, and what is left."""
-    from flows import console
     from flows.answers import ledger_answer
 
     _print(ledger_answer(dataset), as_json, console.show_ledger)
@@ -118,7 +116,6 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")], as_json: AsJson = False
 ) -> int:
     """Check a published folder by itself: checksums, consistency of every level, manifest complete."""
-    from flows import console
     from tasks.publish.verify import verify as failures_of
 
     failures = failures_of(folder)
@@ -128,7 +125,6 @@ def verify(
 
 def _run_flow(spec: Path, output: Path | None, release_id: str) -> dict[str, float]:
     """Run the Prefect flow beneath a server and a progress bar; return the thread seconds per room."""
-    from flows import console
     from flows.server import prefect_server, wait_until_recorded
     from storage.home import subfolder
 
@@ -154,7 +150,6 @@ def _print(answer: dict[str, Any], as_json: bool, show: Any) -> None:
 
 
 def _say_error(fault: TrellisError, arguments: list[str]) -> int:
-    from flows import console
     from flows.answers import error_answer
 
     if "--json" in arguments:

@@ -102,6 +102,8 @@ def finish_release(release_id: str, submit: Submit, report: Report) -> list[Outc
         _close_the_books(release)
     except BaseException as fault:
         reason = str(fault) if isinstance(fault, TrellisError) else f"{type(fault).__name__}."
+        if isinstance(fault, TrellisError) and not fault.hint:
+            fault.hint = f"What was sealed is kept: `trellis show {release_id}` says how far it is."
         with store() as con:
             set_state(con, release_id, "failed", reason)
         raise

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule, run_state_machine_as_test
 
 from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
@@ -220,14 +220,13 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close the store and delete it."""
-        del self.con
         self.open.close()
 
 
-class TestLedgerInAnyOrder(LedgerInAnyOrder.TestCase):  # type: ignore[name-defined, misc]
+def test_the_ledger_agrees_with_a_model_in_any_order() -> None:
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
-
-    settings = settings(max_examples=25, stateful_step_count=15, deadline=None)
+    any_order = settings(max_examples=25, stateful_step_count=15, deadline=None)
+    run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
 def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection) -> None:
