@@ -1,5 +1,9 @@
 """Tables as people have them: CSV, gzipped CSV, Parquet, or a table inside a DuckDB file. Every column is text."""
 
+import csv
+import gzip
+import re
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +66,7 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
     """
     try:
         if table.inner is None:
-            yield _reader(table.path)
+            yield _reader(table)
             return
         con.execute(f"ATTACH {_quoted(str(table.path))} AS source (READ_ONLY)")
         try:
@@ -105,10 +109,29 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _reader(path: Path) -> str:
-    if path.suffix == ".parquet":
-        return f"read_parquet({_quoted(str(path))})"
-    return f"read_csv({_quoted(str(path))}, header = true, delim = ',', quote = '\"', all_varchar = true)"
+def _reader(table: Table) -> str:
+    """Return the SQL that reads one file, and leaves DuckDB nothing to guess: no line is skipped, no other file read."""
+    name = _quoted(re.sub(r"([*?\[])", r"[\1]", str(table.path)))  # the name of a file, and no pattern for others
+    if table.path.suffix == ".parquet":
+        return f"read_parquet({name}, hive_partitioning = false)"
+    header = _header(table.path)
+    if not header:
+        raise InputError(f"{table.field}: {table.path.name} has no line of column names.", field=table.field)
+    columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+    return (
+        f"read_csv({name}, columns = {{{columns}}}, auto_detect = false, header = true, delim = ',', quote = '\"',"
+        " escape = '\"', comment = '', skip = 0, strict_mode = true, null_padding = false, hive_partitioning = false)"
+    )
+
+
+def _header(path: Path) -> list[str]:
+    """Return the names in the first line of a CSV file."""
+    opening = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opening(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            return next(csv.reader(lines), [])
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error):
+        return []
 
 
 def _quoted(text: str) -> str:

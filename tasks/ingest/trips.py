@@ -74,10 +74,10 @@ def _codes(end: End) -> pl.DataFrame:
 
 def _summed(rows: str, ends: Sequence[End], count: str | None) -> str:
     """Return the one query over the confidential table: sums per pair of areas, and how many rows break each rule."""
-    digits = f"trim({identifier(count)}::VARCHAR)" if count else "'1'"
+    digits = f"trim({_text_of(count)})" if count else "'1'"
     joins, faults = [], {}
     for number, end in enumerate(ends):
-        code = [f"{identifier(column)}::VARCHAR" for column in end.columns]
+        code = [_text_of(column) for column in end.columns]
         on = " AND ".join(f"codes_{number}.code_{part} = {text}" for part, text in enumerate(code))
         joins.append(f"LEFT JOIN codes_{number} ON {on}")
         blank = " OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in code)
@@ -95,6 +95,10 @@ def _summed(rows: str, ends: Sequence[End], count: str | None) -> str:
         f"CREATE TABLE summed AS SELECT {areas}, sum(CASE WHEN {whole} THEN {value} END) AS true_count, {counted}"
         f" FROM {rows} AS confidential {' '.join(joins)} GROUP BY ALL"
     )
+
+
+def _text_of(column: str) -> str:
+    return f"confidential.{identifier(column)}::VARCHAR"
 
 
 def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None) -> None:

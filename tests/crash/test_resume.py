@@ -1,0 +1,417 @@
+"""Measured once, charged once: what a failed or a killed release has sealed stays, and the rest is drawn, once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from threading import Lock, local
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+
+import flows.top_down
+import tasks.noise.task
+import tasks.optimize.task
+import tasks.tree.branches
+from flows.driver import finish_release, make_release, new_release
+from flows.mechanisms import MECHANISMS
+from flows.plan import make_plan
+from flows.runner import Future, Submit, report_nothing
+from flows.spec import load_spec
+from storage.database import store
+from storage.errors import StageFailed, StoreError
+from storage.ledger import read_accounts
+from storage.releases import find_release
+from storage.seals import Seal, list_branches, list_frontiers, list_seals
+from storage.shards import noisy_path, sha256_of, shard_folder
+from storage.vault import vault_path
+from tasks.noise.samplers import discrete_gaussian
+from tasks.publish.verify import verify
+from tasks.synthesize.country import draw_country
+from tasks.tree.axis import IntArray
+
+Place = tuple[int, str]  # a level and a branch
+
+# The noise is small (sigma is 0.7) and every pair of municipalities has people: the tree is full at every run.
+SPEC = """
+name: small
+dataset: small-country
+input: {table: trips.csv, origin: home, destination: work, count: people}
+hierarchy: {table: codebook.csv, levels: [region, province, municipality]}
+release: {tree: destination, finest: municipality}
+mechanism: inftda
+privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 40.0, delta: 1.0e-8}
+budget: {epsilon: 40.0, delta: 1.0e-8}
+"""
+LEVELS = range(1, 7)  # those that are measured; 2, 4, 8, 16, 48 and 144 cells
+BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
+TRUNK_CELLS, BRANCH_CELLS, CHUNK_CELLS = 4, 2, 8
+
+# A process of its own that makes the release, and is killed at a moment: at a call of the sampler, or before or after
+# a stage, whose result then reaches nobody.
+CHILD = f"""
+import os, signal, sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+import flows.top_down, tasks.noise.task, tasks.optimize.task, tasks.tree.branches
+from flows.driver import make_release, new_release
+from flows.mechanisms import MECHANISMS
+from flows.plan import make_plan
+from flows.runner import report_nothing
+from flows.spec import load_spec
+from tasks.noise.samplers import discrete_gaussian
+
+flows.top_down.TRUNK_CELLS, tasks.tree.branches.BRANCH_CELLS = {TRUNK_CELLS}, {BRANCH_CELLS}
+tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = {CHUNK_CELLS}
+calls = count(1)
+
+def now(moment):
+    if moment == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def sample(true_counts, scale):
+    now(f"draw {{next(calls)}}")
+    return discrete_gaussian(true_counts, scale)
+
+def submit(stage, *arguments):
+    place = " ".join([stage.name, *map(str, arguments[1:3])])
+    def run():
+        now(f"before {{place}}")
+        result = stage.fn(*arguments)
+        now(f"after {{place}}")
+        return result
+    return executor.submit(run)
+
+MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], sampler=sample)
+plan = make_plan(load_spec(Path(sys.argv[1])))
+with ThreadPoolExecutor(2) as executor:
+    make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
+"""
+UNRESERVED = "before grow_tree ['origin', 'destination'] [1, 0, 1, 0, 1, 0]"
+UNSEALED = "after measure_branch 4 b01"
+SEALED_ONLY = "before optimise_branch 4 b01"
+PUBLISHED = "after publish"
+MOMENTS = ["draw 1", "draw 11", "draw 30", UNSEALED, PUBLISHED]
+
+
+@dataclass
+class Draws:
+    """A plain `submit` and a sampler that know what they draw.
+
+    Attributes:
+        fail_at: the call of the sampler, counted per level and branch, at which it raises.
+        cells: how many cells were drawn of each level of each branch.
+    """
+
+    fail_at: dict[Place, int] = field(default_factory=dict)
+    cells: Counter[Place] = field(default_factory=Counter)
+    _calls: Counter[Place] = field(default_factory=Counter)
+    _here: local = field(default_factory=local)
+    _lock: Lock = field(default_factory=Lock)
+
+    def submit_to(self, executor: Executor) -> Submit:
+        """Return a `submit` that lets the sampler know for which level and branch it draws."""
+
+        def run(stage: Any, *arguments: Any) -> Any:
+            self._here.place = arguments[1:3]
+            return stage.fn(*arguments)
+
+        def submit(stage: Any, *arguments: Any) -> Future:
+            return executor.submit(run, stage, *arguments)
+
+        return submit
+
+    def sample(self, true_counts: IntArray, scale: float) -> IntArray:
+        """Draw, or raise where that is asked for."""
+        with self._lock:
+            self._calls[self._here.place] += 1
+            if self._calls[self._here.place] == self.fail_at.get(self._here.place):
+                raise ValueError(f"cannot draw {true_counts}")
+            self.cells[self._here.place] += len(true_counts)
+        return discrete_gaussian(true_counts, scale)
+
+    def forget(self) -> None:
+        """Fail nowhere, and count from zero."""
+        self.fail_at.clear()
+        self.cells.clear()
+        self._calls.clear()
+
+
+@dataclass(frozen=True)
+class Books:
+    """What is known of a release.
+
+    Attributes:
+        shards: the hash of every shard of noisy counts that is there, sealed or not, as it is on the disk.
+        events: those of the ledger, in their order.
+        published: the bytes of every published file.
+    """
+
+    state: str
+    reason: str
+    seals: dict[Place, Seal]
+    optimised: set[Place]
+    branches: list[str]
+    shards: dict[Place, str]
+    events: list[dict[str, Any]]
+    published: dict[str, bytes]
+
+    def unsealed(self) -> set[Place]:
+        """Return the shards that were drawn and never sealed."""
+        return set(self.shards) - set(self.seals)
+
+    def events_of(self, level: int) -> list[str]:
+        """Return what became of the charge of a level."""
+        return [event["event"] for event in self.events if event.get("level") == level and "branch" not in event]
+
+    def removed_unread(self) -> list[Place]:
+        """Return the unsealed shards of which the ledger says that they were removed unread."""
+        return [(event["level"], event["branch"]) for event in self.events if "unread" in event["event"]]
+
+
+def read_books(release_id: str) -> Books:
+    """Return what is known of a release now."""
+    with store() as con:
+        release = find_release(con, release_id)
+        seals, frontiers, branches = (list_(con, release_id) for list_ in (list_seals, list_frontiers, list_branches))
+        texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
+    places = [(level, branch) for level in range(7) for branch in ["trunk", *BRANCHES]]
+    shards = {place: noisy_path(release_id, *place) for place in places}
+    folder = Path(release.folder)
+    return Books(
+        state=release.state,
+        reason=release.reason,
+        seals=seals,
+        optimised=set(frontiers),
+        branches=sorted(branches),
+        shards={place: sha256_of(path) for place, path in shards.items() if path.exists()},
+        events=[event for (text,) in texts if (event := json.loads(text)).get("release") == release_id],
+        published={str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()},
+    )
+
+
+def assert_finished(release_id: str, before: Books, draws: Draws) -> None:
+    """Check all that holds of a release that was finished after something had stopped it."""
+    after = read_books(release_id)
+    assert (after.state, after.reason) == ("published", "")
+    assert after.branches == BRANCHES
+
+    assert before.seals.items() <= after.seals.items()
+    assert {place: seal.sha256 for place, seal in after.seals.items()} == after.shards
+    missing = {place: seal.cells for place, seal in after.seals.items() if place not in before.seals and place[0] > 0}
+    assert draws.cells == missing
+    cells = Counter[int]()
+    for (level, _), seal in after.seals.items():
+        cells[level] += seal.cells
+    assert [cells[level] for level in LEVELS] == [2, 4, 8, 16, 48, 144]
+
+    assert [event["event"] for event in after.events].count("reserved") == 1
+    for level in LEVELS:
+        assert after.events_of(level) == ["drawing", "sealed", "released"]
+    assert after.removed_unread() == [*before.removed_unread(), *sorted(before.unsealed())]
+    with store() as con:
+        account = read_accounts(con)["small-country"]
+    assert account.left == 0
+    assert account.spent == sum((charge.rho for charge in account.charges.values()), Fraction(0))
+
+    [folder] = {Path(file).parent for file in after.published if file.endswith("manifest.json")}
+    assert verify(folder) == []
+    assert before.published.items() <= after.published.items()
+    assert [path.name for path in folder.parent.iterdir()] == [release_id]
+    assert not vault_path(release_id).exists()
+    assert not list(shard_folder(release_id).glob("*.partial"))
+
+
+def write_small(folder: Path) -> Path:
+    """Write a small country in which people travel between all municipalities, and return the path of its spec."""
+    generator = np.random.default_rng(1)
+    codebook = draw_country(regions=2, provinces=4, municipalities=12, people=1, generator=generator).codebook
+    codes = codebook.select("municipality")
+    pairs = codes.select(home="municipality").join(codes.select(work="municipality"), how="cross")
+    folder.mkdir(parents=True)
+    codebook.write_csv(folder / "codebook.csv")
+    pairs.with_columns(people=pl.Series(generator.integers(20, 60, pairs.height))).write_csv(folder / "trips.csv")
+    (folder / "spec.yaml").write_text(SPEC)
+    return folder / "spec.yaml"
+
+
+class Killed(NamedTuple):
+    """What a process that was killed left behind."""
+
+    home: Path
+    release_id: str
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+    """Cut small releases into branches and chunks, and know what is drawn."""
+    monkeypatch.setattr(flows.top_down, "TRUNK_CELLS", TRUNK_CELLS)
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
+    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", CHUNK_CELLS)
+    monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
+    draws = Draws()
+    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=draws.sample))
+    return draws
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Killed]:
+    """Start a release per moment, wait until all have been killed, and return what they left behind."""
+    left, children = {}, {}
+    for number, moment in enumerate([UNRESERVED, SEALED_ONLY, *MOMENTS]):
+        folder = tmp_path_factory.mktemp("killed") / "small"
+        left[moment] = Killed(folder / "home", f"killed-{number}")
+        children[moment] = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(write_small(folder)), left[moment].release_id, moment],
+            env={**os.environ, "TRELLIS_HOME": str(left[moment].home)},
+        )
+    codes = {moment: child.wait(timeout=120) for moment, child in children.items()}
+    assert codes == dict.fromkeys(codes, -signal.SIGKILL)
+    return left
+
+
+def finish(release_id: str, draws: Draws) -> None:
+    """Finish a release on two threads. The store is kept open meanwhile, since opening it is most of the time."""
+    with store(), ThreadPoolExecutor(2) as executor:
+        finish_release(release_id, draws.submit_to(executor), report_nothing)
+
+
+def make_failing(folder: Path, release_id: str, draws: Draws) -> tuple[StageFailed, Books]:
+    """Make a release that fails, and return how it failed and what is known of it afterwards."""
+    plan = make_plan(load_spec(write_small(folder / "small")))
+    release = new_release(plan, release_id=release_id)
+    with store(), ThreadPoolExecutor(2) as executor, pytest.raises(StageFailed) as failure:
+        make_release(plan, release, draws.submit_to(executor), report_nothing)
+    return failure.value, read_books(release_id)
+
+
+@pytest.mark.parametrize(
+    "fail_at",
+    [{(1, "trunk"): 1}, {(6, "b03"): 3}, {(3, "b00"): 1, (5, "b02"): 2}],
+    ids=lambda fail_at: " and ".join(f"{level} {branch}" for level, branch in fail_at),
+)
+def test_a_failed_release_goes_on_where_its_seals_end(
+    fail_at: dict[Place, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """A sampler that raises fails its own branch only, and finishing draws what was never sealed and nothing else."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    draws.fail_at.update(fail_at)
+    release_id = f"failed-{len(fail_at)}-{next(iter(fail_at))[0]}"
+    fault, before = make_failing(tmp_path, release_id, draws)
+
+    failed = {branch: level for level, branch in fail_at}
+    assert str(fault).startswith(f"{', '.join(failed)}: measure_branch stopped: ValueError at ")
+    assert (before.state, before.reason) == ("failed", str(fault))
+    assert before.published == {}
+    assert vault_path(release_id).exists()
+    walked = {(level, "trunk") for level in range(3)} | {
+        (level, branch) for level in range(3, 7) for branch in BRANCHES
+    }
+    stopped = {(level, branch) for level, branch in walked if "trunk" in failed or level >= failed.get(branch, 7)}
+    reached = walked - stopped if "trunk" not in failed else {(0, "trunk")}
+    assert set(before.seals) == before.optimised == reached
+    for level in LEVELS:
+        sealed_whole = not any(of == level for of, _ in stopped)
+        drawn_of = any(of == level for of, _ in reached | set(fail_at))
+        assert before.events_of(level) == (["drawing", "sealed"] if sealed_whole else ["drawing"] if drawn_of else [])
+
+    draws.forget()
+    finish(release_id, draws)
+    assert_finished(release_id, before, draws)
+
+    once_more = read_books(release_id)
+    draws.forget()
+    finish(release_id, draws)
+    assert draws.cells == {}
+    assert read_books(release_id) == once_more
+
+
+def test_a_release_that_fails_again_draws_no_more_than_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """However often a release fails, a level of a branch that is sealed is not drawn again."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    draws.fail_at[2, "trunk"] = 1
+    _, first = make_failing(tmp_path, "failed-often", draws)
+    draws.forget()
+    draws.fail_at[5, "b00"] = 1
+    with pytest.raises(StageFailed, match="b00: "):
+        finish("failed-often", draws)
+    second = read_books("failed-often")
+    assert first.seals.items() < second.seals.items()
+    assert set(draws.cells) == set(second.seals) - set(first.seals)
+    draws.forget()
+    finish("failed-often", draws)
+    assert set(draws.cells) == {(5, "b00"), (6, "b00")}
+    assert_finished("failed-often", second, draws)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_release_goes_on_where_its_seals_end(
+    moment: str, killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """After SIGKILL what is sealed stays, what is not is removed unread and drawn, and each level is charged once."""
+    home, release_id = killed[moment]
+    monkeypatch.setenv("TRELLIS_HOME", str(home))
+    before = read_books(release_id)
+    assert before.state == "running"
+    assert (moment == PUBLISHED) == bool(before.published)
+    if moment == UNSEALED:
+        assert (4, "b01") in before.unsealed()
+    for place in before.unsealed():
+        noisy_path(release_id, *place).write_bytes(b"whoever reads this fails")
+    finish(release_id, draws)
+    assert_finished(release_id, before, draws)
+
+
+def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
+    killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """A sealed shard that is altered or missing stops its branch with its name; once restored, the release goes on."""
+    home, release_id = killed[SEALED_ONLY]
+    monkeypatch.setenv("TRELLIS_HOME", str(home))
+    first = read_books(release_id)
+    assert (4, "b01") in set(first.seals) - first.optimised
+    shard = noisy_path(release_id, 4, "b01")
+    sealed = shard.read_bytes()
+    for altered, what in [(sealed[:-1] + b"?", "not what was sealed"), (None, "missing")]:
+        shard.unlink()
+        if altered:
+            shard.write_bytes(altered)
+        with pytest.raises(StoreError, match=f"b01: level_4_b01.noisy.parquet is {what}"):
+            finish(release_id, draws)
+        before = read_books(release_id)
+        assert before.state == "failed"
+        assert what in before.reason
+        assert before.seals[4, "b01"] == first.seals[4, "b01"]
+        assert before.published == {}
+        assert draws.cells[4, "b01"] == 0
+        assert (shard.read_bytes() if altered else shard.exists()) == (altered or False)
+    shard.write_bytes(sealed)
+    before = read_books(release_id)
+    draws.forget()
+    finish(release_id, draws)
+    assert_finished(release_id, before, draws)
+
+
+def test_a_release_killed_before_it_was_reserved_has_cost_nothing(
+    killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill before the reservation leaves no release and no charge, and the whole budget for the next."""
+    home, release_id = killed[UNRESERVED]
+    monkeypatch.setenv("TRELLIS_HOME", str(home))
+    assert vault_path(release_id).exists()
+    with store() as con:
+        assert read_accounts(con) == {}
+        with pytest.raises(StoreError):
+            find_release(con, release_id)
