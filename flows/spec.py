@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from storage.errors import SpecError
 from tasks.ingest.tables import Table, table_at
@@ -27,6 +37,15 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _one_or_both(value: object) -> str:
+    """Return whether a key holds one value for both ends of a trip, or one for each."""
+    both = isinstance(value, HierarchyPerEnd | FinestPerEnd) or (
+        isinstance(value, dict) and not set(AXES).isdisjoint(value)
+    )
+    return _PER_END if both else _ONE
+
+
+_ONE, _PER_END = "<one for both ends>", "<one per end>"  # pydantic puts these among the keys of an error
 Number = Annotated[float, BeforeValidator(_no_boolean)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 Columns = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
@@ -77,7 +96,7 @@ class ReleaseKeys(_Keys):
     """Which tree, and how deep."""
 
     tree: Literal["destination", "origin"]
-    finest: str | FinestPerEnd
+    finest: Annotated[Annotated[str, Tag(_ONE)] | Annotated[FinestPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)]
 
 
 class _EpsilonDelta(_Keys):
@@ -104,7 +123,7 @@ class PrivacyKeys(_EpsilonDelta):
 
     unit: str = Field(min_length=1)
     neighbours: Literal["substitution"]
-    max_records_per_unit: Literal[1]
+    max_records_per_unit: Annotated[Literal[1], BeforeValidator(_no_boolean)]
 
 
 class BudgetKeys(_EpsilonDelta):
@@ -117,7 +136,9 @@ class Spec(_Keys):
     name: Slug
     dataset: Slug
     input: Input
-    hierarchy: Hierarchy | HierarchyPerEnd
+    hierarchy: Annotated[
+        Annotated[Hierarchy, Tag(_ONE)] | Annotated[HierarchyPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)
+    ]
     release: ReleaseKeys
     mechanism: str
     privacy: PrivacyKeys
@@ -241,8 +262,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
-    kinds = {Hierarchy.__name__, HierarchyPerEnd.__name__, FinestPerEnd.__name__, "str"}
-    field = ".".join(str(part) for part in error["loc"] if part not in kinds)
+    field = ".".join(str(part) for part in error["loc"] if part not in {_ONE, _PER_END})
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
     if error["type"] == "missing":

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Part(BaseModel):
@@ -56,7 +56,7 @@ class Manifest(_Part):
     spec: dict[str, Any]
     privacy: Privacy
     unprotected: list[str]
-    levels: list[LevelEntry]
+    levels: list[LevelEntry] = Field(min_length=1)
     mechanism: str
     codebooks: dict[str, str]
     seals: list[SealEntry]

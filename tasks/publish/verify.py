@@ -1,13 +1,16 @@
 """Verification of a published folder by itself: no store, no codebook, no network."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from storage.shards import sha256_of
 from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.tables import column_name
 
 SUMS = "SHA256SUMS"
 
@@ -35,7 +38,7 @@ def _checksums(folder: Path) -> list[str]:
     sums = folder / SUMS
     if not sums.is_file():
         return [f"{SUMS} is missing."]
-    lines = (line.partition("  ") for line in sums.read_text().splitlines())
+    lines = (line.partition("  ") for line in sums.read_text(errors="replace").splitlines())
     expected = {name: sha256 for sha256, _, name in lines}
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} - {SUMS}
     failures = [f"{name} is not in {SUMS}." for name in sorted(there - expected.keys())]
@@ -45,14 +48,13 @@ def _checksums(folder: Path) -> list[str]:
 
 
 def _tables(folder: Path, manifest: Manifest) -> list[str]:
-    tables = []
-    for entry in manifest.levels:
-        path = folder / "counts" / f"level_{entry.level}.parquet"
-        try:
-            tables.append(pl.read_parquet(path))
-        except (OSError, pl.exceptions.PolarsError):
-            return [f"{path.name} is missing or not Parquet."]
-    failures = [wrong for entry, table in zip(manifest.levels, tables, strict=True) for wrong in _level(entry, table)]
+    tables, failures = [], []
+    for entry, columns in zip(manifest.levels, _columns(manifest), strict=True):
+        table = _read(folder / "counts" / f"level_{entry.level}.parquet")
+        if table is None:
+            return [f"level_{entry.level}.parquet is missing or not Parquet."]
+        tables.append(table)
+        failures += [f"level_{entry.level}: {wrong}" for wrong in _level(entry, columns, table)]
     if failures:
         return failures
     for entry, (parents, children) in zip(manifest.levels[1:], pairwise(tables), strict=True):
@@ -67,31 +69,50 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     return failures
 
 
-def _level(entry: LevelEntry, table: pl.DataFrame) -> list[str]:
+def _columns(manifest: Manifest) -> list[list[str]]:
+    """Return, per level, the columns that its table must have: each axis as far as it is refined, coarse to fine."""
+    reached: dict[str, list[str]] = {axis: [] for axis in manifest.levels[0].axes}
+    columns = []
+    for entry in manifest.levels:
+        for axis, level in entry.axes.items():
+            name = column_name(axis, level) if level else None
+            if name and name not in reached.setdefault(axis, []):
+                reached[axis].append(name)
+        columns.append([*chain.from_iterable(reached.values()), "count"])
+    return columns
+
+
+def _read(path: Path) -> pl.DataFrame | None:
+    """Return a table, or None where there is none that can be read whole; Polars would end the process over some."""
+    try:
+        table = pq.read_table(path, partitioning=None)
+        table.validate(full=True)
+    except (OSError, pa.ArrowException):
+        return None
+    return pl.DataFrame(table)
+
+
+def _level(entry: LevelEntry, columns: list[str], table: pl.DataFrame) -> list[str]:
     """Return what is wrong with one level's table by itself."""
-    name = f"level_{entry.level}"
-    *codes, last = table.columns
-    if last != "count" or table.schema["count"] != pl.Int64 or any(table.schema[code] != pl.String for code in codes):
-        return [f"{name}: columns must be codes (text), then count (int64)."]
-    finest = [f"{axis}_{level}" for axis, level in entry.axes.items() if level is not None]
-    if not set(finest) <= set(codes):
-        return [f"{name}: columns {', '.join(finest)} are not all there."]
+    *codes, _ = columns
+    if table.schema != pl.Schema(dict.fromkeys(codes, pl.String) | {"count": pl.Int64}):
+        return [
+            f"columns must be {', '.join(codes)} (text) and count (int64)." if codes else "the column must be count."
+        ]
     failures = []
     if table.height != entry.nonzero:
-        failures.append(f"{name}: has {table.height} rows, the manifest says {entry.nonzero}.")
-    if table["count"].null_count() or (table["count"] < (0 if entry.level == 0 else 1)).any():
-        failures.append(f"{name}: counts must be whole and above zero.")
+        failures.append(f"has {table.height} rows, the manifest says {entry.nonzero}.")
+    if any(series.null_count() for series in table) or (table["count"] < (0 if entry.level == 0 else 1)).any():
+        failures.append("counts must be whole and above zero, and no code missing.")
     if codes and table.select(codes).is_duplicated().any():
-        failures.append(f"{name}: an area or a pair of areas appears twice.")
+        failures.append("an area or a pair of areas appears twice.")
     if codes and not table.equals(table.sort(codes)):
-        failures.append(f"{name}: rows must be sorted by their codes.")
+        failures.append("rows must be sorted by their codes.")
     return failures
 
 
 def _children_add_up(parents: pl.DataFrame, children: pl.DataFrame) -> bool:
     codes = parents.columns[:-1]
-    if not set(codes) <= set(children.columns):
-        return False
     if not codes:
         return bool(children["count"].sum() == parents["count"].sum())
     sums = children.group_by(codes).agg(pl.col("count").sum()).sort(codes)

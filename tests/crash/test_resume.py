@@ -34,6 +34,7 @@ from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, sha256_of, shard_folder
 from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian
+from tasks.noise.task import measure_branch
 from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
@@ -332,6 +333,8 @@ def test_a_failed_release_goes_on_where_its_seals_end(
     once_more = read_books(release_id)
     draws.forget()
     finish(release_id, draws)
+    for (level, branch), seal in once_more.seals.items():
+        assert measure_branch.fn(release_id, level, branch, draws.sample).value == seal
     assert draws.cells == {}
     assert read_books(release_id) == once_more
 

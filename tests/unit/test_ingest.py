@@ -227,7 +227,7 @@ def test_a_table_without_a_header_is_refused(place, capfd):
         ("home,work,people\n", "input.table holds no records: there is nothing to release."),
         ("home,work,people", "input.table holds no records: there is nothing to release."),
         ("home,work,people\n0101001,0101002,0\n", "input.table holds no records: there is nothing to release."),
-        ("", "input.table: trips.csv has no column home."),
+        ("", "input.table: trips.csv has no line of column names."),
     ],
     ids=["header only", "header without end", "all zero", "no byte"],
 )
@@ -411,7 +411,7 @@ BAD_CODEBOOKS = {
     "a blank municipality": (codebook(("02", "0201", "")), "column municipality has a blank code"),
     "no rows": (csv(LEVELS, []), "has no rows"),
     "a missing level": (csv(["region", "provincia", "municipality"], AREAS), "has no column province"),
-    "no byte": ("", "has no column region"),
+    "no byte": ("", "has no line of column names"),
 }
 
 
