@@ -40,8 +40,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code = app(args=arguments, prog_name="trellis", standalone_mode=False)
     except TyperException as fault:
+        wrong = fault.format_message() if hasattr(fault, "format_message") else str(fault)
         hint = "`trellis --help` lists commands and options."
-        return _say_error(SpecError(str(getattr(fault, "message", fault)), field="usage", hint=hint), arguments)
+        return _say_error(SpecError(wrong, field="usage", hint=hint), arguments)
     except TrellisError as fault:
         return _say_error(fault, arguments)
     except Exception as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)

