@@ -2,9 +2,14 @@
 
 import json
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -18,7 +23,6 @@ DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     help="Differentially private count tables over public hierarchies.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,6 +41,19 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     os.umask(0o077)
     quiet_prefect()
+    code = DONE
+    with _interruptions() as interrupted:
+        code = _run(arguments)
+    if interrupted.is_set():  # whatever a library has made of it
+        console.say("Interrupted.")
+        return INTERRUPTED
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments:
+        app(args=["--help"], prog_name="trellis", standalone_mode=False)
+        return WRONG
     try:
         code = app(args=arguments, prog_name="trellis", standalone_mode=False)
     except TyperException as fault:
@@ -48,9 +65,25 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
         hint = "This is a fault of Trellis: please report it with this line."
         return _say_error(TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint), arguments)
-    if code == INTERRUPTED:
-        console.say("Interrupted.")
     return code or DONE
+
+
+@contextmanager
+def _interruptions() -> Iterator[Event]:
+    """Yield an event that is set once the user presses Ctrl-C, which also raises KeyboardInterrupt as ever."""
+    interrupted = Event()
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.default_int_handler(signum, frame)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    except KeyboardInterrupt:
+        interrupted.set()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @app.command()
@@ -77,10 +110,14 @@ def release(
     from flows.driver import new_release
     from flows.plan import make_plan
     from flows.spec import load_spec
+    from storage.shards import give_up_claim
 
     began = time.monotonic()
     made = new_release(make_plan(load_spec(spec)), output)
-    seconds = _run_flow(spec, output, made.id)
+    try:
+        seconds = _run_flow(spec, output, made.id)
+    finally:
+        give_up_claim(made.id)  # of a release that did not come to anything
     seconds["total"] = time.monotonic() - began
     _print(release_answer(made.id, seconds), as_json, console.show_release)
 

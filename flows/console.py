@@ -151,7 +151,9 @@ def _show_levels(levels: list[Answer]) -> None:
 
 
 def _level_table(levels: list[Answer], *counted: str) -> Table:
-    table = Table("level", *levels[0]["axes"], box=None)
+    table = Table("level", box=None)
+    for axis in levels[0]["axes"]:
+        table.add_column(axis, overflow="fold")
     for heading in (*counted, "ρ", "σ", "bound"):
         table.add_column(heading, justify="right")
     return table

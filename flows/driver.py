@@ -19,8 +19,8 @@ from storage.database import store, transaction
 from storage.errors import BudgetExceeded, InputError, StoreError, TrellisError
 from storage.ledger import advance, charges_of, check_fits, read_accounts, reserve
 from storage.published import store_levels
-from storage.releases import Release, add_release, find_release, record_checks, set_state, unused_id
-from storage.shards import shard_folder
+from storage.releases import Release, add_release, claim_id, find_release, record_checks, set_state
+from storage.shards import give_up_claim, shard_folder
 from storage.vault import remove_vault
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
@@ -45,10 +45,11 @@ def new_release(plan: Plan, output: Path | None = None, release_id: str | None =
     output = (output or plan.file.output()).absolute()
     _check_writable(output)
     with store() as con:
-        release_id = release_id or unused_id(con, spec.name)
         account = read_accounts(con).get(spec.dataset)
+        terms = plan.budget_terms(account)
+        made = release_id or claim_id(con, spec.name)
     release = Release(
-        id=release_id,
+        id=made,
         name=spec.name,
         dataset=spec.dataset,
         state="reserved",
@@ -56,11 +57,11 @@ def new_release(plan: Plan, output: Path | None = None, release_id: str | None =
         created=utc_now(),
         spec=plan.file.text,
         terms=plan.stage_terms(),
-        folder=str(output / release_id),
+        folder=str(output / made),
         levels=plan.levels,
     )
     with _refusals_recorded(release):
-        check_fits(account, plan.budget_terms(account), plan.rho)
+        check_fits(account, terms, plan.rho)
     return release
 
 
@@ -135,6 +136,7 @@ def _refusals_recorded(release: Release) -> Iterator[None]:
         yield
     except BudgetExceeded as refusal:
         refusal.release_id = release.id
+        give_up_claim(release.id)
         with store() as con, transaction(con):
             add_release(con, replace(release, state="refused", reason=str(refusal)))
         raise

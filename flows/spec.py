@@ -3,12 +3,14 @@
 import math
 import os
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -37,6 +39,12 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+def _differ(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise ValueError("must name each column once.")
+    return names
+
+
 def _one_or_both(value: object) -> str:
     """Return whether a key holds one value for both ends of a trip, or one for each."""
     both = isinstance(value, HierarchyPerEnd | FinestPerEnd) or (
@@ -48,7 +56,7 @@ def _one_or_both(value: object) -> str:
 _ONE, _PER_END = "<one for both ends>", "<one per end>"  # pydantic puts these among the keys of an error
 Number = Annotated[float, BeforeValidator(_no_boolean)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
-Columns = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Columns = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_differ)]
 
 
 class _Keys(BaseModel):
@@ -68,14 +76,7 @@ class Hierarchy(_Keys):
     """A public codebook and its columns, coarse to fine."""
 
     table: str
-    levels: list[str] = Field(min_length=1)
-
-    @field_validator("levels")
-    @classmethod
-    def _differ(cls, levels: list[str]) -> list[str]:
-        if len(set(levels)) < len(levels):
-            raise ValueError("must name each level once.")
-        return levels
+    levels: Annotated[list[str], Field(min_length=1), AfterValidator(_differ)]
 
 
 class HierarchyPerEnd(_Keys):
@@ -249,9 +250,20 @@ def expand(field: str, text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
+class _NoRepeats(yaml.SafeLoader):
+    """YAML in which a key that stands twice is an error, where YAML's own reader would let the last one win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise SpecError(f"{key} stands twice in one place of the spec.", field=str(key))
+        return super().construct_mapping(node, deep)
+
+
 def _parse(text: str) -> dict[str, Any]:
     try:
-        keys = yaml.safe_load(text)
+        keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
     except yaml.YAMLError as fault:
         mark = getattr(fault, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""

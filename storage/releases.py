@@ -5,11 +5,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, count
 from typing import Any
 
 from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import StoreError
+from storage.shards import claim_shard_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,15 @@ def set_state(con: Connection, release_id: str, state: str, reason: str = "") ->
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
 
 
-def unused_id(con: Connection, name: str) -> str:
-    """Return `<name>-<UTC time>`, with a number behind it where the clock gives the same time again."""
+def claim_id(con: Connection, name: str) -> str:
+    """Return `<name>-<UTC time>`, with a number behind it where another release of that second has it already.
+
+    No other run, in this process or another, is given the same id.
+    """
     wanted = f"{name}-{utc_now().replace('-', '').replace(':', '')}"
     taken = {row[0] for row in con.execute("SELECT id FROM releases WHERE starts_with(id, ?)", [wanted]).fetchall()}
-    numbered = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
-    return next(candidate for candidate in numbered if candidate not in taken)
+    candidates = chain([wanted], (f"{wanted}-{number}" for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken and claim_shard_folder(candidate))
 
 
 def record_checks(con: Connection, release_id: str, checks: Sequence[tuple[str, int, bool]]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,21 @@ def shard_folder(release_id: str) -> Path:
     folder = subfolder("shards") / release_id
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
+
+
+def claim_shard_folder(release_id: str) -> bool:
+    """Make the folder of a new release's shards; return False where another run has made it already."""
+    try:
+        (subfolder("shards") / release_id).mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    return True
+
+
+def give_up_claim(release_id: str) -> None:
+    """Remove the folder that a new release has claimed, unless something is in it."""
+    with suppress(OSError):
+        (subfolder("shards") / release_id).rmdir()
 
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:

@@ -57,10 +57,11 @@ BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
 TRUNK_CELLS, BRANCH_CELLS, CHUNK_CELLS = 4, 2, 8
 
 # A process of its own that makes the release, and is killed at a moment: at a call of the sampler, or before or after
-# a stage, whose result then reaches nobody.
+# a stage, whose result then reaches nobody. Those that are killed while they draw have the store open all the time.
 CHILD = f"""
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -70,6 +71,7 @@ from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.runner import report_nothing
 from flows.spec import load_spec
+from storage.database import store
 from tasks.noise.samplers import discrete_gaussian
 
 flows.top_down.TRUNK_CELLS, tasks.tree.branches.BRANCH_CELLS = {TRUNK_CELLS}, {BRANCH_CELLS}
@@ -95,7 +97,7 @@ def submit(stage, *arguments):
 
 MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], sampler=sample)
 plan = make_plan(load_spec(Path(sys.argv[1])))
-with ThreadPoolExecutor(2) as executor:
+with store() if "draw" in sys.argv[3] else nullcontext(), ThreadPoolExecutor(2) as executor:
     make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
 """
 UNRESERVED = "before grow_tree ['origin', 'destination'] [1, 0, 1, 0, 1, 0]"

@@ -152,10 +152,9 @@ def test_no_command(newcomer):
     ("command", "changes", "field"),
     [
         ("plan", {"schedule": "daily"}, "schedule"),
-        ("release", {"input": {"table": "${NO_SUCH_PLACE}/trips.csv"}}, "input.table"),
         ("release", {"hierarchy": {"levels": ["land", "province", "municipality"]}}, "hierarchy.table"),
     ],
-    ids=["an unknown key", "an unset variable", "another codebook"],
+    ids=["an unknown key", "another codebook"],
 )
 def test_wrong_spec(newcomer, command, changes, field):
     """A wrong spec or codebook ends with 2 and {error, field, hint}, and leaves nothing behind."""
@@ -349,13 +348,10 @@ def test_refused_by_the_budget(first, second, user):
 
 
 def test_the_terms_of_a_dataset_stay(first, user):
-    """Another budget or unit than that of the dataset's first release ends with 2."""
+    """Another budget than that of the dataset's first release ends with 2, and not with 3."""
     user.spec("budget.yaml", budget={"delta": 1e-6})
     said = user.run("release", "budget.yaml", "--json")
     assert (said.code, said.json()["field"]) == (2, "budget")
-    user.spec("unit.yaml", privacy={"unit": "one household"})
-    said = user.run("plan", "unit.yaml", "--json")
-    assert (said.code, said.json()["field"]) == (2, "privacy.unit")
 
 
 def test_unknown_releases_and_datasets(first, user):
@@ -603,6 +599,7 @@ def test_rhode_island(real_data, newcomer, prefect):
     assert len(runs) <= 200
     assert {state for _, state in runs} == {"COMPLETED"}
     branches = [branch["branch"] for branch in shown["branches"]]
+    assert len(branches) > 1
     assert branches == [f"b{number:02d}" for number in range(len(branches))]
     assert {branch["state"] for branch in shown["branches"]} <= {"optimised"}
     assert sorted(name for name, _ in runs if name.startswith("measure")) == sorted(

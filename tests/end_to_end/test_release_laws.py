@@ -366,7 +366,6 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path, monkeypatc
     assert whole.errors(6).max() > 0
     for number, (sizes, workers, branches) in enumerate(
         [
-            ({"CHUNK_CELLS": 20}, 2, 0),
             ({"TRUNK_CELLS": 4, "BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, 2),
             ({"TRUNK_CELLS": 12, "BRANCH_CELLS": 1}, 1, 4),
         ]

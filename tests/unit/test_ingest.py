@@ -8,6 +8,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from flows.plan import make_plan
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
 from storage.database import store
-from storage.errors import InputError, StageFailed
+from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger import head
 from storage.releases import list_releases
 from storage.shards import codebook_path
@@ -193,6 +194,20 @@ def test_a_refusal_is_no_obstacle(place, capfd):
     refused(place, capfd)
     place.write("trips.csv", trips())
     assert release(place.spec()).parent == place.folder / "out"
+
+
+def test_releases_of_the_same_second_leave_each_other_alone(place, monkeypatch):
+    """Of two releases begun at once neither removes what the other has drawn, whatever becomes of it."""
+    monkeypatch.setattr("storage.releases.utc_now", lambda: "2025-01-01T00:00:00Z")
+    plan = make_plan(place.spec())
+    first, second = new_release(plan), new_release(plan)
+    with ThreadPoolExecutor(2) as threads:
+        make_release(plan, first, submit_to(threads), report_nothing)
+        drawn = sorted((place.folder / "home" / "shards" / first.id).iterdir())
+        with suppress(TrellisError):
+            make_release(plan, second, submit_to(threads), report_nothing)
+    assert drawn
+    assert [shard for shard in drawn if not shard.exists()] == []
 
 
 def test_missing_files_are_refused(place, capfd):

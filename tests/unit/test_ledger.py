@@ -225,7 +225,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
 def test_the_ledger_agrees_with_a_model_in_any_order() -> None:
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
-    any_order = settings(max_examples=25, stateful_step_count=15, deadline=None)
+    any_order = settings(max_examples=25, stateful_step_count=12, deadline=None)
     run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
