@@ -4,44 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from storage.database import store
-from storage.errors import BudgetExceeded, StoreError, TrellisError
+from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
 from storage.ledger import Account, charges_of, read_accounts
 from storage.releases import find_release, list_checks, list_releases
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals
 from tasks.noise.accounting import epsilon_from_rho
-
-
-def plan_answer(plan: Any) -> dict[str, Any]:
-    """Return what `trellis plan` says of a `flows.plan.Plan`."""
-    from flows.plan import budget_summary
-
-    spec = plan.file.spec
-    with store() as con:
-        account = read_accounts(con).get(spec.dataset)
-    terms = plan.budget_terms(account)
-    return {
-        "name": spec.name,
-        "dataset": spec.dataset,
-        "mechanism": spec.mechanism,
-        "epsilon": spec.privacy.epsilon,
-        "delta": spec.privacy.delta,
-        "rho": float(plan.rho),
-        "levels": [
-            {
-                "level": level.level,
-                "axes": dict(level.axes),
-                "possible_cells": level.possible_cells,
-                "rho": float(level.rho),
-                "sigma": level.sigma,
-                "l2_sensitivity": level.l2_sensitivity,
-                "bound": level.bound,
-            }
-            for level in plan.levels
-        ],
-        "unprotected": plan.unprotected,
-        "budget": budget_summary(terms, account.spent if account else terms.cap_rho * 0, plan.rho),
-    }
 
 
 def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -60,7 +28,12 @@ def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]
 def error_answer(fault: TrellisError) -> dict[str, Any]:
     """Return what is said of an error, or of a release that its dataset's cap refuses."""
     if isinstance(fault, BudgetExceeded):
-        return {"id": fault.release_id, "state": "refused", "reason": str(fault), "left": {"rho": float(fault.left)}}
+        return {
+            "id": fault.release_id,
+            "state": "refused",
+            "reason": str(fault),
+            "left": {"epsilon": fault.left_epsilon, "rho": float(fault.left)},
+        }
     return {"error": str(fault), "field": fault.field, "hint": fault.hint}
 
 
@@ -107,12 +80,12 @@ def ledger_answer(dataset: str | None) -> dict[str, Any]:
     """Return the accounts of all datasets, or of one.
 
     Raises:
-        StoreError: there is no such dataset.
+        UsageError: there is no such dataset.
     """
     with store() as con:
         accounts = read_accounts(con)
     if dataset is not None and dataset not in accounts:
-        raise StoreError(
+        raise UsageError(
             f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists those it has."
         )
     return {"datasets": [_account(accounts[name]) for name in accounts if dataset in {None, name}]}

@@ -17,7 +17,7 @@ from typer.exceptions import TyperException
 
 from flows import console
 from flows.server import quiet_prefect
-from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, kind_and_place
+from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, UsageError, kind_and_place
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -44,10 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     code = DONE
     with _interruptions() as interrupted:
         code = _run(arguments)
-    if interrupted.is_set():  # whatever a library has made of it
-        console.say("Interrupted.")
-        return INTERRUPTED
-    return code
+    return INTERRUPTED if interrupted.is_set() and code != DONE else code  # whatever a library has made of it
 
 
 def _run(arguments: list[str]) -> int:
@@ -59,12 +56,16 @@ def _run(arguments: list[str]) -> int:
     except TyperException as fault:
         wrong = fault.format_message() if hasattr(fault, "format_message") else str(fault)
         hint = "`trellis --help` lists commands and options."
-        return _say_error(SpecError(wrong, field="usage", hint=hint), arguments)
+        return _say_error(UsageError(wrong, field="usage", hint=hint), arguments)
     except TrellisError as fault:
         return _say_error(fault, arguments)
-    except Exception as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
         hint = "This is a fault of Trellis: please report it with this line."
         return _say_error(TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint), arguments)
+    if code == INTERRUPTED:
+        return _say_error(TrellisError("Interrupted."), arguments)
     return code or DONE
 
 
@@ -89,8 +90,7 @@ def _interruptions() -> Iterator[Event]:
 @app.command()
 def plan(spec: SpecPath, as_json: AsJson = False) -> None:
     """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
-    from flows.answers import plan_answer
-    from flows.plan import make_plan
+    from flows.plan import make_plan, plan_answer
     from flows.spec import load_spec
 
     answer = plan_answer(make_plan(load_spec(spec)))
@@ -110,14 +110,24 @@ def release(
     from flows.driver import new_release
     from flows.plan import make_plan
     from flows.spec import load_spec
+    from storage.database import store
+    from storage.home import home
+    from storage.releases import state_of
     from storage.shards import give_up_claim
 
     began = time.monotonic()
     made = new_release(make_plan(load_spec(spec)), output)
     try:
-        seconds = _run_flow(spec, output, made.id)
-    finally:
-        give_up_claim(made.id)  # of a release that did not come to anything
+        seconds = _run_flow(spec.absolute(), output, made.id)
+    except (KeyboardInterrupt, TrellisError) as fault:
+        give_up_claim(made.id)
+        with store() as con:
+            state = state_of(con, made.id)
+        console.say(f"{made.id}: {f'{state}; what it has drawn stays charged' if state else 'nothing was reserved'}.")
+        console.say(f"store: {home()}")
+        if isinstance(fault, KeyboardInterrupt):
+            raise TrellisError("Interrupted.", hint=f"`trellis show {made.id}`" if state else "") from None
+        raise
     seconds["total"] = time.monotonic() - began
     _print(release_answer(made.id, seconds), as_json, console.show_release)
 
@@ -196,7 +206,7 @@ def _say_error(fault: TrellisError, arguments: list[str]) -> int:
         console.error(fault)
     if isinstance(fault, BudgetExceeded):
         return REFUSED
-    return WRONG if isinstance(fault, SpecError | InputError) else FAILED
+    return WRONG if isinstance(fault, SpecError | InputError | UsageError) else FAILED
 
 
 def run() -> NoReturn:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -22,6 +23,7 @@ _err = Console(stderr=True, highlight=False)
 
 def show_plan(answer: Answer) -> None:
     """Draw a plan: the levels, what is unprotected, and the budget before and after."""
+    answer = _escaped(answer)
     _out.print(f"[bold]{answer['name']}[/], dataset {answer['dataset']}, mechanism {answer['mechanism']}")
     _out.print(f"ε = {answer['epsilon']:g}, δ = {answer['delta']:g}, ρ = {answer['rho']:.6g}\n")
     table = _level_table(answer["levels"], "possible cells")
@@ -43,16 +45,18 @@ def show_plan(answer: Answer) -> None:
 
 def show_release(answer: Answer) -> None:
     """Draw a release that was made: the levels, seconds per room, and where it is."""
+    answer = _escaped(answer)
     _out.print(f"[bold]{answer['id']}[/] {answer['state']}\n")
     _show_levels(answer["levels"])
     rooms = ", ".join(f"{room} {seconds:.1f}" for room, seconds in answer["seconds"].items() if room != "total")
     _out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
-    _out.print(f"store: {answer['home']}")
-    _print_whole(f"folder: {answer['folder']}")
+    _out.print(f"store: {answer['home']}", soft_wrap=True)
+    _out.print(f"folder: {answer['folder']}", soft_wrap=True)
 
 
 def show_releases(answer: Answer) -> None:
     """Draw the list of releases."""
+    answer = _escaped(answer)
     if not answer["releases"]:
         _out.print("There are no releases yet.")
         return
@@ -64,14 +68,15 @@ def show_releases(answer: Answer) -> None:
 
 def show_one(answer: Answer) -> None:
     """Draw one release: levels, branches, checks, charges, seals."""
+    answer = _escaped(answer)
     _out.print(f"[bold]{answer['id']}[/] {_state(answer['state'])} {answer['reason']}")
     _out.print(f"dataset {answer['dataset']}, created {answer['created']}\n")
     _show_levels(answer["levels"])
     done = sum(branch["state"] == "optimised" for branch in answer["branches"])
     _out.print(f"\nbranches: {done} of {len(answer['branches'])} optimised; seals: {len(answer['seals'])}")
     for branch in answer["branches"]:
-        holds = " × ".join(f"{axis} {first} … {last}" for axis, (first, last) in branch["holds"].items())
-        _out.print(f"  {branch['branch']} {branch['state']}: {holds}")
+        first, last = (", ".join(f"{axis} {codes[end]}" for axis, codes in branch["holds"].items()) for end in (0, 1))
+        _out.print(f"  {branch['branch']} {branch['state']}: from ({first}) to ({last})")
     passed = sum(check["passed"] for check in answer["checks"])
     _out.print(f"checks: {passed} of {len(answer['checks'])} passed")
     for check in answer["checks"]:
@@ -79,11 +84,12 @@ def show_one(answer: Answer) -> None:
             _out.print(f"  [red]{check['check']} failed at level {check['level']}[/]")
     for charge in answer["charges"]:
         _out.print(f"charge: level {charge['level']} {charge['state']}, ρ {charge['rho']:.6g}, σ {charge['sigma']:.4g}")
-    _print_whole(f"folder: {answer['folder'] or 'not published'}")
+    _out.print(f"folder: {answer['folder'] or 'not published'}", soft_wrap=True)
 
 
 def show_ledger(answer: Answer) -> None:
     """Draw the accounts: cap, what is spent and left, and a line per release."""
+    answer = _escaped(answer)
     if not answer["datasets"]:
         _out.print("The ledger is empty.")
     for account in answer["datasets"]:
@@ -104,6 +110,7 @@ def show_ledger(answer: Answer) -> None:
 
 def show_verification(answer: Answer) -> None:
     """Draw what `verify` found."""
+    answer = _escaped(answer)
     for failure in answer["failures"]:
         _out.print(f"[red]failed:[/] {failure}")
     if answer["ok"]:
@@ -112,19 +119,19 @@ def show_verification(answer: Answer) -> None:
 
 def error(fault: TrellisError) -> None:
     """Say on stderr what is wrong and what to do next."""
-    _err.print(f"[bold red]Error:[/] {_plain(str(fault))}")
+    _err.print(f"[bold red]Error:[/] {escape(str(fault))}", soft_wrap=True)
     if fault.hint:
-        _err.print(_plain(fault.hint))
+        _err.print(escape(fault.hint), soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Say on stderr what is odd and stops nothing."""
-    _err.print(f"[yellow]Warning:[/] {_plain(text)}")
+    _err.print(f"[yellow]Warning:[/] {escape(text)}", soft_wrap=True)
 
 
 def say(text: str) -> None:
     """Say on stderr what is being done."""
-    _err.print(_plain(text))
+    _err.print(escape(text), soft_wrap=True)
 
 
 @contextmanager
@@ -178,9 +185,10 @@ def _state(state: str) -> str:
     return f"[{colour}]{state}[/]"
 
 
-def _print_whole(text: str) -> None:
-    _out.print(_plain(text), soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
+def _escaped(value: Any) -> Any:
+    """Return an answer with its texts as they are to be read: what looks like Rich's markup is none."""
+    if isinstance(value, str):
+        return escape(value)
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value

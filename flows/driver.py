@@ -9,20 +9,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 from flows.mechanisms import MECHANISMS
 from flows.plan import Plan
-from flows.runner import Report, Submit
+from flows.runner import Report, Submit, result_of
 from storage.clock import utc_now
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, InputError, StoreError, TrellisError
 from storage.ledger import advance, charges_of, check_fits, read_accounts, reserve
 from storage.published import store_levels
-from storage.releases import Release, add_release, claim_id, find_release, record_checks, set_state
+from storage.releases import Release, add_release, claim_id, find_release, record_checks, set_state, state_of
 from storage.shards import give_up_claim, shard_folder
 from storage.vault import remove_vault
 from tasks.ingest.task import ingest
+from tasks.noise.accounting import epsilon_from_rho
 from tasks.publish.task import publish
 from tasks.stage import Outcome
 from tasks.tree.task import grow_tree
@@ -77,16 +79,16 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report) -
         TrellisError: what stopped it; public. Before the reservation nothing is left behind, afterwards the release
             is recorded as failed and keeps what was sealed.
     """
-    outcomes = []
-    try:
-        outcomes.append(submit(ingest, release.id, plan.source).result())
-        outcomes.append(submit(grow_tree, release.id, release.terms["axes"], release.terms["steps"]).result())
+    with store() as con:
+        if state_of(con, release.id) is not None:
+            raise StoreError(f"{release.id} is in the store already; a release is made once.")
+    with _failures_recorded(release.id):
+        outcomes = [
+            result_of(submit(ingest, release.id, plan.source)),
+            result_of(submit(grow_tree, release.id, release.terms["axes"], release.terms["steps"])),
+        ]
         _reserve(release, plan)
-    except BaseException:
-        remove_vault(release.id)
-        shutil.rmtree(shard_folder(release.id), ignore_errors=True)
-        raise
-    outcomes += finish_release(release.id, submit, report)
+        outcomes += finish_release(release.id, submit, report)
     return seconds_per_room(outcomes)
 
 
@@ -96,21 +98,33 @@ def finish_release(release_id: str, submit: Submit, report: Report) -> list[Outc
         release = find_release(con, release_id)
         set_state(con, release_id, "running")
     mechanism = MECHANISMS[release.terms["mechanism"]]
-    try:
+    with _failures_recorded(release_id):
         outcomes = mechanism.traverse(release_id, mechanism.sampler, mechanism.optimiser, submit, report)
         outcomes += _validate(release, submit)
-        outcomes.append(submit(publish, release_id).result())
+        outcomes.append(result_of(submit(publish, release_id)))
         _close_the_books(release)
-    except BaseException as fault:
-        reason = str(fault) if isinstance(fault, TrellisError) else f"{type(fault).__name__}."
-        if isinstance(fault, TrellisError) and not fault.hint:
-            fault.hint = f"What was sealed is kept: `trellis show {release_id}` says how far it is."
-        with store() as con:
-            set_state(con, release_id, "failed", reason)
-        raise
     if not release.terms["keep_vault"]:
         remove_vault(release_id)
     return outcomes
+
+
+@contextmanager
+def _failures_recorded(release_id: str) -> Iterator[None]:
+    """Leave nothing of a release that stops before it is reserved; record it as failed afterwards, with what it has."""
+    try:
+        yield
+    except BaseException as fault:
+        reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
+        with store() as con:
+            state = state_of(con, release_id)
+            if state in {"reserved", "running"}:
+                set_state(con, release_id, "failed", reason)
+        if state in {None, "refused"}:
+            remove_vault(release_id)
+            shutil.rmtree(shard_folder(release_id), ignore_errors=True)
+        elif isinstance(fault, TrellisError) and not fault.hint:
+            fault.hint = f"What was sealed is kept: `trellis show {release_id}` says how far it is."
+        raise
 
 
 def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -136,6 +150,12 @@ def _refusals_recorded(release: Release) -> Iterator[None]:
         yield
     except BudgetExceeded as refusal:
         refusal.release_id = release.id
+        privacy = release.terms["privacy"]
+        refusal.left_epsilon = epsilon_from_rho(max(refusal.left, Fraction(0)), privacy["delta"])
+        refusal.hint = (
+            f"At δ = {privacy['delta']:g} it asks for ε = {privacy['epsilon']:g};"
+            f" what is left is enough for ε = {refusal.left_epsilon:.4g}."
+        )
         give_up_claim(release.id)
         with store() as con, transaction(con):
             add_release(con, replace(release, state="refused", reason=str(refusal)))
@@ -145,7 +165,7 @@ def _refusals_recorded(release: Release) -> Iterator[None]:
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record what was found, and stop where one failed."""
     futures = [submit(validate_level, release.id, terms.level) for terms in release.levels]
-    outcomes = [future.result() for future in futures]
+    outcomes = [result_of(future) for future in futures]
     checks = [check for outcome in outcomes for check in outcome.value]
     with store() as con, transaction(con):
         record_checks(con, release.id, checks)
@@ -169,8 +189,8 @@ def _close_the_books(release: Release) -> None:
 
 def _check_writable(folder: Path) -> None:
     """Refuse an output folder that cannot be written, or made; nothing is left there."""
-    there = next(above for above in (folder, *folder.parents) if above.exists())
     try:
+        there = next(above for above in (folder, *folder.parents) if above.exists())
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as fault:

@@ -20,7 +20,6 @@ class Mechanism:
         traverse: the order in which levels and branches are measured and optimised.
         optimiser: from noisy counts and their parents' totals to consistent counts.
         bounds: from the scales and the possible cells of all levels to the error bounds that hold with 95 %.
-        source: where the mechanism is described.
     """
 
     name: str
@@ -28,9 +27,9 @@ class Mechanism:
     traverse: Traversal
     optimiser: Optimiser
     bounds: Callable[[Sequence[float], Sequence[int]], list[float]]
-    source: str
 
 
+# inftda: Boninsegna and Silvestri (2025)
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
@@ -40,7 +39,6 @@ MECHANISMS = {
             traverse=walk_top_down,
             optimiser=nearest_in_chebyshev,
             bounds=chebyshev_bounds,
-            source="Boninsegna and Silvestri (2025)",
         ),
     )
 }

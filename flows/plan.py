@@ -6,8 +6,9 @@ from typing import Any
 
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import AXES, BudgetKeys, PrivacyKeys, SpecFile
+from storage.database import store
 from storage.errors import SpecError
-from storage.ledger import Account, DatasetTerms, check_terms
+from storage.ledger import Account, DatasetTerms, agreed_terms, read_accounts
 from storage.releases import LevelTerms
 from storage.shards import sha256_of
 from tasks.ingest.codebook import down_to
@@ -59,11 +60,7 @@ class Plan:
             asked = DatasetTerms(
                 spec.dataset, spec.privacy.unit, spec.privacy.neighbours, *cap, cap_rho=_rho("budget", spec.budget)
             )
-        check_terms(account, asked, unit=spec.privacy.unit, neighbours=spec.privacy.neighbours)
-        if account:
-            return account.terms
-        assert asked is not None  # noqa: S101 (check_terms has refused a first release without a budget)
-        return asked
+        return agreed_terms(account, asked, unit=spec.privacy.unit, neighbours=spec.privacy.neighbours)
 
     def stage_terms(self) -> dict[str, Any]:
         """Return what the stages need to know of this plan, as the store keeps it."""
@@ -150,7 +147,37 @@ def _levels(tree: Tree, rho: Fraction, mechanism: Mechanism) -> tuple[LevelTerms
     return root, *measured
 
 
-def budget_summary(terms: DatasetTerms, before: Fraction, cost: Fraction) -> dict[str, dict[str, float]]:
+def plan_answer(plan: Plan) -> dict[str, Any]:
+    """Return what `trellis plan` says."""
+    spec = plan.file.spec
+    with store() as con:
+        account = read_accounts(con).get(spec.dataset)
+    terms = plan.budget_terms(account)
+    return {
+        "name": spec.name,
+        "dataset": spec.dataset,
+        "mechanism": spec.mechanism,
+        "epsilon": spec.privacy.epsilon,
+        "delta": spec.privacy.delta,
+        "rho": float(plan.rho),
+        "levels": [
+            {
+                "level": level.level,
+                "axes": dict(level.axes),
+                "possible_cells": level.possible_cells,
+                "rho": float(level.rho),
+                "sigma": level.sigma,
+                "l2_sensitivity": level.l2_sensitivity,
+                "bound": level.bound,
+            }
+            for level in plan.levels
+        ],
+        "unprotected": plan.unprotected,
+        "budget": _budget_summary(terms, account.spent if account else Fraction(0), plan.rho),
+    }
+
+
+def _budget_summary(terms: DatasetTerms, before: Fraction, cost: Fraction) -> dict[str, dict[str, float]]:
     """Return a dataset's cap, what is spent before a release, and what would be after it."""
     delta = terms.cap_delta
     return {

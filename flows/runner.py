@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from threading import Event
 from typing import Any, Protocol
 
 
@@ -26,6 +27,18 @@ def submit_to(executor: Executor) -> Submit:
         return executor.submit(stage.fn, *arguments)
 
     return submit
+
+
+def result_of(future: Future) -> Any:
+    """Return what a stage returned; where the wait is interrupted, let the stage end before going on."""
+    done = Event()
+    future.add_done_callback(lambda _: done.set())
+    try:
+        done.wait()
+    except BaseException:
+        done.wait()
+        raise
+    return future.result()
 
 
 def report_nothing(level: int, measured: int, known: int) -> None:

@@ -72,7 +72,8 @@ def prefect_server(prefect_home: Path) -> Iterator[str]:
     given = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     with ExitStack() as stack:
         if given and _answers(given):
-            stack.enter_context(_environment(NO_TELEMETRY))
+            ours = {"PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home.absolute())}
+            stack.enter_context(_environment(NO_TELEMETRY | ours))
             address = given
         else:
             address = stack.enter_context(_child(prefect_home.absolute()))

@@ -151,6 +151,8 @@ class Spec(_Keys):
     def _levels_fit(self) -> "Spec":
         if self.input.origin == self.input.destination:
             raise ValueError("input.destination must not be the column of input.origin.")
+        if self.input.count in {*self.input.origin, *self.input.destination}:
+            raise ValueError("input.count must not be a column of codes.")
         for axis in AXES:
             levels, columns, finest = self.levels(axis), getattr(self.input, axis), self.finest(axis)
             if len(columns) not in {1, len(levels)}:
@@ -204,14 +206,14 @@ class SpecFile:
 
     def output(self) -> Path:
         """Return the folder below which releases are published."""
-        return (self.folder / Path(expand("output", self.spec.output)).expanduser()).absolute()
+        return (self.folder / Path(expand_variables("output", self.spec.output)).expanduser()).absolute()
 
     def published(self) -> dict[str, Any]:
         """Return the spec as written, unexpanded, with file names in place of paths."""
         return _without_paths({key: value for key, value in _parse(self.text).items() if key != "output"})
 
     def _table(self, field: str, location: str) -> Table:
-        return table_at(field, expand(field, location), self.folder)
+        return table_at(field, expand_variables(field, location), self.folder)
 
 
 def load_spec(path: Path) -> SpecFile:
@@ -231,7 +233,7 @@ def load_spec(path: Path) -> SpecFile:
     raise _as_spec_error(first)
 
 
-def expand(field: str, text: str) -> str:
+def expand_variables(field: str, text: str) -> str:
     """Return a path with `${NAME}` replaced from the environment.
 
     A path that begins with a variable is relative to the working directory, where the variable was set, and not to

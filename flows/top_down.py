@@ -10,7 +10,7 @@ from typing import Any
 
 from flows.runner import Future, Report, Submit
 from storage.database import store, transaction
-from storage.errors import StageFailed, TrellisError
+from storage.errors import StageFailed, StoreError, TrellisError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release
 from storage.seals import (
@@ -61,6 +61,8 @@ class _Walk:
             self.branches = list_branches(con, release_id)
             charges = charges_of(con, release_id)
         self.reserved = {level for level, charge in charges.items() if charge.state == "reserved"}
+        self.paid = {terms.level for terms in self.release.levels if terms.is_invariant}
+        self.paid |= {level for level, charge in charges.items() if charge.state in {"reserved", "drawing"}}
         self.depth = len(self.release.levels) - 1
 
     def run(self) -> list[Outcome]:
@@ -123,6 +125,8 @@ class _Walk:
     def prepare_to_draw(self, level: int, branch: str) -> None:
         """Mark the level's charge before its first draw, and remove unread what was drawn and never sealed."""
         unsealed = noisy_path(self.release_id, level, branch)
+        if level not in self.paid:
+            raise StoreError(f"Level {level} of {self.release_id} is not paid for, so that nothing of it may be drawn.")
         if level in self.reserved:
             with store() as con, transaction(con):
                 advance(con, self.release_id, level, "drawing")
@@ -162,8 +166,9 @@ class _Walk:
         self.report(level, measured, max(measured, known))
 
     def raise_first(self) -> None:
-        branches = ", ".join(sorted(self.failures))
-        first = self.failures[min(self.failures)]
+        branch, *others = sorted(self.failures)
+        also = f" Also failed: {', '.join(others)}." if others else ""
+        first = self.failures[branch]
         if isinstance(first, TrellisError):
-            raise type(first)(f"{branches}: {first}", field=first.field, hint=first.hint)
-        raise StageFailed(f"{branches}: {type(first).__name__}.")
+            raise type(first)(f"{branch}: {first}{also}", field=first.field, hint=first.hint)
+        raise StageFailed(f"{branch}: {type(first).__name__}.{also}")

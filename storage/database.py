@@ -30,6 +30,7 @@ class _Shared:
 
 _OPEN: dict[Path, _Shared] = {}
 _SHARING = Lock()
+_WRITING = Lock()  # one writer: two transactions of one process would only end in conflict
 
 
 @contextmanager
@@ -40,7 +41,8 @@ def store() -> Iterator[Connection]:
         StoreError: the store cannot be opened, another process keeps it, or a newer version wrote it.
     """
     with connect(home() / "store.duckdb") as con:
-        _migrate(con)
+        with _WRITING:
+            _migrate(con)
         yield con
 
 
@@ -70,14 +72,15 @@ def connect(path: Path, *, read_only: bool = False) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(con: Connection) -> Iterator[Connection]:
-    """Commit what is done inside as one, or nothing of it."""
-    con.execute("BEGIN")
-    try:
-        yield con
-    except BaseException:
-        con.execute("ROLLBACK")
-        raise
-    con.execute("COMMIT")
+    """Commit what is done inside as one, or nothing of it; other threads that write wait."""
+    with _WRITING:
+        con.execute("BEGIN")
+        try:
+            yield con
+        except BaseException:
+            con.execute("ROLLBACK")
+            raise
+        con.execute("COMMIT")
 
 
 def _open_when_free(path: Path, read_only: bool) -> Connection:
@@ -92,7 +95,7 @@ def _open_when_free(path: Path, read_only: bool) -> Connection:
             return duckdb.connect(str(path), read_only=read_only, config=settings)
         except duckdb.IOException as fault:
             holder = re.search(r"PID (\d+)", str(fault))
-            if "lock" not in str(fault) or time.monotonic() - began > _GIVE_UP_AFTER:
+            if "Could not set lock" not in str(fault) or time.monotonic() - began > _GIVE_UP_AFTER:
                 reason = f"process {holder[1]} holds it" if holder else "it cannot be read or written"
                 raise StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME") from None
         finally:
@@ -117,6 +120,12 @@ def _migrate(con: Connection) -> None:
             hint="Use the newer Trellis that wrote it.",
         )
     for number in range(version, len(MIGRATIONS)):
-        with transaction(con):
-            con.execute(MIGRATIONS[number])
-            con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
+        con.execute("BEGIN")
+        con.execute(MIGRATIONS[number])
+        con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
+        con.execute("COMMIT")
+
+
+def file_literal(path: Path) -> str:
+    """Return a path as SQL text that DuckDB takes for this one file, and for no pattern that matches others."""
+    return "'" + re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''") + "'"

@@ -41,14 +41,21 @@ class SpecError(TrellisError):
     """The spec breaks a rule."""
 
 
+class UsageError(TrellisError):
+    """A command names what does not exist, or cannot be understood."""
+
+
 class InputError(TrellisError):
     """A table or a codebook breaks a rule; the text names the column and the rule, never a value."""
 
 
 class BudgetExceeded(TrellisError):
-    """The dataset's cap would be passed. `left` is the ρ that may still be reserved, `release_id` what was refused."""
+    """The dataset's cap would be passed. `left` is the ρ that may still be reserved, `left_epsilon` the ε that it is
+    enough for, `release_id` what was refused.
+    """
 
     left = Fraction(0)
+    left_epsilon = 0.0
     release_id = ""
 
 
@@ -75,9 +82,11 @@ def public_errors(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
+        except (KeyboardInterrupt, SystemExit):
+            raise
         except TrellisError as fault:
             failure: TrellisError = fault
-        except Exception as fault:  # noqa: BLE001 (whatever it is, its text stays here)
+        except BaseException as fault:  # noqa: BLE001 (panics of Rust libraries too: their text stays here)
             failure = StageFailed(f"{function.__name__} stopped: {kind_and_place(fault)}.")
         failure.__cause__ = failure.__context__ = None
         raise failure.with_traceback(None)

@@ -106,8 +106,8 @@ def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
     }
 
 
-def check_terms(account: Account | None, asked: DatasetTerms | None, *, unit: str, neighbours: str) -> None:
-    """Refuse a release whose unit, neighbours or budget are not those of its dataset.
+def agreed_terms(account: Account | None, asked: DatasetTerms | None, *, unit: str, neighbours: str) -> DatasetTerms:
+    """Return a dataset's terms, or for its first release those that are asked for.
 
     Args:
         account: what the ledger knows of the dataset; None before its first release.
@@ -120,7 +120,7 @@ def check_terms(account: Account | None, asked: DatasetTerms | None, *, unit: st
     if account is None:
         if asked is None:
             raise SpecError("budget must be given by a dataset's first release.", field="budget")
-        return
+        return asked
     terms = account.terms
     fixed_by = f"It was fixed by the first release of dataset {terms.dataset}."
     if unit != terms.unit:
@@ -138,6 +138,7 @@ def check_terms(account: Account | None, asked: DatasetTerms | None, *, unit: st
             field="budget",
             hint=fixed_by,
         )
+    return terms
 
 
 def check_fits(account: Account | None, terms: DatasetTerms, cost: Fraction) -> None:

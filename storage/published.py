@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from storage.database import Connection
+from storage.database import Connection, file_literal
 
 
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
@@ -10,7 +10,5 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     schema = '"' + release_id.replace('"', '""') + '"'
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     for level in range(levels):
-        table = str(folder / "counts" / f"level_{level}.parquet")
-        con.execute(
-            f"CREATE OR REPLACE TABLE {schema}.level_{level} AS SELECT * FROM read_parquet($table)", {"table": table}
-        )
+        rows = f"read_parquet({file_literal(folder / 'counts' / f'level_{level}.parquet')}, hive_partitioning = false)"
+        con.execute(f"CREATE OR REPLACE TABLE {schema}.level_{level} AS SELECT * FROM {rows}")

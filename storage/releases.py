@@ -10,7 +10,7 @@ from typing import Any
 
 from storage.clock import utc_now
 from storage.database import Connection
-from storage.errors import StoreError
+from storage.errors import UsageError
 from storage.shards import claim_shard_folder
 
 
@@ -101,13 +101,13 @@ def find_release(con: Connection, release_id: str) -> Release:
     """Return a release.
 
     Raises:
-        StoreError: there is none of that id.
+        UsageError: there is none of that id.
     """
     row = con.execute(
         "SELECT id, name, dataset, state, reason, created, spec, terms, folder FROM releases WHERE id = ?", [release_id]
     ).fetchone()
     if row is None:
-        raise StoreError(
+        raise UsageError(
             f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
         )
     levels = con.execute(
@@ -131,6 +131,12 @@ def find_release(con: Connection, release_id: str) -> Release:
             for level, axes, cells, invariant, rho, sigma, square, bound in levels
         ),
     )
+
+
+def state_of(con: Connection, release_id: str) -> str | None:
+    """Return how far a release is, None where the store does not know it."""
+    row = con.execute("SELECT state FROM releases WHERE id = ?", [release_id]).fetchone()
+    return row[0] if row else None
 
 
 def list_releases(con: Connection) -> list[dict[str, str]]:

@@ -50,11 +50,6 @@ def counts_path(release_id: str, level: int, branch: str) -> Path:
     return shard_folder(release_id) / f"level_{level}_{branch}.counts.parquet"
 
 
-def codebook_path(release_id: str, axis: str) -> Path:
-    """Return where a release keeps the codebook of an axis."""
-    return shard_folder(release_id) / f"codebook_{axis}.parquet"
-
-
 def write_shard(path: Path, columns: tuple[str, ...], row_groups: Iterable[Mapping[str, IntArray]]) -> str:
     """Write a shard beside its place, force it to disk and rename it; return its sha256.
 
@@ -75,8 +70,9 @@ def write_shard(path: Path, columns: tuple[str, ...], row_groups: Iterable[Mappi
     return sha256_of(path)
 
 
-def write_codebook(path: Path, codebook: pl.DataFrame) -> None:
-    """Write a codebook beside its place, force it to disk and rename it."""
+def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
+    """Keep the codebook of an axis among the shards of a release."""
+    path = shard_folder(release_id) / f"codebook_{axis}.parquet"
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
         codebook.write_parquet(file)
@@ -85,13 +81,18 @@ def write_codebook(path: Path, codebook: pl.DataFrame) -> None:
     replace(partial, path)
 
 
+def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
+    """Return the codebook of an axis from the folder of a release's shards."""
+    return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
+
+
 def read_shard(path: Path, sha256: str) -> dict[str, IntArray]:
     """Return the columns of a shard whose hash is the recorded one.
 
     Raises:
         StoreError: the file is missing or not what was recorded; it is never drawn again.
     """
-    if not path.exists() or sha256_of(path) != sha256:
+    if not is_shard(path, sha256):
         raise StoreError(
             f"{path.name} is {'not what was sealed' if path.exists() else 'missing'}.",
             field="TRELLIS_HOME",
@@ -99,6 +100,11 @@ def read_shard(path: Path, sha256: str) -> dict[str, IntArray]:
         )
     table = pq.read_table(path)
     return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def is_shard(path: Path, sha256: str) -> bool:
+    """Return whether a shard is there and is what was recorded."""
+    return path.is_file() and sha256_of(path) == sha256
 
 
 def replace(partial: Path, path: Path) -> None:

@@ -7,17 +7,18 @@ import duckdb
 import polars as pl
 
 from storage.errors import InputError
-from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.tables import Table, check_columns, column_names, identifier, opened
 
 MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
 
 
-def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool) -> pl.DataFrame:
+def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str]) -> pl.DataFrame:
     """Return the codebook: a row per finest area, a text column per level, coarse to fine, sorted by all of them.
 
     Args:
         table: the codebook.
         levels: its columns, coarse to fine.
+        not_all_of: the confidential table's columns of codes; a table that has them all is no public codebook.
         by_path: whether the whole path of codes identifies an area; otherwise a code does so within its level.
     Raises:
         InputError: it cannot be read, lacks a column, is empty, has a blank code, repeats a finest area, or puts an
@@ -25,6 +26,12 @@ def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool) -> pl.D
     """
     with duckdb.connect() as con, opened(con, table) as rows:
         check_columns(con, table, rows, levels)
+        if not_all_of <= set(column_names(con, rows)):
+            raise InputError(
+                f"{table.field}: {table.path.name} has the columns of the confidential table.",
+                field=table.field,
+                hint="Name a public codebook of all areas: one made from the records would tell who travels.",
+            )
         columns = ", ".join(f"{identifier(level)}::VARCHAR AS {identifier(level)}" for level in levels)
         codebook: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
     if codebook.is_empty():
@@ -39,6 +46,13 @@ def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool) -> pl.D
             field=table.field,
         )
     codebook = codebook.sort(levels)
+    if codebook.height > MOST_CHILDREN:
+        for depth, level in enumerate(levels):
+            areas = codebook.select(levels[: depth + 1]).unique()
+            if areas.group_by(levels[:depth] or pl.lit(0)).len()["len"].max() > MOST_CHILDREN:  # type: ignore[operator]
+                raise InputError(
+                    f"{table.field}: column {level} must have at most 2**20 areas in one.", field=table.field
+                )
     if not by_path:
         for above, level in pairwise(levels):
             if codebook.select(above, level).unique()[level].is_duplicated().any():

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from storage.database import Connection
+from storage.database import Connection, file_literal
 from storage.errors import InputError
 from storage.shards import sha256_of
 
@@ -39,22 +38,27 @@ def table_at(field: str, location: str, base: Path) -> Table:
     """
     file, _, inner = location.partition("::")
     path = (base / Path(file).expanduser()).absolute()
+    try:
+        is_file = path.is_file()
+    except OSError as fault:
+        raise InputError(f"{field}: {path} cannot be reached ({fault.strerror}).", field=field) from None
     kinds = (".csv", ".csv.gz", ".parquet")
     if not (path.name.endswith(".duckdb") if inner else path.name.endswith(kinds)):
         raise InputError(f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.", field=field)
-    if not path.is_file():
+    if not is_file:
         raise InputError(f"{field}: there is no file {path}.", field=field)
     return Table(field, path, inner or None)
 
 
+def same_table(one: Table, other: Table) -> bool:
+    """Return whether two tables are one, by their names alone: neither is opened."""
+    return one.path.samefile(other.path) and (one.inner or "").casefold() == (other.inner or "").casefold()
+
+
 def same_content(one: Table, other: Table) -> bool:
-    """Return whether two tables are the same file, or copies of one, and the same table in it."""
-    if one.inner != other.inner:
-        return False
-    same_file = one.path.samefile(other.path)
-    return same_file or (
-        one.path.stat().st_size == other.path.stat().st_size and sha256_of(one.path) == sha256_of(other.path)
-    )
+    """Return whether one table is a copy of the other."""
+    same_size = one.path.stat().st_size == other.path.stat().st_size
+    return same_table(one, other) or (not one.inner and same_size and sha256_of(one.path) == sha256_of(other.path))
 
 
 @contextmanager
@@ -78,8 +82,7 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
     else:
         failed = False
     if failed:
-        kind = "a DuckDB file with that table" if table.inner else table.path.suffix.lstrip(".")
-        raise InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field)
+        raise _unreadable(table)
 
 
 def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str]) -> None:
@@ -94,7 +97,7 @@ def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str
         InputError: names the first column that is missing. Those that there are it does not name: in a file without a
             header they would be the first row.
     """
-    there = [column[0] for column in con.execute(f"SELECT * FROM {rows} LIMIT 0").description or []]
+    there = column_names(con, rows)
     for column in wanted:
         if column not in there:
             raise InputError(
@@ -104,6 +107,11 @@ def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str
             )
 
 
+def column_names(con: Connection, rows: str) -> list[str]:
+    """Return the names of a table's columns; `rows` is its SQL."""
+    return [column[0] for column in con.execute(f"SELECT * FROM {rows} LIMIT 0").description or []]
+
+
 def identifier(name: str) -> str:
     """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
@@ -111,10 +119,10 @@ def identifier(name: str) -> str:
 
 def _reader(table: Table) -> str:
     """Return the SQL that reads one file, and leaves DuckDB nothing to guess: no line is skipped, no other file read."""
-    name = _quoted(re.sub(r"([*?\[])", r"[\1]", str(table.path)))  # the name of a file, and no pattern for others
+    name = file_literal(table.path)
     if table.path.suffix == ".parquet":
         return f"read_parquet({name}, hive_partitioning = false)"
-    header = _header(table.path)
+    header = _header(table)
     if not header:
         raise InputError(f"{table.field}: {table.path.name} has no line of column names.", field=table.field)
     columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
@@ -124,14 +132,26 @@ def _reader(table: Table) -> str:
     )
 
 
-def _header(path: Path) -> list[str]:
+def _header(table: Table) -> list[str]:
     """Return the names in the first line of a CSV file."""
-    opening = gzip.open if path.suffix == ".gz" else open
+    opening = gzip.open if table.path.suffix == ".gz" else open
     try:
-        with opening(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:
             return next(csv.reader(lines), [])
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error):
-        return []
+        pass  # the reason may quote the line
+    raise _unreadable(table)
+
+
+def _unreadable(table: Table) -> InputError:
+    kind = (
+        "a DuckDB file with that table"
+        if table.inner
+        else "Parquet"
+        if table.path.suffix == ".parquet"
+        else "CSV in UTF-8"
+    )
+    return InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field)
 
 
 def _quoted(text: str) -> str:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from storage.errors import InputError
-from storage.shards import codebook_path, write_codebook
+from storage.shards import write_codebook
 from storage.vault import remove_vault, vault
 from tasks.ingest.codebook import down_to, read_codebook
-from tasks.ingest.tables import Table, same_content
+from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, ingest_trips
 from tasks.stage import stage
 
@@ -44,19 +44,29 @@ def read_ends(source: Source) -> tuple[End, ...]:
     """Return the axes of a table with their codebooks; the confidential table is not opened.
 
     Raises:
-        InputError: a codebook breaks a rule, or is the confidential table itself.
+        InputError: a codebook breaks a rule, or is the confidential table by its name or its columns.
     """
+    confidential = {column for axis in source.axes for column in axis.columns}
     for axis in source.axes:
-        if same_content(axis.codebook, source.table):
-            raise InputError(
-                f"{axis.codebook.field} must not be the confidential table: its areas would tell who travels.",
-                field=axis.codebook.field,
-                hint="Name a public codebook of all areas.",
-            )
+        if same_table(axis.codebook, source.table):
+            raise _confidential_codebook(axis.codebook)
     read = cache(read_codebook)  # one codebook often serves both ends
     return tuple(
-        End(axis.name, axis.columns, read(axis.codebook, axis.levels, by_path=len(axis.columns) > 1), axis.finest)
+        End(
+            axis.name,
+            axis.columns,
+            read(axis.codebook, axis.levels, by_path=len(axis.columns) > 1, not_all_of=frozenset(confidential)),
+            axis.finest,
+        )
         for axis in source.axes
+    )
+
+
+def _confidential_codebook(codebook: Table) -> InputError:
+    return InputError(
+        f"{codebook.field} must not be the confidential table: its areas would tell who travels.",
+        field=codebook.field,
+        hint="Name a public codebook of all areas.",
     )
 
 
@@ -64,8 +74,11 @@ def read_ends(source: Source) -> tuple[End, ...]:
 def ingest(release_id: str, source: Source) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards."""
     remove_vault(release_id)
+    for axis in source.axes:
+        if same_content(axis.codebook, source.table):
+            raise _confidential_codebook(axis.codebook)
     ends = read_ends(source)
     for end in ends:
-        write_codebook(codebook_path(release_id, end.name), down_to(end.codebook, end.finest))
+        write_codebook(release_id, end.name, down_to(end.codebook, end.finest))
     with vault(release_id, read_only=False) as con:
         ingest_trips(con, source.table, ends, source.count)

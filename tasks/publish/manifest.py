@@ -53,12 +53,12 @@ class Manifest(_Part):
     """`manifest.json`, whole. Everything in it is public."""
 
     id: str
-    spec: dict[str, Any]
+    spec: dict[str, Any] = Field(min_length=1)
     privacy: Privacy
     unprotected: list[str]
     levels: list[LevelEntry] = Field(min_length=1)
     mechanism: str
-    codebooks: dict[str, str]
-    seals: list[SealEntry]
+    codebooks: dict[str, str] = Field(min_length=1)
+    seals: list[SealEntry] = Field(min_length=1)
     ledger: LedgerHead
-    versions: dict[str, str]
+    versions: dict[str, str] = Field(min_length=1)

@@ -16,7 +16,7 @@ Counts with differential privacy, on {len(manifest.levels)} levels from the tota
 
 ## What is protected
 
-The privacy unit is {privacy.unit}; each has exactly {privacy.max_records_per_unit} record in the table. Whatever anybody
+The privacy unit is {privacy.unit}; each has exactly one record in the table. Whatever anybody
 knows of all others, these tables say almost the same whether such a record reads as it does or otherwise (neighbours by
 {privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:g} and δ = {privacy.delta:g},
 by way of ρ = {privacy.rho:.6g} (zero-concentrated differential privacy; accountant: {privacy.accountant}).
@@ -32,7 +32,8 @@ Not protected, because published exactly:
 - Every level adds up to the level above it, and each to the total.
 - Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level at a
   time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement.
-- Prefer the coarsest level that answers the question: a sum of small counts bears more noise than one larger count.
+- Prefer the coarsest level that answers the question. A sum of counts that have no area in common bears the noise of
+  each; only all children of one area add up to its own, less noisy count.
 
 | level | {" | ".join(finest.axes)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(finest.axes)}---|---|---|

@@ -35,9 +35,12 @@ def publish(release_id: str) -> None:
         levels, ledger = level_entries(con, release), head(con)
     folder = Path(release.folder)
     if folder.exists():
-        if verify(folder):
+        if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
+    if not folder.parent.exists():
+        folder.parent.mkdir(parents=True)
+        folder.parent.chmod(0o755)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "counts").mkdir(parents=True)

@@ -1,5 +1,6 @@
 """Verification of a published folder by itself: no store, no codebook, no network."""
 
+import math
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -19,19 +20,37 @@ def verify(folder: Path) -> list[str]:
     """Return what is wrong with a published folder, a sentence each; an empty list means that it is whole."""
     if not folder.is_dir():
         return [f"There is no folder {folder}."]
-    failures = _checksums(folder)
+    try:
+        failures = _checksums(folder)
+    except OSError as fault:
+        return [f"{fault.filename} cannot be read ({fault.strerror})."]
     try:
         manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-    except FileNotFoundError:
-        return [*failures, "manifest.json is missing."]
+    except OSError:
+        return [*failures, "manifest.json is missing or cannot be read."]
     except ValidationError as fault:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
         return [*failures, f"manifest.json is not complete ({where})."]
-    if manifest.id != folder.absolute().name:
-        failures.append(f"manifest.json is of release {manifest.id}, the folder is named {folder.absolute().name}.")
+    failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
     return failures + _tables(folder, manifest)
+
+
+def _manifest(manifest: Manifest) -> list[str]:
+    """Return where the manifest contradicts itself."""
+    failures = []
+    if not math.isclose(sum(entry.rho for entry in manifest.levels), manifest.privacy.rho, rel_tol=1e-9):
+        failures.append("manifest.json: the levels' rho do not add up to the release's.")
+    if {seal.level for seal in manifest.seals} != {entry.level for entry in manifest.levels}:
+        failures.append("manifest.json: not every level has its seal.")
+    for entry in manifest.levels:
+        told = f"manifest.json: level {entry.level}"
+        if (entry.rho == 0) != (entry.sigma == 0):
+            failures.append(f"{told} must have both rho and sigma, or neither.")
+        elif entry.rho and not math.isclose(entry.sigma**2, entry.l2_sensitivity**2 / (2 * entry.rho), rel_tol=1e-9):
+            failures.append(f"{told} has a sigma that its rho does not buy.")
+    return failures
 
 
 def _checksums(folder: Path) -> list[str]:
@@ -61,7 +80,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         if not _children_add_up(parents, children):
             failures.append(f"level_{entry.level}: children do not add up to their parents.")
     try:
-        finest = pl.read_csv(folder / "counts.csv", infer_schema=False).cast({"count": pl.Int64})
+        finest = pl.read_csv(folder / "counts.csv", infer_schema=False, glob=False).cast({"count": pl.Int64})
     except (OSError, pl.exceptions.PolarsError):
         return [*failures, "counts.csv is missing or not what it should be."]
     if not finest.equals(tables[-1]):
@@ -102,6 +121,8 @@ def _level(entry: LevelEntry, columns: list[str], table: pl.DataFrame) -> list[s
     failures = []
     if table.height != entry.nonzero:
         failures.append(f"has {table.height} rows, the manifest says {entry.nonzero}.")
+    if entry.level == 0 and table.height != 1:
+        failures.append("must have one row.")
     if any(series.null_count() for series in table) or (table["count"] < (0 if entry.level == 0 else 1)).any():
         failures.append("counts must be whole and above zero, and no code missing.")
     if codes and table.select(codes).is_duplicated().any():

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-
-import polars as pl
+from pathlib import Path
 
 from storage.releases import Release
 from storage.seals import Branch, FrontierShard
-from storage.shards import codebook_path, counts_path, read_shard
+from storage.shards import counts_path, read_codebook, read_shard, shard_folder
 from storage.vault import read_records, vault, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
@@ -20,7 +19,7 @@ from tasks.tree.true_tree import grow
 @stage("grow tree")
 def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int]) -> None:
     """Write the true levels of a release to its vault."""
-    tree = load_tree(release_id, tuple(axes), tuple(steps))
+    tree = load_tree(shard_folder(release_id), tuple(axes), tuple(steps))
     with vault(release_id, read_only=False) as con:
         leaf_areas, true_counts = read_records(con, len(axes))
         for level, nodes in enumerate(grow(tree, leaf_areas, true_counts)):
@@ -34,16 +33,14 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int]) -> Non
 
 
 @lru_cache(maxsize=4)
-def load_tree(release_id: str, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
-    """Return the tree of a release from the codebooks that were kept when it was ingested."""
-    return Tree(
-        tuple(axis_from_codebook(axis, pl.read_parquet(codebook_path(release_id, axis))) for axis in axes), steps
-    )
+def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
+    """Return the tree of a release from the codebooks that were kept among its shards when it was ingested."""
+    return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 
 
 def tree_of(release: Release) -> Tree:
     """Return the tree of a release that the store knows."""
-    return load_tree(release.id, tuple(release.terms["axes"]), tuple(release.terms["steps"]))
+    return load_tree(shard_folder(release.id), tuple(release.terms["axes"]), tuple(release.terms["steps"]))
 
 
 def load_frontier(release: Release, shard: FrontierShard) -> Frontier:

@@ -4,7 +4,7 @@ from storage.database import store
 from storage.ledger import Charge, charges_of
 from storage.releases import LevelTerms, find_release
 from storage.seals import list_frontiers, list_seals
-from storage.shards import noisy_path, sha256_of
+from storage.shards import is_shard, noisy_path
 from tasks.stage import stage
 from tasks.tree.task import load_level, tree_of
 from tasks.validate.checks import adds_to_total, areas_known_once, children_add_up, counts_whole_and_positive
@@ -28,7 +28,7 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
         "adds_to_total": adds_to_total(nodes, total),
         "areas_known_once": areas_known_once(tree, nodes),
         "seals_match": all(
-            sha256_of(noisy_path(release_id, level, branch)) == seal.sha256
+            is_shard(noisy_path(release_id, level, branch), seal.sha256)
             for (of, branch), seal in seals.items()
             if of == level
         ),

@@ -41,20 +41,20 @@ from tasks.tree.axis import IntArray
 
 Place = tuple[int, str]  # a level and a branch
 
-# The noise is small (sigma is 0.7) and every pair of municipalities has people: the tree is full at every run.
+# The noise is small (sigma is 0.6) and every pair of municipalities has people: the tree is full at every run.
 SPEC = """
 name: small
 dataset: small-country
 input: {table: trips.csv, origin: home, destination: work, count: people}
-hierarchy: {table: codebook.csv, levels: [region, province, municipality]}
+hierarchy: {table: codebook.csv, levels: [region, municipality]}
 release: {tree: destination, finest: municipality}
 mechanism: inftda
 privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 40.0, delta: 1.0e-8}
 budget: {epsilon: 40.0, delta: 1.0e-8}
 """
-LEVELS = range(1, 7)  # those that are measured; 2, 4, 8, 16, 48 and 144 cells
+LEVELS = range(1, 5)  # those that are measured; 2, 4, 24 and 144 cells
 BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
-TRUNK_CELLS, BRANCH_CELLS, CHUNK_CELLS = 4, 2, 8
+TRUNK_CELLS, BRANCH_CELLS, CHUNK_CELLS = 4, 6, 8
 
 # A process of its own that makes the release, and is killed at a moment: at a call of the sampler, or before or after
 # a stage, whose result then reaches nobody. Those that are killed while they draw have the store open all the time.
@@ -100,11 +100,11 @@ plan = make_plan(load_spec(Path(sys.argv[1])))
 with store() if "draw" in sys.argv[3] else nullcontext(), ThreadPoolExecutor(2) as executor:
     make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
 """
-UNRESERVED = "before grow_tree ['origin', 'destination'] [1, 0, 1, 0, 1, 0]"
-UNSEALED = "after measure_branch 4 b01"
-SEALED_ONLY = "before optimise_branch 4 b01"
+UNRESERVED = "before grow_tree ['origin', 'destination'] [1, 0, 1, 0]"
+UNSEALED = "after measure_branch 3 b01"
+SEALED_ONLY = "before optimise_branch 3 b01"
 PUBLISHED = "after publish"
-MOMENTS = ["draw 1", "draw 11", "draw 30", UNSEALED, PUBLISHED]
+MOMENTS = ["draw 1", "draw 5", "draw 20", UNSEALED, PUBLISHED]
 
 
 @dataclass
@@ -188,7 +188,7 @@ def read_books(release_id: str) -> Books:
         release = find_release(con, release_id)
         seals, frontiers, branches = (list_(con, release_id) for list_ in (list_seals, list_frontiers, list_branches))
         texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-    places = [(level, branch) for level in range(7) for branch in ["trunk", *BRANCHES]]
+    places = [(level, branch) for level in range(5) for branch in ["trunk", *BRANCHES]]
     shards = {place: noisy_path(release_id, *place) for place in places}
     folder = Path(release.folder)
     return Books(
@@ -216,7 +216,7 @@ def assert_finished(release_id: str, before: Books, draws: Draws) -> None:
     cells = Counter[int]()
     for (level, _), seal in after.seals.items():
         cells[level] += seal.cells
-    assert [cells[level] for level in LEVELS] == [2, 4, 8, 16, 48, 144]
+    assert [cells[level] for level in LEVELS] == [2, 4, 24, 144]
 
     assert [event["event"] for event in after.events].count("reserved") == 1
     for level in LEVELS:
@@ -300,7 +300,7 @@ def make_failing(folder: Path, release_id: str, draws: Draws) -> tuple[StageFail
 
 @pytest.mark.parametrize(
     "fail_at",
-    [{(1, "trunk"): 1}, {(6, "b03"): 3}, {(3, "b00"): 1, (5, "b02"): 2}],
+    [{(1, "trunk"): 1}, {(4, "b03"): 3}, {(3, "b00"): 1, (4, "b02"): 2}],
     ids=lambda fail_at: " and ".join(f"{level} {branch}" for level, branch in fail_at),
 )
 def test_a_failed_release_goes_on_where_its_seals_end(
@@ -317,10 +317,8 @@ def test_a_failed_release_goes_on_where_its_seals_end(
     assert (before.state, before.reason) == ("failed", str(fault))
     assert before.published == {}
     assert vault_path(release_id).exists()
-    walked = {(level, "trunk") for level in range(3)} | {
-        (level, branch) for level in range(3, 7) for branch in BRANCHES
-    }
-    stopped = {(level, branch) for level, branch in walked if "trunk" in failed or level >= failed.get(branch, 7)}
+    walked = {(level, "trunk") for level in range(3)} | {(level, branch) for level in (3, 4) for branch in BRANCHES}
+    stopped = {(level, branch) for level, branch in walked if "trunk" in failed or level >= failed.get(branch, 5)}
     reached = walked - stopped if "trunk" not in failed else {(0, "trunk")}
     assert set(before.seals) == before.optimised == reached
     for level in LEVELS:
@@ -349,7 +347,7 @@ def test_a_release_that_fails_again_draws_no_more_than_it_must(
     draws.fail_at[2, "trunk"] = 1
     _, first = make_failing(tmp_path, "failed-often", draws)
     draws.forget()
-    draws.fail_at[5, "b00"] = 1
+    draws.fail_at[3, "b00"] = 1
     with pytest.raises(StageFailed, match="b00: "):
         finish("failed-often", draws)
     second = read_books("failed-often")
@@ -357,7 +355,7 @@ def test_a_release_that_fails_again_draws_no_more_than_it_must(
     assert set(draws.cells) == set(second.seals) - set(first.seals)
     draws.forget()
     finish("failed-often", draws)
-    assert set(draws.cells) == {(5, "b00"), (6, "b00")}
+    assert set(draws.cells) == {(3, "b00"), (4, "b00")}
     assert_finished("failed-often", second, draws)
 
 
@@ -372,7 +370,7 @@ def test_a_killed_release_goes_on_where_its_seals_end(
     assert before.state == "running"
     assert (moment == PUBLISHED) == bool(before.published)
     if moment == UNSEALED:
-        assert (4, "b01") in before.unsealed()
+        assert (3, "b01") in before.unsealed()
     for place in before.unsealed():
         noisy_path(release_id, *place).write_bytes(b"whoever reads this fails")
     finish(release_id, draws)
@@ -386,21 +384,21 @@ def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
     home, release_id = killed[SEALED_ONLY]
     monkeypatch.setenv("TRELLIS_HOME", str(home))
     first = read_books(release_id)
-    assert (4, "b01") in set(first.seals) - first.optimised
-    shard = noisy_path(release_id, 4, "b01")
+    assert (3, "b01") in set(first.seals) - first.optimised
+    shard = noisy_path(release_id, 3, "b01")
     sealed = shard.read_bytes()
     for altered, what in [(sealed[:-1] + b"?", "not what was sealed"), (None, "missing")]:
         shard.unlink()
         if altered:
             shard.write_bytes(altered)
-        with pytest.raises(StoreError, match=f"b01: level_4_b01.noisy.parquet is {what}"):
+        with pytest.raises(StoreError, match=f"b01: level_3_b01.noisy.parquet is {what}"):
             finish(release_id, draws)
         before = read_books(release_id)
         assert before.state == "failed"
         assert what in before.reason
-        assert before.seals[4, "b01"] == first.seals[4, "b01"]
+        assert before.seals[3, "b01"] == first.seals[3, "b01"]
         assert before.published == {}
-        assert draws.cells[4, "b01"] == 0
+        assert draws.cells[3, "b01"] == 0
         assert (shard.read_bytes() if altered else shard.exists()) == (altered or False)
     shard.write_bytes(sealed)
     before = read_books(release_id)

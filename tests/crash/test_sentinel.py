@@ -192,7 +192,6 @@ def test_an_error_that_quotes_true_counts_stays_with_them(make: Make, level: int
     assert kept == [(count,) for count in PLANTED]
 
 
-@pytest.mark.xfail(strict=True, reason="a stage lets pass what is a BaseException only, such as a panic of Polars")
 def test_a_panic_that_quotes_true_counts_stays_with_them(make: Make) -> None:
     """What is no Exception, as the panics of Polars are, is told by its kind and place too."""
 

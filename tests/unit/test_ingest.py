@@ -28,7 +28,7 @@ from storage.database import store
 from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger import head
 from storage.releases import list_releases
-from storage.shards import codebook_path
+from storage.shards import read_codebook, shard_folder
 from storage.vault import vault
 from tasks.ingest.task import ingest
 
@@ -106,7 +106,7 @@ class Place:
     def ingested(self, spec: SpecFile) -> dict[tuple[str, ...], int]:
         """Ingest a spec's table and return the vault's records: the codes of both ends, joined by `/`, and the count."""
         ingest.fn("a-release", spec.source())
-        ends = [pl.read_parquet(codebook_path("a-release", end)).rows() for end in ("origin", "destination")]
+        ends = [read_codebook(shard_folder("a-release"), end).rows() for end in ("origin", "destination")]
         with vault("a-release") as con:
             records = con.execute("SELECT area_0, area_1, true_count FROM records").fetchall()
         found = {

@@ -26,9 +26,9 @@ from storage.ledger import (
     DatasetTerms,
     Head,
     advance,
+    agreed_terms,
     charges_of,
     check_fits,
-    check_terms,
     head,
     note,
     read_accounts,
@@ -296,8 +296,8 @@ ACCOUNT = Account(terms_of("jobs", Fraction(1)))
 
 def test_the_terms_of_a_dataset_may_be_repeated_or_left_out() -> None:
     """A later release names the same budget, or none."""
-    check_terms(ACCOUNT, ACCOUNT.terms, unit="one job", neighbours="substitution")
-    check_terms(ACCOUNT, None, unit="one job", neighbours="substitution")
+    agreed_terms(ACCOUNT, ACCOUNT.terms, unit="one job", neighbours="substitution")
+    agreed_terms(ACCOUNT, None, unit="one job", neighbours="substitution")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_other_terms_than_the_first_are_refused(
 ) -> None:
     """Another unit, other neighbours or another budget is refused, naming the key of the spec."""
     with pytest.raises(SpecError) as refusal:
-        check_terms(ACCOUNT, asked, unit=unit, neighbours=neighbours)
+        agreed_terms(ACCOUNT, asked, unit=unit, neighbours=neighbours)
     assert refusal.value.field == field
     assert "jobs" in refusal.value.hint
 
@@ -322,9 +322,9 @@ def test_other_terms_than_the_first_are_refused(
 def test_the_first_release_must_name_a_budget() -> None:
     """A dataset that the ledger does not know needs a budget, and any will do."""
     with pytest.raises(SpecError) as refusal:
-        check_terms(None, None, unit="one job", neighbours="substitution")
+        agreed_terms(None, None, unit="one job", neighbours="substitution")
     assert refusal.value.field == "budget"
-    check_terms(None, ACCOUNT.terms, unit="one person", neighbours="substitution")
+    agreed_terms(None, ACCOUNT.terms, unit="one person", neighbours="substitution")
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.spec import Spec, SpecFile, expand, load_spec
+from flows.spec import Spec, SpecFile, expand_variables, load_spec
 from storage.errors import InputError, SpecError
 
 Keys = dict[str, Any]
@@ -384,7 +384,7 @@ def test_expansion_leaves_other_text_alone(monkeypatch):
     """Only `${NAME}` is replaced, and what it is replaced by is not looked at again."""
     monkeypatch.setenv("ONE", "${TWO}")
     monkeypatch.setenv("TWO", "2")
-    assert expand("output", "$ONE/a{TWO}/$(TWO)/b${ONE}/${TWO}") == "$ONE/a{TWO}/$(TWO)/b${TWO}/2"
+    assert expand_variables("output", "$ONE/a{TWO}/$(TWO)/b${ONE}/${TWO}") == "$ONE/a{TWO}/$(TWO)/b${TWO}/2"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from storage.database import store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.home import home, subfolder
 from storage.seals import Seal, add_seal, list_seals
-from storage.shards import codebook_path, noisy_path, read_shard, sha256_of, shard_folder, write_codebook, write_shard
+from storage.shards import noisy_path, read_shard, sha256_of, shard_folder, write_codebook, write_shard
 from storage.vault import remove_vault, vault, vault_path
 
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
@@ -184,7 +184,7 @@ def test_what_trellis_home_holds_is_closed_to_others(trellis_home: Path) -> None
         add_seal(con, "one", Seal(1, "trunk", "aa", 4))
         of_one.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
     write_shard(noisy_path("one", 1, "trunk"), ("noisy", "flipped"), row_groups_of([[1]]))
-    write_codebook(codebook_path("one", "origin"), pl.DataFrame({"region": ["a"]}))
+    write_codebook("one", "origin", pl.DataFrame({"region": ["a"]}))
     modes = {str(path.relative_to(trellis_home)): S_IMODE(path.stat().st_mode) for path in trellis_home.rglob("*")}
     assert S_IMODE(trellis_home.stat().st_mode) == 0o700
     assert {"vault", "shards", "shards/one", "tmp", "store.duckdb", "vault/one.duckdb"} <= set(modes)
@@ -241,7 +241,6 @@ def test_threads_share_the_store() -> None:
     assert child.returncode == 0
 
 
-@pytest.mark.xfail(strict=True, reason="threads that open a new store at once trip over its migrations")
 def test_threads_open_a_new_store_at_once() -> None:
     """The first threads to open a store find it ready, whichever of them makes its tables."""
 
