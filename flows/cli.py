@@ -123,8 +123,8 @@ def release(
         give_up_claim(made.id)
         with store() as con:
             state = state_of(con, made.id)
-        console.say(f"{made.id}: {f'{state}; what it has drawn stays charged' if state else 'nothing was reserved'}.")
-        console.say(f"store: {home()}")
+        if state:
+            console.say(f"{made.id} is {state}; what it has drawn stays charged. Store: {home()}")
         if isinstance(fault, KeyboardInterrupt):
             raise TrellisError("Interrupted.", hint=f"`trellis show {made.id}`" if state else "") from None
         raise

@@ -27,7 +27,7 @@ from flows.plan import make_plan
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
 from storage.database import store
-from storage.errors import StageFailed, StoreError
+from storage.errors import StageFailed, StoreError, UsageError
 from storage.ledger import read_accounts
 from storage.releases import find_release
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
@@ -313,7 +313,9 @@ def test_a_failed_release_goes_on_where_its_seals_end(
     fault, before = make_failing(tmp_path, release_id, draws)
 
     failed = {branch: level for level, branch in fail_at}
-    assert str(fault).startswith(f"{', '.join(failed)}: measure_branch stopped: ValueError at ")
+    first, *others = failed
+    assert str(fault).startswith(f"{first}: measure_branch stopped: ValueError at ")
+    assert str(fault).endswith(f" Also failed: {', '.join(others)}.") == bool(others)
     assert (before.state, before.reason) == ("failed", str(fault))
     assert before.published == {}
     assert vault_path(release_id).exists()
@@ -416,5 +418,5 @@ def test_a_release_killed_before_it_was_reserved_has_cost_nothing(
     assert vault_path(release_id).exists()
     with store() as con:
         assert read_accounts(con) == {}
-        with pytest.raises(StoreError):
+        with pytest.raises(UsageError):
             find_release(con, release_id)

@@ -185,7 +185,8 @@ def newcomer(tmp_path: Path, settle: Callable[[Path], User]) -> User:
 def loner(newcomer: User) -> User:
     """Return a user without a server, who has had one before: its database is there, and need not be made again."""
     home = newcomer.folder / "home" / "prefect"
-    home.mkdir(parents=True)
+    home.parent.mkdir(mode=0o700)
+    home.mkdir()
     with (
         closing(sqlite3.connect(f"file:{newcomer.prefect.home}/prefect.db?mode=ro", uri=True)) as con,
         closing(sqlite3.connect(home / "prefect.db")) as copy,

@@ -355,14 +355,14 @@ def test_the_terms_of_a_dataset_stay(first, user):
 
 
 def test_unknown_releases_and_datasets(first, user):
-    """What the store does not have ends with 1, says so, and where to look."""
+    """What the store does not have ends with 2, says so, and where to look."""
     for arguments, named in ((["show", "nosuch"], "nosuch"), (["ledger", "no-such"], "no-such")):
         said = user.run(*arguments, "--json")
-        assert said.code == 1
+        assert said.code == 2
         assert said.json().keys() == {"error", "field", "hint"}
         assert named in said.json()["error"]
         said = user.run(*arguments)
-        assert (said.code, said.stdout) == (1, "")
+        assert (said.code, said.stdout) == (2, "")
         assert named in said.stderr
 
 
@@ -385,7 +385,7 @@ def test_verify(first, tmp_path, user):
     assert user.run("verify", str(tmp_path / "nothing"), "--json").code == 1
 
 
-def test_task_runs_are_named_for_people(first, prefect):
+def test_task_runs_are_named_for_people(first, prefect, user):
     """Prefect shows a release as one flow run, with a task run for each stage of each level, all completed."""
     release_id = first.json()["id"]
     runs = prefect.task_runs(release_id)
@@ -394,7 +394,9 @@ def test_task_runs_are_named_for_people(first, prefect):
     inputs = prefect.rows("SELECT DISTINCT task_inputs FROM task_run")
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
     assert prefect.rows("SELECT * FROM artifact") == []
-    assert prefect.parameters(release_id) == [{"spec": "spec.yaml", "output": None, "release_id": release_id}]
+    assert prefect.parameters(release_id) == [
+        {"spec": str(user.folder / "spec.yaml"), "output": None, "release_id": release_id}
+    ]
 
 
 def test_nobody_else_can_read_the_store(first, user):

@@ -30,6 +30,7 @@ from storage.ledger import head
 from storage.releases import list_releases
 from storage.shards import read_codebook, shard_folder
 from storage.vault import vault
+from tasks.ingest.tables import same_content, table_at
 from tasks.ingest.task import ingest
 
 LEVELS = ["region", "province", "municipality"]
@@ -464,7 +465,25 @@ def test_the_confidential_table_is_no_codebook(place, capfd):
     for same in (name, "copy.csv", "link.csv", f"further/../{name}"):
         error, _ = refused(place, capfd, trips=name, codebook=same)
         assert error.field == "hierarchy.table"
-        assert "must not be the confidential table" in str(error)
+        assert "the confidential table" in str(error)
+
+
+def test_a_table_with_the_columns_of_codes_is_no_codebook(place, capfd):
+    """A table that has the columns of both ends is refused, whatever else is in it: it was made from the records."""
+    name = self_describing(place)
+    lines = (place.folder / name).read_text().splitlines()
+    (place.folder / "fewer.csv").write_text("\n".join(lines[:-1]) + "\n")
+    error, _ = refused(place, capfd, trips=name, codebook="fewer.csv")
+    assert (error.field, "has the columns of the confidential table" in str(error)) == ("hierarchy.table", True)
+
+
+def test_a_copy_of_the_table_is_no_codebook(place, capfd):
+    """Ingest refuses a copy of the table even where the spec reads one column of it for one end and for the other."""
+    name = self_describing(place)
+    shutil.copy(place.folder / name, place.folder / "copy.csv")
+    table, copy = (table_at("input.table", file, place.folder) for file in (name, "copy.csv"))
+    assert same_content(table, copy)
+    assert not same_content(table, table_at("input.table", "trips.csv", place.folder))
 
 
 def test_a_codebook_beside_the_table_is_fine(place):

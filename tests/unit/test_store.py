@@ -178,8 +178,7 @@ def test_a_shard_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_open_umask")
 def test_what_trellis_home_holds_is_closed_to_others(trellis_home: Path) -> None:
-    """The folder itself is its owner's alone, even one that was open; so are its folders, the store and the vaults."""
-    trellis_home.mkdir(mode=0o755)
+    """The folder itself is its owner's alone; so are its folders, the store and the vaults."""
     with store() as con, vault("one", read_only=False) as of_one:
         add_seal(con, "one", Seal(1, "trunk", "aa", 4))
         of_one.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
@@ -194,6 +193,15 @@ def test_what_trellis_home_holds_is_closed_to_others(trellis_home: Path) -> None
         elif path.endswith(".duckdb"):
             assert mode == 0o600, path
     assert os.umask(0o022) == 0o022
+
+
+def test_a_home_that_is_open_to_others_is_refused(trellis_home: Path) -> None:
+    """A folder that others may look into is refused, and stays as it is: it may be somebody's for another purpose."""
+    trellis_home.mkdir()
+    trellis_home.chmod(0o755)
+    with pytest.raises(StoreError, match="open to others"), store():
+        pass
+    assert S_IMODE(trellis_home.stat().st_mode) == 0o755
 
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
