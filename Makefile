@@ -1,7 +1,7 @@
 # make demo     builds .venv and releases a synthetic country
 # make test     every test
 # make check    format, lint, types and import rules
-# make bench    the figures that the README quotes
+# make bench    the figures that the README quotes; TRELLIS_DATA names the folder of lodes_ri_2019/
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,6 +33,7 @@ format: .venv/.built
 
 bench: .venv/.built
 	$(BIN)/python benchmarks/rhode_island.py
+	$(BIN)/python benchmarks/large_plan.py
 
 clean:
 	rm -rf .venv .demo build *.egg-info
