@@ -78,7 +78,9 @@ def _interruptions() -> Iterator[Event]:
         interrupted.set()
         signal.default_int_handler(signum, frame)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # as a shell's background jobs have it
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield interrupted
     except KeyboardInterrupt:
@@ -110,24 +112,17 @@ def release(
     from flows.driver import new_release
     from flows.plan import make_plan
     from flows.spec import load_spec
-    from storage.database import store
-    from storage.home import home
-    from storage.releases import state_of
-    from storage.shards import give_up_claim
 
     began = time.monotonic()
     made = new_release(make_plan(load_spec(spec)), output)
+    seconds: dict[str, float] = {}
     try:
         seconds = _run_flow(spec.absolute(), output, made.id)
     except (KeyboardInterrupt, TrellisError) as fault:
-        give_up_claim(made.id)
-        with store() as con:
-            state = state_of(con, made.id)
-        if state:
-            console.say(f"{made.id} is {state}; what it has drawn stays charged. Store: {home()}")
-        if isinstance(fault, KeyboardInterrupt):
-            raise TrellisError("Interrupted.", hint=f"`trellis show {made.id}`" if state else "") from None
-        raise
+        if _say_what_became_of(made.id) != "published":  # otherwise only the wait for Prefect was interrupted
+            if isinstance(fault, TrellisError):
+                raise
+            raise TrellisError("Interrupted.", hint="`trellis releases` shows what there is.") from None
     seconds["total"] = time.monotonic() - began
     _print(release_answer(made.id, seconds), as_json, console.show_release)
 
@@ -188,6 +183,21 @@ def _run_flow(spec: Path, output: Path | None, release_id: str) -> dict[str, flo
                 if recorded < watch.task_runs:
                     console.warn(f"Prefect recorded {recorded} of {watch.task_runs} task runs.")
     return watch.seconds
+
+
+def _say_what_became_of(release_id: str) -> str | None:
+    """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
+    from storage.database import store
+    from storage.home import home
+    from storage.releases import state_of
+    from storage.shards import give_up_claim
+
+    give_up_claim(release_id)
+    with store() as con:
+        state = state_of(con, release_id)
+    if state:
+        console.say(f"{release_id} is {state}; what it has drawn stays charged. Store: {home()}")
+    return state
 
 
 def _print(answer: dict[str, Any], as_json: bool, show: Any) -> None:

@@ -1,8 +1,9 @@
 """Releases that are interrupted, or begun twice: nothing confidential is left behind, and nothing paid for is lost."""
 
 import _thread
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Timer
@@ -38,6 +39,14 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     write_country(country, tmp_path / "data")
     (tmp_path / "spec.yaml").write_text(SPEC)
     return make_plan(load_spec(tmp_path / "spec.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_interrupts() -> Iterator[None]:
+    """Let SIGINT interrupt also where the tests run in a shell's background, in which it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupted_in(stage: Any, executor: ThreadPoolExecutor) -> Callable[..., Future[Any]]:
