@@ -10,7 +10,6 @@ from storage.database import store
 from storage.errors import SpecError
 from storage.ledger import Account, DatasetTerms, agreed_terms, read_accounts
 from storage.releases import LevelTerms
-from storage.shards import sha256_of
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
 from tasks.noise.accounting import ACCOUNTANT, epsilon_from_rho, rho_from_epsilon
@@ -100,7 +99,7 @@ def make_plan(file: SpecFile) -> Plan:
     axes = tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in read_ends(source))
     tree = Tree(axes, alternate([axis.depth for axis in axes], AXES.index(spec.release.tree)))
     rho = _rho("privacy", spec.privacy)
-    codebooks = {axis.name: sha256_of(axis.codebook.path) for axis in source.axes}
+    codebooks = {axis.name: axis.sha256 for axis in source.axes}
     return Plan(file, source, mechanism, tree, rho, _levels(tree, rho, mechanism), codebooks)
 
 

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from storage.errors import SpecError
+from storage.shards import sha256_of
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 
@@ -201,7 +202,8 @@ class SpecFile:
             key, hierarchy = self.spec.hierarchy_of(axis)
             codebook = self._table(f"{key}.table", hierarchy.table)
             columns = tuple(getattr(self.spec.input, axis))
-            axes.append(AxisSource(axis, columns, codebook, tuple(hierarchy.levels), self.spec.finest(axis)))
+            sha256 = sha256_of(codebook.path)
+            axes.append(AxisSource(axis, columns, codebook, sha256, tuple(hierarchy.levels), self.spec.finest(axis)))
         return Source(self._table("input.table", self.spec.input.table), self.spec.input.count, tuple(axes))
 
     def output(self) -> Path:

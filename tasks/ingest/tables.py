@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ def table_at(field: str, location: str, base: Path) -> Table:
         raise InputError(f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.", field=field)
     if not is_file:
         raise InputError(f"{field}: there is no file {path}.", field=field)
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{field}: {path} must be readable.", field=field)
     return Table(field, path, inner or None)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from storage.errors import InputError
-from storage.shards import write_codebook
+from storage.shards import sha256_of, write_codebook
 from storage.vault import remove_vault, vault
 from tasks.ingest.codebook import down_to, read_codebook
 from tasks.ingest.tables import Table, same_content, same_table
@@ -20,6 +20,7 @@ class AxisSource:
         name: the axis.
         columns: of the confidential table: one with finest codes, or one per level.
         codebook: the public table.
+        sha256: of its file, when the release was planned.
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
     """
@@ -27,6 +28,7 @@ class AxisSource:
     name: str
     columns: tuple[str, ...]
     codebook: Table
+    sha256: str
     levels: tuple[str, ...]
     finest: str
 
@@ -77,6 +79,8 @@ def ingest(release_id: str, source: Source) -> None:
     for axis in source.axes:
         if same_content(axis.codebook, source.table):
             raise _confidential_codebook(axis.codebook)
+        if sha256_of(axis.codebook.path) != axis.sha256:
+            raise InputError(f"{axis.codebook.field} has changed since it was planned.", field=axis.codebook.field)
     ends = read_ends(source)
     for end in ends:
         write_codebook(release_id, end.name, down_to(end.codebook, end.finest))

@@ -477,6 +477,22 @@ def test_a_table_with_the_columns_of_codes_is_no_codebook(place, capfd):
     assert (error.field, "has the columns of the confidential table" in str(error)) == ("hierarchy.table", True)
 
 
+def test_a_codebook_that_changes_after_the_plan_is_refused(place):
+    """What was planned with one codebook is not ingested with another."""
+    plan = make_plan(place.spec())
+    release = new_release(plan)
+    place.write("codebook.csv", codebook(("02", "0202", "0202001")))
+    with ThreadPoolExecutor(1) as threads, pytest.raises(InputError, match="has changed since it was planned"):
+        make_release(plan, release, submit_to(threads), report_nothing)
+
+
+def test_an_area_with_too_many_children_is_refused(place, capfd, monkeypatch):
+    """Beyond 2**20 children of one area arithmetic could overflow: the level is named."""
+    monkeypatch.setattr("tasks.ingest.codebook.MOST_CHILDREN", 1)
+    error, _ = refused(place, capfd)
+    assert "must have at most 2**20 areas in one" in str(error)
+
+
 def test_a_copy_of_the_table_is_no_codebook(place, capfd):
     """Ingest refuses a copy of the table even where the spec reads one column of it for one end and for the other."""
     name = self_describing(place)
