@@ -17,8 +17,8 @@ Answer = dict[str, Any]
 
 _WIDE = 140  # columns where the output goes to a file or a pipe
 
-_out = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
-_err = Console(stderr=True, highlight=False)
+_out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
+_err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def show_plan(answer: Answer) -> None:

@@ -1,0 +1,31 @@
+"""What a person sees."""
+
+import pytest
+
+from flows import console
+from storage.errors import SpecError
+
+ACCOUNT = {
+    "dataset": "jobs",
+    "unit": "one job [/tax] [red]of[/] one :smile: person",
+    "neighbours": "substitution",
+    "cap": {"epsilon": 10.0, "delta": 1e-7, "rho": 1.2},
+    "spent": {"epsilon": 1.0, "rho": 0.1},
+    "left": {"epsilon": 9.0, "rho": 1.1},
+    "charges": [{"release": "a[b]", "level": 1, "state": "released", "rho": 0.1, "sigma": 5.5}],
+}
+
+
+def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets in a unit or a name are no markup: nothing disappears, and nothing fails."""
+    console.show_ledger({"datasets": [ACCOUNT]})
+    said = capsys.readouterr().out
+    assert "one job [/tax] [red]of[/] one :smile: person" in said
+    assert "a[b]" in said
+
+
+def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A long path is not broken, so that it can be copied."""
+    path = "/somewhere/[deep]" * 20
+    console.error(SpecError(f"There is no spec at {path}.", field="SPEC", hint=f"See {path}."))
+    assert capsys.readouterr().err.splitlines() == [f"Error: There is no spec at {path}.", f"See {path}."]
