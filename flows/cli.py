@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     os.umask(0o077)
     quiet_prefect()
-    code = DONE
+    code = INTERRUPTED  # which it stays where Ctrl-C comes before or after a command's own work
     with _interruptions() as interrupted:
         code = _run(arguments)
     return INTERRUPTED if interrupted.is_set() and code != DONE else code  # whatever a library has made of it

@@ -69,7 +69,8 @@ class _Walk:
         self.go_on(TRUNK)
         while self.running:
             done = self.take_finished()
-            self.commit([outcome.value for _, outcome in done])
+            if done:
+                self.commit([outcome.value for _, outcome in done])
             for branch, _ in done:
                 self.go_on(branch)
         if self.failures:

@@ -1,8 +1,11 @@
 """What a person sees."""
 
+import signal
+from contextlib import nullcontext, suppress
+
 import pytest
 
-from flows import console
+from flows import cli, console
 from storage.errors import SpecError
 
 ACCOUNT = {
@@ -22,6 +25,25 @@ def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "one job [/tax] [red]of[/] one :smile: person" in said
     assert "a[b]" in said
+
+
+@pytest.mark.parametrize("code", [cli.DONE, cli.FAILED, None])
+def test_ctrl_c_is_no_success(monkeypatch: pytest.MonkeyPatch, code: int | None) -> None:
+    """Ctrl-C ends with 130 wherever it comes, unless the command had done all that it was asked for."""
+
+    def run(arguments: list[str]) -> int:
+        with suppress(KeyboardInterrupt) if code is not None else nullcontext():
+            signal.raise_signal(signal.SIGINT)
+        return code or cli.DONE
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli, "quiet_prefect", lambda: None)  # what the other tests of this process have is theirs
+    monkeypatch.setattr("os.umask", lambda mask: mask)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.main(["releases"]) == (cli.DONE if code == cli.DONE else cli.INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
