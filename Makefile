@@ -1,12 +1,13 @@
 # make demo     builds .venv and releases a synthetic country
 # make test     every test
+# make audit    a black-box audit of the privacy claim, thousands of releases: half an hour or so
 # make check    format, lint, types and import rules
 # make bench    the figures that the README quotes; TRELLIS_DATA names the folder of lodes_ri_2019/
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test audit check format bench clean
 
 .venv/.built: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -21,6 +22,9 @@ demo: .venv/.built
 test: .venv/.built
 	$(BIN)/python -m pytest
 
+audit: .venv/.built
+	$(BIN)/python -m pytest -m audit
+
 check: .venv/.built
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -34,6 +38,7 @@ format: .venv/.built
 bench: .venv/.built
 	$(BIN)/python benchmarks/rhode_island.py
 	$(BIN)/python benchmarks/large_plan.py
+	$(BIN)/python benchmarks/accountants.py
 
 clean:
 	rm -rf .venv .demo build *.egg-info

@@ -48,9 +48,10 @@ def write_spec(folder: Path) -> Path:
 
 def thread_times(spec: Path) -> None:
     """Make the release with the plain driver and print thread time per cell."""
-    from flows.driver import make_release, new_release
+    from flows.driver import make_release
     from flows.mechanisms import MECHANISMS
     from flows.plan import make_plan
+    from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
     from flows.spec import load_spec
     from storage.database import store

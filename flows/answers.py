@@ -1,12 +1,14 @@
 """What commands answer, as plain values: `--json` prints them, the console draws them."""
 
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from storage.database import store
+from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
-from storage.ledger import Account, charges_of, read_accounts
+from storage.ledger import Account, Charge, charges_of, raise_cap, read_books
 from storage.releases import find_release, list_checks, list_releases
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals
 from tasks.noise.accounting import epsilon_from_rho
@@ -68,46 +70,114 @@ def show_answer(release_id: str) -> dict[str, Any]:
         ],
         "seals": [{"level": seal.level, "branch": seal.branch, "sha256": seal.sha256} for seal in seals.values()],
         "checks": checks,
-        "charges": [
-            {"level": charge.level, "state": charge.state, "rho": float(charge.rho), "sigma": charge.sigma}
-            for charge in charges.values()
-        ],
+        "charges": [_charge(charge) for charge in charges.values()],
+        "unprotected": release.terms["unprotected"],
         "folder": release.folder if Path(release.folder).is_dir() else None,
     }
 
 
 def ledger_answer(dataset: str | None) -> dict[str, Any]:
-    """Return the accounts of all datasets, or of one.
+    """Return the accounts of all datasets, or of the one to which a dataset's releases are charged.
 
     Raises:
         UsageError: there is no such dataset.
     """
     with store() as con:
-        accounts = read_accounts(con)
-    if dataset is not None and dataset not in accounts:
+        books = read_books(con)
+    if dataset is None:
+        return {"datasets": [_account(account) for account in books.accounts.values()]}
+    account = books.account(dataset)
+    if account is None:
         raise UsageError(
             f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists those it has."
         )
-    return {"datasets": [_account(accounts[name]) for name in accounts if dataset in {None, name}]}
+    return {"datasets": [_account(account)]}
+
+
+def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
+    """Raise the cap of a dataset's people and return their account.
+
+    Raises:
+        UsageError: there is no such dataset, the cap would not rise, or no reason is given.
+    """
+    from flows.budget import cap_of, standing_of
+
+    if not reason.strip():
+        raise UsageError("--reason must say why: it is recorded for good.", field="--reason")
+    with store() as con:
+        account = read_books(con).account(dataset)
+        delta = account.terms.cap.delta if account else 0.5
+        try:
+            cap = cap_of(epsilon, delta)
+        except ValueError as fault:
+            raise UsageError(f"--{fault}", field="--epsilon") from None
+        with transaction(con):
+            raise_cap(con, dataset, cap, reason.strip(), standing_of)
+    raised: dict[str, Any] = ledger_answer(dataset)["datasets"][0]
+    return raised | {
+        "statement": f"From now on only the new cap is true: the releases about these people may come to ε ="
+        f" {cap.epsilon:g} at δ = {cap.delta:g}, whatever was said before."
+    }
+
+
+def verify_answer(folder: Path) -> dict[str, Any]:
+    """Return what is wrong with a published folder, by itself: no store, no codebook, no network."""
+    from tasks.publish.verify import verify
+
+    failures = verify(folder) or _guarantee_failures(folder)
+    return {"ok": not failures, "failures": failures}
+
+
+def _guarantee_failures(folder: Path) -> list[str]:
+    """Return where a manifest's (ε, δ) does not follow from its noise, by the accountant that it names."""
+    from tasks.noise.accounting import ACCOUNTANTS
+    from tasks.noise.allocation import Measurement
+    from tasks.publish.manifest import Manifest
+
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    privacy = manifest.privacy
+    if privacy.accountant not in ACCOUNTANTS:
+        return [f"manifest.json: there is no accountant {privacy.accountant}."]
+    measurements = [
+        Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
+        for entry in manifest.levels
+        if entry.rho
+    ]
+    slack = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
+    if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
+        return []
+    return ["manifest.json: its noise costs more than its epsilon and delta say."]
 
 
 def _account(account: Account) -> dict[str, Any]:
-    terms = account.terms
+    terms, standing = account.terms, account.standing
+    cap = terms.cap
+    spent = standing.epsilon if standing else epsilon_from_rho(account.spent, cap.delta)
+    left = standing.left_rho if standing else max(cap.rho - account.spent, Fraction(0))
     return {
         "dataset": terms.dataset,
+        "same_people": account.datasets[1:],
         "unit": terms.unit,
         "neighbours": terms.neighbours,
-        "cap": {"epsilon": terms.cap_epsilon, "delta": terms.cap_delta, "rho": float(terms.cap_rho)},
-        "spent": {"epsilon": epsilon_from_rho(account.spent, terms.cap_delta), "rho": float(account.spent)},
-        "left": {"epsilon": epsilon_from_rho(account.left, terms.cap_delta), "rho": float(account.left)},
-        "charges": [
-            {
-                "release": charge.release,
-                "level": charge.level,
-                "state": charge.state,
-                "rho": float(charge.rho),
-                "sigma": charge.sigma,
-            }
-            for charge in account.charges.values()
-        ],
+        "unprotected": account.unprotected,
+        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
+        "spent": {"epsilon": spent, "rho": float(account.spent)},
+        "left": {
+            "epsilon": standing.left_epsilon if standing else epsilon_from_rho(left, cap.delta),
+            "rho": float(left),
+        },
+        "charges": [{"release": charge.release} | _charge(charge) for charge in account.charges.values()],
+    }
+
+
+def _charge(charge: Charge) -> dict[str, Any]:
+    return {
+        "level": charge.level,
+        "state": charge.state,
+        "mechanism": charge.mechanism,
+        "rho": float(charge.rho),
+        "sigma": charge.sigma,
+        "l2_sensitivity": math.sqrt(charge.l2_sensitivity_squared),
+        "epsilon": charge.epsilon,
+        "delta": charge.delta,
     }

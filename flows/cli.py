@@ -28,6 +28,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+budget = typer.Typer(help="The cap on what releases about the same people cost together.", rich_markup_mode=None)
+app.add_typer(budget, name="budget")
+
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, YAML.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
 ReleaseId = Annotated[str, typer.Argument(metavar="ID", help="A release, as `trellis releases` lists them.")]
@@ -90,12 +93,20 @@ def _interruptions() -> Iterator[Event]:
 
 
 @app.command()
-def plan(spec: SpecPath, as_json: AsJson = False) -> None:
+def plan(
+    spec: SpecPath,
+    wanted: Annotated[
+        str | None,
+        typer.Option("--for", metavar="LEVEL=ERROR@CONFIDENCE", help="Say which ε it takes, such as county=50@95%."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
     from flows.plan import make_plan, plan_answer
-    from flows.spec import load_spec
+    from flows.spec import load_spec, parse_target
 
-    answer = plan_answer(make_plan(load_spec(spec)))
+    target = parse_target(wanted) if wanted is not None else None
+    answer = plan_answer(make_plan(load_spec(spec)), target)
     _print(answer, as_json, console.show_plan)
 
 
@@ -105,19 +116,29 @@ def release(
     output: Annotated[
         Path | None, typer.Option(help="The folder below which to publish, in place of the spec's.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do all that comes before the first draw; reserve and keep nothing.")
+    ] = False,
+    different_people: Annotated[
+        bool,
+        typer.Option("--different-people", help="The table holds other people than datasets that used it; recorded."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
     from flows.answers import release_answer
-    from flows.driver import new_release
     from flows.plan import make_plan
+    from flows.reservation import new_release
     from flows.spec import load_spec
 
+    if dry_run:
+        _rehearse(spec, different_people, as_json)
+        return
     began = time.monotonic()
-    made = new_release(make_plan(load_spec(spec)), output)
+    made = new_release(make_plan(load_spec(spec)), output, different_people=different_people)
     seconds: dict[str, float] = {}
     try:
-        seconds = _run_flow(spec.absolute(), output, made.id)
+        seconds = _run_flow(spec.absolute(), output, made.id, different_people)
     except (KeyboardInterrupt, TrellisError) as fault:
         if _say_what_became_of(made.id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, TrellisError):
@@ -158,15 +179,82 @@ def ledger(
 def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")], as_json: AsJson = False
 ) -> int:
-    """Check a published folder by itself: checksums, consistency of every level, manifest complete."""
-    from tasks.publish.verify import verify as failures_of
+    """Check a published folder by itself: checksums, consistency of every level, manifest, (ε, δ) against the noise."""
+    from flows.answers import verify_answer
 
-    failures = failures_of(folder)
-    _print({"ok": not failures, "failures": failures}, as_json, console.show_verification)
-    return FAILED if failures else DONE
+    answer = verify_answer(folder)
+    _print(answer, as_json, console.show_verification)
+    return DONE if answer["ok"] else FAILED
 
 
-def _run_flow(spec: Path, output: Path | None, release_id: str) -> dict[str, float]:
+@app.command()
+def audit(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FOLDER]...", help="Published folders, or an archive of them, to compare besides."),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Walk the ledger's chain, every release's seals, and what published manifests recorded of the chain."""
+    from flows.audit import audit_answer
+
+    answer = audit_answer(folders or ())
+    _print(answer, as_json, console.show_audit)
+    return DONE if answer["ok"] else FAILED
+
+
+@budget.command("raise")
+def raise_budget(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The dataset whose people's cap is raised.")],
+    epsilon: Annotated[float, typer.Option(help="The new cap, at the δ of the old one.")],
+    reason: Annotated[str, typer.Option(help="Why; recorded for good.")],
+    as_json: AsJson = False,
+) -> None:
+    """Raise a cap. Recorded for good; from then on only the new cap is true."""
+    from flows.answers import budget_answer
+
+    _print(budget_answer(dataset, epsilon, reason), as_json, console.show_raised)
+
+
+@app.command()
+def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
+    """End a failed release for good: what it has drawn stays charged, the rest is given back, its vault is deleted."""
+    from flows.ending import abandon_release
+
+    _print(
+        {"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, console.show_ending
+    )
+
+
+@app.command()
+def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
+    """Delete the vault that a published or abandoned release has kept."""
+    from flows.ending import forget_release
+    from storage.database import store
+    from storage.releases import state_of
+
+    deleted = forget_release(release_id)
+    with store() as con:
+        state = state_of(con, release_id)
+    _print({"id": release_id, "state": state, "deleted": deleted}, as_json, console.show_ending)
+
+
+def _rehearse(spec: Path, different_people: bool, as_json: bool) -> None:
+    """Say what a release would be once its table, codebooks and budget have been found to do."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from flows.driver import rehearse
+    from flows.plan import make_plan, plan_answer
+    from flows.runner import submit_to
+    from flows.spec import load_spec
+
+    planned = make_plan(load_spec(spec))
+    with ThreadPoolExecutor(1) as executor:
+        rehearse(planned, submit_to(executor), different_people=different_people)
+    _print(plan_answer(planned) | {"dry_run": True}, as_json, console.show_plan)
+
+
+def _run_flow(spec: Path, output: Path | None, release_id: str, different_people: bool) -> dict[str, float]:
     """Run the Prefect flow beneath a server and a progress bar; return the thread seconds per room."""
     from flows.server import prefect_server, wait_until_recorded
     from storage.home import subfolder
@@ -177,7 +265,7 @@ def _run_flow(spec: Path, output: Path | None, release_id: str) -> dict[str, flo
 
         with watching(Watch(report)) as watch:
             try:
-                release_flow(str(spec), str(output) if output else None, release_id)
+                release_flow(str(spec), str(output) if output else None, release_id, different_people)
             finally:
                 recorded = wait_until_recorded(watch.flow_run_id, watch.task_runs) if watch.flow_run_id else 0
                 if recorded < watch.task_runs:

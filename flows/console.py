@@ -25,22 +25,40 @@ def show_plan(answer: Answer) -> None:
     """Draw a plan: the levels, what is unprotected, and the budget before and after."""
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['name']}[/], dataset {answer['dataset']}, mechanism {answer['mechanism']}")
-    _out.print(f"ε = {answer['epsilon']:g}, δ = {answer['delta']:g}, ρ = {answer['rho']:.6g}\n")
+    _out.print(f"ε = {answer['epsilon']:.6g}, δ = {answer['delta']:g}, ρ = {answer['rho']:.6g}, {answer['accountant']}")
+    _out.print(f"{answer['statement']}\n")
     table = _level_table(answer["levels"], "possible cells")
     for level in answer["levels"]:
         table.add_row(*_level_cells(level), f"{level['possible_cells']:,}", *_noise_cells(level))
     _out.print(table)
     _say_bound()
-    for statement in answer["unprotected"]:
-        _out.print(f"[bold red]unprotected:[/] {statement}")
+    _say_typical(answer)
+    _out.print("\nΔ₂, how far one unit moves a level:")
+    for derived in dict.fromkeys(level["derivation"] for level in answer["levels"]):
+        of = [str(level["level"]) for level in answer["levels"] if level["derivation"] == derived]
+        _out.print(f"  level{'s' if len(of) > 1 else ''} {', '.join(of)}: {derived}")
+    _out.print("the same noise, read at other ε:")
+    for point in answer["curve"]:
+        _out.print(f"  ε = {point['epsilon']:.4g}: δ = {point['delta']:.2g}")
+    _say_unprotected(answer["unprotected"])
+    if "for" in answer:
+        wanted = answer["for"]
+        _out.print(
+            f"\n{wanted['level']} within ± {wanted['max_error']:g} with {100 * wanted['confidence']:g} % takes"
+            f" [bold]ε = {wanted['epsilon']:.6g}[/] at δ = {answer['delta']:g} (ρ = {wanted['rho']:.6g})"
+        )
     budget = answer["budget"]
     cap = budget["cap"]
     _out.print(
         f"\nbudget (ε at δ = {cap['delta']:g}): cap {cap['epsilon']:g},"
         f" spent before {budget['before']['epsilon']:.4g}, after {budget['after']['epsilon']:.4g}"
     )
-    if budget["after"]["rho"] > cap["rho"]:
+    if budget["after"]["epsilon"] > cap["epsilon"]:
         _out.print("[bold red]would be refused:[/] the release would pass the dataset's cap.")
+    for warning in answer["warnings"]:
+        _out.print(f"[bold yellow]must be answered:[/] {warning}")
+    if answer.get("dry_run"):
+        _out.print("[green]rehearsed:[/] table, codebooks and budget would do. Nothing was drawn, charged or kept.")
 
 
 def show_release(answer: Answer) -> None:
@@ -72,6 +90,7 @@ def show_one(answer: Answer) -> None:
     _out.print(f"[bold]{answer['id']}[/] {_state(answer['state'])} {answer['reason']}")
     _out.print(f"dataset {answer['dataset']}, created {answer['created']}\n")
     _show_levels(answer["levels"])
+    _say_unprotected(answer["unprotected"])
     done = sum(branch["state"] == "optimised" for branch in answer["branches"])
     _out.print(f"\nbranches: {done} of {len(answer['branches'])} optimised; seals: {len(answer['seals'])}")
     for branch in answer["branches"]:
@@ -95,17 +114,46 @@ def show_ledger(answer: Answer) -> None:
     for account in answer["datasets"]:
         cap = account["cap"]
         _out.print(f"[bold]{account['dataset']}[/]: {account['unit']}, neighbours by {account['neighbours']}")
+        if account["same_people"]:
+            _out.print(f"  the same people: {', '.join(account['same_people'])}")
+        _say_unprotected(account["unprotected"])
         _out.print(
             f"  ε at δ = {cap['delta']:g}: cap {cap['epsilon']:g}, spent {account['spent']['epsilon']:.4g}\n"
             f"  ρ: cap {cap['rho']:.6g}, spent {account['spent']['rho']:.6g}, left {account['left']['rho']:.6g}"
             f" (enough for ε = {account['left']['epsilon']:.4g} at that δ)"
         )
-        table = Table("release", "levels", "state", "ρ", box=None, pad_edge=True)
+        table = Table("release", "levels", "state", "mechanism", "ρ", box=None, pad_edge=True)
         for release in dict.fromkeys(charge["release"] for charge in account["charges"]):
             charges = [charge for charge in account["charges"] if charge["release"] == release]
             states = ", ".join(dict.fromkeys(charge["state"] for charge in charges))
-            table.add_row(release, str(len(charges)), states, f"{sum(charge['rho'] for charge in charges):.6g}")
+            drawn = ", ".join(dict.fromkeys(charge["mechanism"].replace("_", " ") for charge in charges))
+            table.add_row(release, str(len(charges)), states, drawn, f"{sum(charge['rho'] for charge in charges):.6g}")
         _out.print(table)
+
+
+def show_raised(answer: Answer) -> None:
+    """Draw an account whose cap was raised, and what that means."""
+    show_ledger({"datasets": [answer]})
+    _out.print(f"[bold red]{_escaped(answer['statement'])}[/]")
+
+
+def show_audit(answer: Answer) -> None:
+    """Draw what the audit found, the first event that does not fit before the others."""
+    answer = _escaped(answer)
+    for found in answer["findings"]:
+        where = f"event {found['position']} " if found["position"] is not None else ""
+        _out.print(f"[red]does not fit:[/] {where}({found['event']}) {found['release']}: {found['reason']}")
+    if answer["ok"]:
+        _out.print(f"[green]audited:[/] {answer['events']} events, every seal, every manifest that is there.")
+    _out.print(f"head: {answer['head'] or 'the ledger is empty'}")
+
+
+def show_ending(answer: Answer) -> None:
+    """Draw what became of a release that was abandoned or whose remains were deleted."""
+    answer = _escaped(answer)
+    _out.print(
+        f"[bold]{answer['id']}[/] {_state(answer['state'])}; deleted: {', '.join(answer['deleted']) or 'nothing'}"
+    )
 
 
 def show_verification(answer: Answer) -> None:
@@ -114,7 +162,9 @@ def show_verification(answer: Answer) -> None:
     for failure in answer["failures"]:
         _out.print(f"[red]failed:[/] {failure}")
     if answer["ok"]:
-        _out.print("[green]verified:[/] checksums, consistency of every level, manifest complete.")
+        _out.print(
+            "[green]verified:[/] checksums, consistency of every level, manifest complete, (ε, δ) paid for by the noise."
+        )
 
 
 def error(fault: TrellisError) -> None:
@@ -174,6 +224,27 @@ def _noise_cells(level: Answer) -> list[str]:
     if not level["sigma"]:
         return ["0", "exact", "exact"]
     return [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", f"± {level['bound']:,.0f}"]
+
+
+def _say_typical(answer: Answer) -> None:
+    """Say down to which level a typical cell stands above the noise, so that nobody publishes noise unawares."""
+    typical = answer["typical"]
+    if typical is None:
+        _out.print("[dim]give expected_total, a public guess, to see where counts begin to drown in the noise[/]")
+        return
+    finest, deepest = typical["finest_above_noise"], answer["levels"][-1]["level"]
+    spread = f"{typical['total']:,} records ({typical['from']}) spread evenly"
+    if finest == deepest:
+        _out.print(f"{spread}: a typical cell stands above the noise down to the finest level.")
+        return
+    below = f"levels below {finest}" if finest is not None else "all levels"
+    above = f"down to level {finest}" if finest is not None else "at no level"
+    _out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
+
+
+def _say_unprotected(statements: list[str]) -> None:
+    for statement in statements:
+        _out.print(f"[bold red]unprotected:[/] {statement}")
 
 
 def _say_bound() -> None:

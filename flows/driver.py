@@ -3,68 +3,24 @@
 ingest → grow tree → reserve → walk (measure, seal, optimise) → validate → publish → close the books
 """
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from fractions import Fraction
-from pathlib import Path
 
+from flows.ending import close_the_books, remove_all, remove_what_is_not_kept
 from flows.mechanisms import MECHANISMS
 from flows.plan import Plan
+from flows.reservation import check_budget, different_people_from, reserve_release
 from flows.runner import Report, Submit, result_of
-from storage.clock import utc_now
 from storage.database import store, transaction
-from storage.errors import BudgetExceeded, InputError, StoreError, TrellisError
-from storage.ledger import advance, charges_of, check_fits, read_accounts, reserve
-from storage.published import store_levels
-from storage.releases import Release, add_release, claim_id, find_release, record_checks, set_state, state_of
-from storage.shards import give_up_claim, shard_folder
-from storage.vault import remove_vault
+from storage.errors import StoreError, TrellisError
+from storage.ledger import read_books
+from storage.releases import Release, claim_id, find_release, record_checks, set_state, state_of
 from tasks.ingest.task import ingest
-from tasks.noise.accounting import epsilon_from_rho
 from tasks.publish.task import publish
 from tasks.stage import Outcome
 from tasks.tree.task import grow_tree
 from tasks.validate.task import validate_level
-
-
-def new_release(plan: Plan, output: Path | None = None, release_id: str | None = None) -> Release:
-    """Return a release to be made; refuse early what could not end well.
-
-    Args:
-        plan: what was planned.
-        output: the folder below which it is published; the spec's if left out.
-        release_id: its id; a new one, from the spec's name and the time, if left out.
-    Raises:
-        BudgetExceeded: the dataset's cap would be passed. The refusal is recorded.
-        SpecError: the spec's unit, neighbours or budget are not the dataset's.
-        InputError: the output folder cannot be written.
-    """
-    spec = plan.file.spec
-    output = (output or plan.file.output()).absolute()
-    _check_writable(output)
-    with store() as con:
-        account = read_accounts(con).get(spec.dataset)
-        terms = plan.budget_terms(account)
-        made = release_id or claim_id(con, spec.name)
-    release = Release(
-        id=made,
-        name=spec.name,
-        dataset=spec.dataset,
-        state="reserved",
-        reason="",
-        created=utc_now(),
-        spec=plan.file.text,
-        terms=plan.stage_terms(),
-        folder=str(output / made),
-        levels=plan.levels,
-    )
-    with _refusals_recorded(release):
-        check_fits(account, terms, plan.rho)
-    return release
 
 
 def make_release(plan: Plan, release: Release, submit: Submit, report: Report) -> dict[str, float]:
@@ -84,10 +40,10 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report) -
             raise StoreError(f"{release.id} is in the store already; a release is made once.")
     with _failures_recorded(release.id):
         outcomes = [
-            result_of(submit(ingest, release.id, plan.source)),
+            result_of(submit(ingest, release.id, plan.source, plan.units, plan.promised)),
             result_of(submit(grow_tree, release.id, release.terms["axes"], release.terms["steps"])),
         ]
-        _reserve(release, plan)
+        reserve_release(release, plan)
         outcomes += finish_release(release.id, submit, report)
     return seconds_per_room(outcomes)
 
@@ -102,10 +58,32 @@ def finish_release(release_id: str, submit: Submit, report: Report) -> list[Outc
         outcomes = mechanism.traverse(release_id, mechanism.sampler, mechanism.optimiser, submit, report)
         outcomes += _validate(release, submit)
         outcomes.append(result_of(submit(publish, release_id)))
-        _close_the_books(release)
-    if not release.terms["keep_vault"]:
-        remove_vault(release_id)
+        close_the_books(release)
+    remove_what_is_not_kept(release)
     return outcomes
+
+
+def rehearse(plan: Plan, submit: Submit, *, different_people: bool = False) -> None:
+    """Do all that comes before the first draw, and leave nothing: check terms, budget, table and codebooks.
+
+    Args:
+        plan: what was planned.
+        submit: runs a stage and returns its future.
+        different_people: as in `new_release`.
+    Raises:
+        TrellisError: what would stop the release.
+    """
+    with store() as con:
+        books = read_books(con)
+        different_people_from(plan, books, different_people=different_people)
+        check_budget(plan, books)
+        rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
+    terms = plan.stage_terms()
+    try:
+        result_of(submit(ingest, rehearsal, plan.source, plan.units, plan.promised))
+        result_of(submit(grow_tree, rehearsal, terms["axes"], terms["steps"]))
+    finally:
+        remove_all(rehearsal)
 
 
 @contextmanager
@@ -120,8 +98,7 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
             if state in {"reserved", "running"}:
                 set_state(con, release_id, "failed", reason)
         if state in {None, "refused"}:
-            remove_vault(release_id)
-            shutil.rmtree(shard_folder(release_id), ignore_errors=True)
+            remove_all(release_id)
         elif isinstance(fault, TrellisError) and not fault.hint:
             fault.hint = f"What was sealed is kept: `trellis show {release_id}` says how far it is."
         raise
@@ -135,33 +112,6 @@ def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return dict(seconds)
 
 
-def _reserve(release: Release, plan: Plan) -> None:
-    with _refusals_recorded(release), store() as con:
-        terms = plan.budget_terms(read_accounts(con).get(release.dataset))
-        with transaction(con):
-            reserve(con, release.id, terms, release.levels)
-            add_release(con, release)
-
-
-@contextmanager
-def _refusals_recorded(release: Release) -> Iterator[None]:
-    """Record a release that its dataset's cap refuses; the refusal goes on and names it."""
-    try:
-        yield
-    except BudgetExceeded as refusal:
-        refusal.release_id = release.id
-        privacy = release.terms["privacy"]
-        refusal.left_epsilon = epsilon_from_rho(max(refusal.left, Fraction(0)), privacy["delta"])
-        refusal.hint = (
-            f"At δ = {privacy['delta']:g} it asks for ε = {privacy['epsilon']:g};"
-            f" what is left is enough for ε = {refusal.left_epsilon:.4g}."
-        )
-        give_up_claim(release.id)
-        with store() as con, transaction(con):
-            add_release(con, replace(release, state="refused", reason=str(refusal)))
-        raise
-
-
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record what was found, and stop where one failed."""
     futures = [submit(validate_level, release.id, terms.level) for terms in release.levels]
@@ -173,29 +123,3 @@ def _validate(release: Release, submit: Submit) -> list[Outcome]:
     if failed:
         raise StoreError(f"Not published: {', '.join(failed)} failed.", hint=f"`trellis show {release.id}` lists all.")
     return outcomes
-
-
-def _close_the_books(release: Release) -> None:
-    """Record in one transaction that a release is out: its levels, its charges, its state."""
-    with store() as con:
-        charges = charges_of(con, release.id)
-        with transaction(con):
-            store_levels(con, release.id, Path(release.folder), len(release.levels))
-            for level, charge in charges.items():
-                if charge.state == "sealed":
-                    advance(con, release.id, level, "released")
-            set_state(con, release.id, "published")
-
-
-def _check_writable(folder: Path) -> None:
-    """Refuse an output folder that cannot be written, or made; nothing is left there."""
-    try:
-        there = next(above for above in (folder, *folder.parents) if above.exists())
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as fault:
-        raise InputError(
-            f"output: {folder} cannot be written ({fault.strerror}).",
-            field="output",
-            hint="Name another with --output.",
-        ) from None

@@ -19,14 +19,14 @@ class Mechanism:
         sampler: adds noise of a scale to true counts.
         traverse: the order in which levels and branches are measured and optimised.
         optimiser: from noisy counts and their parents' totals to consistent counts.
-        bounds: from the scales and the possible cells of all levels to the error bounds that hold with 95 %.
+        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds.
     """
 
     name: str
     sampler: Sampler
     traverse: Traversal
     optimiser: Optimiser
-    bounds: Callable[[Sequence[float], Sequence[int]], list[float]]
+    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]]
 
 
 # inftda: Boninsegna and Silvestri (2025)

@@ -4,19 +4,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from flows.budget import cap_of, composed_epsilon
+from flows.guarantee import Guarantee, Scheme, guarantee_for, guarantee_of, promised_levels, scheme_of
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.spec import AXES, BudgetKeys, PrivacyKeys, SpecFile
-from storage.database import store
+from flows.spec import AXES, SpecFile, Target
+from storage.database import Connection, store
 from storage.errors import SpecError
-from storage.ledger import Account, DatasetTerms, agreed_terms, read_accounts
+from storage.ledger import Asked, Books, Claim, Reservation, Spending, agreed_terms, read_books, users_of_table
+from storage.published import published_total
 from storage.releases import LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
-from tasks.noise.accounting import ACCOUNTANT, epsilon_from_rho, rho_from_epsilon
-from tasks.noise.allocation import scale_for, uniform
-from tasks.noise.sensitivity import l2_sensitivity_squared
+from tasks.ingest.trips import Units
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree, alternate
+from tasks.validate.bounds import CONFIDENCE, finest_above_noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +30,9 @@ class Plan:
         source: where the tables are.
         mechanism: the recipe.
         tree: the axes and their order.
-        rho: the whole budget of the release, an exact fraction.
+        scheme: what is measured.
+        guarantee: what that promises.
+        promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
         levels: the terms of levels 0 to T.
         codebooks: per axis, the sha256 of its file.
     """
@@ -37,58 +41,130 @@ class Plan:
     source: Source
     mechanism: Mechanism
     tree: Tree
-    rho: Fraction
+    scheme: Scheme
+    guarantee: Guarantee
+    promised: tuple[int, ...]
     levels: tuple[LevelTerms, ...]
     codebooks: dict[str, str]
 
     @property
+    def rho(self) -> Fraction:
+        """The whole budget of the release, an exact fraction."""
+        return self.guarantee.rho
+
+    @property
+    def units(self) -> Units:
+        """The bound on contributions."""
+        spec = self.file.spec
+        keys = spec.privacy
+        return Units(spec.input.unit, keys.max_records_per_unit, keys.distinct is not None, keys.total_is_public)
+
+    @property
+    def table(self) -> str:
+        """The confidential table, by which the ledger knows it again."""
+        table = self.source.table
+        return f"{table.path.resolve()}::{table.inner}" if table.inner else str(table.path.resolve())
+
+    @property
+    def exact_by_choice(self) -> list[str]:
+        """What is published exactly although a unit could change it, in words."""
+        if not self.file.spec.privacy.invariants:
+            return []
+        return [
+            f"level {level.level}{_where(level)}: every count, published exactly: a unit's place there is not protected"
+            for level in self.levels
+            if level.is_invariant and not (level.level == 0 and self.file.spec.privacy.total_is_public)
+        ]
+
+    @property
     def unprotected(self) -> list[str]:
         """What is published exactly, in words."""
-        return ["level 0: the total number of records (public, since every unit has exactly one)"]
+        keys = self.file.spec.privacy
+        if not keys.total_is_public:
+            return self.exact_by_choice
+        many = "one" if keys.max_records_per_unit == 1 else str(keys.max_records_per_unit)
+        public = f"level 0: the total number of records (public, since every unit has exactly {many})"
+        return [public, *self.exact_by_choice]
 
-    def budget_terms(self, account: Account | None) -> DatasetTerms:
-        """Return the dataset's terms: the ledger's, or for a first release those of the spec.
+    def asked(self) -> Asked:
+        """Return what the spec says about its dataset.
 
         Raises:
-            SpecError: the spec's unit, neighbours or budget are not the dataset's.
+            SpecError: its budget is beyond use.
         """
         spec = self.file.spec
-        asked = None
-        if spec.budget:
-            cap = spec.budget.epsilon, spec.budget.delta
-            asked = DatasetTerms(
-                spec.dataset, spec.privacy.unit, spec.privacy.neighbours, *cap, cap_rho=_rho("budget", spec.budget)
-            )
-        return agreed_terms(account, asked, unit=spec.privacy.unit, neighbours=spec.privacy.neighbours)
+        try:
+            cap = cap_of(spec.budget.epsilon, spec.budget.delta) if spec.budget else None
+        except ValueError as fault:
+            raise SpecError(f"budget.{fault}", field="budget.epsilon") from None
+        return Asked(spec.dataset, spec.privacy.unit, spec.privacy.neighbours, cap, spec.same_people_as)
+
+    def reservation(self, release_id: str, different_people_from: tuple[str, ...] = ()) -> Reservation:
+        """Return the whole release as the ledger reserves it."""
+        claim = Claim(
+            release=release_id,
+            dataset=self.file.spec.dataset,
+            accountant=self.guarantee.accountant.name,
+            epsilon=self.guarantee.epsilon,
+            delta=self.guarantee.delta,
+            table=self.table,
+            unprotected=tuple(self.exact_by_choice),
+            different_people_from=different_people_from,
+        )
+        return Reservation(self.asked(), self.levels, claim)
 
     def stage_terms(self) -> dict[str, Any]:
         """Return what the stages need to know of this plan, as the store keeps it."""
-        privacy = self.file.spec.privacy
+        spec, guarantee = self.file.spec, self.guarantee
+        keys = spec.privacy
         return {
             "axes": [axis.name for axis in self.tree.axes],
             "steps": list(self.tree.steps),
             "mechanism": self.mechanism.name,
-            "keep_vault": self.file.spec.keep_vault,
+            "keep_vault": spec.keep_vault,
+            "keep_noisy_counts": spec.keep_noisy_counts,
             "published_spec": self.file.published(),
             "unprotected": self.unprotected,
             "codebooks": self.codebooks,
             "privacy": {
-                "unit": privacy.unit,
-                "neighbours": privacy.neighbours,
-                "max_records_per_unit": privacy.max_records_per_unit,
-                "epsilon": privacy.epsilon,
-                "delta": privacy.delta,
-                "rho": float(self.rho),
-                "accountant": ACCOUNTANT,
+                "unit": keys.unit,
+                "neighbours": keys.neighbours,
+                "max_records_per_unit": keys.max_records_per_unit,
+                "exact_records_per_unit": keys.total_is_public,
+                "distinct": keys.distinct,
+                "bounded_by": "ingest" if spec.input.unit else "promise",
+                "epsilon": guarantee.epsilon,
+                "delta": guarantee.delta,
+                "rho": float(guarantee.rho),
+                "accountant": guarantee.accountant.name,
+                "statement": self.statement(),
             },
         }
+
+    def statement(self) -> str:
+        """Return the guarantee in a sentence or two."""
+        keys, guarantee = self.file.spec.privacy, self.guarantee
+        records = "one record" if keys.max_records_per_unit == 1 else f"{keys.max_records_per_unit} records"
+        has = f"exactly {records}" if keys.total_is_public else f"at most {records}"
+        change = "replaced by another's" if keys.neighbours == "substitution" else "added or removed"
+        told = (
+            f"({guarantee.epsilon:.6g}, {guarantee.delta:g})-differentially private for {keys.unit}, which has {has}:"
+            f" neighbouring tables differ in the records of one unit, {change}."
+        )
+        if not self.exact_by_choice:
+            return told
+        last = max(level.level for level in self.levels if level.is_invariant)
+        return (
+            f"{told} This holds only between tables that agree on every count of the levels 0 to {last}, which are"
+            f" published exactly; in which of their cells a unit is, is not protected at all."
+        )
 
 
 def make_plan(file: SpecFile) -> Plan:
     """Return the plan of a spec. Reads the codebooks; does not read the confidential table.
 
     Raises:
-        SpecError: the mechanism is unknown, or the noise would be beyond use.
+        SpecError: the mechanism is unknown, a level is not there, or the noise would be beyond use.
         InputError: a table does not exist, or a codebook breaks a rule.
     """
     spec = file.spec
@@ -96,69 +172,74 @@ def make_plan(file: SpecFile) -> Plan:
         raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {spec.mechanism}.", field="mechanism")
     mechanism = MECHANISMS[spec.mechanism]
     source = file.source()
-    axes = tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in read_ends(source))
-    tree = Tree(axes, alternate([axis.depth for axis in axes], AXES.index(spec.release.tree)))
-    rho = _rho("privacy", spec.privacy)
-    codebooks = {axis.name: axis.sha256 for axis in source.axes}
-    return Plan(file, source, mechanism, tree, rho, _levels(tree, rho, mechanism), codebooks)
-
-
-def _rho(field: str, keys: PrivacyKeys | BudgetKeys) -> Fraction:
-    try:
-        return rho_from_epsilon(keys.epsilon, keys.delta)
-    except ValueError as fault:
-        raise SpecError(f"{field}.{fault}", field=f"{field}.epsilon") from None
-
-
-def _levels(tree: Tree, rho: Fraction, mechanism: Mechanism) -> tuple[LevelTerms, ...]:
-    """Return the terms of all levels: the root is the public total, the others share ρ."""
-    square = l2_sensitivity_squared()
-    shares = uniform(rho, tree.depth)
-    try:
-        sigmas = [0.0, *(scale_for(share, square) for share in shares)]
-    except ValueError as fault:
-        raise SpecError(f"privacy.epsilon: {fault}", field="privacy.epsilon") from None
-    possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
-    bounds = mechanism.bounds(sigmas, possible)
-    root = LevelTerms(
-        level=0,
-        axes=tree.level_names(0),
-        possible_cells=1,
-        is_invariant=True,
-        rho=Fraction(0),
-        sigma=0.0,
-        l2_sensitivity_squared=0,
-        bound=0.0,
+    ends, first = read_ends(source), AXES.index(spec.release.tree)
+    tree = _tree({end.name: down_to(end.codebook, end.finest) for end in ends}, first)
+    whole = _tree({end.name: end.codebook for end in ends}, first) if spec.privacy.distinct else tree
+    scheme = scheme_of(spec.privacy, tree, whole, mechanism)
+    guarantee = guarantee_of(scheme)
+    return Plan(
+        file,
+        source,
+        mechanism,
+        tree,
+        scheme,
+        guarantee,
+        promised_levels(spec.privacy, whole),
+        _levels(scheme, guarantee),
+        {axis.name: axis.sha256 for axis in source.axes},
     )
-    measured = (
-        LevelTerms(
-            level=level,
-            axes=tree.level_names(level),
-            possible_cells=possible[level],
-            is_invariant=False,
-            rho=share,
-            sigma=sigmas[level],
-            l2_sensitivity_squared=square,
-            bound=bounds[level],
+
+
+def _tree(codebooks: dict[str, Any], first: int) -> Tree:
+    axes = tuple(axis_from_codebook(name, codebook) for name, codebook in codebooks.items())
+    return Tree(axes, alternate([axis.depth for axis in axes], first))
+
+
+def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+    """Return the terms of all levels: those above the first measured one are exact and take no share of ρ."""
+    bounds = scheme.bounds(guarantee.measurements, CONFIDENCE)
+    terms = []
+    for level, bound in enumerate(bounds):
+        exact = level < scheme.first_measured
+        measurement = None if exact else guarantee.measurements[level - scheme.first_measured]
+        terms.append(
+            LevelTerms(
+                level=level,
+                axes=scheme.tree.level_names(level),
+                possible_cells=scheme.tree.possible_cells(level),
+                is_invariant=exact,
+                rho=measurement.rho if measurement else Fraction(0),
+                sigma=measurement.sigma if measurement else 0.0,
+                l2_sensitivity_squared=measurement.l2_sensitivity_squared if measurement else 0,
+                bound=bound,
+                derivation="published exactly" if exact else scheme.derivation(level),
+            )
         )
-        for level, share in enumerate(shares, start=1)
-    )
-    return root, *measured
+    return tuple(terms)
 
 
-def plan_answer(plan: Plan) -> dict[str, Any]:
-    """Return what `trellis plan` says."""
+def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
+    """Return what `trellis plan` says.
+
+    Args:
+        plan: the plan.
+        target: the error bound whose ε is asked for besides.
+    """
     spec = plan.file.spec
     with store() as con:
-        account = read_accounts(con).get(spec.dataset)
-    terms = plan.budget_terms(account)
-    return {
+        books = read_books(con)
+        total, source = _public_total(con, books, plan)
+    guarantee = plan.guarantee
+    answer = {
         "name": spec.name,
         "dataset": spec.dataset,
         "mechanism": spec.mechanism,
-        "epsilon": spec.privacy.epsilon,
-        "delta": spec.privacy.delta,
-        "rho": float(plan.rho),
+        "neighbours": spec.privacy.neighbours,
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "rho": float(guarantee.rho),
+        "accountant": guarantee.accountant.name,
+        "statement": plan.statement(),
         "levels": [
             {
                 "level": level.level,
@@ -167,20 +248,73 @@ def plan_answer(plan: Plan) -> dict[str, Any]:
                 "rho": float(level.rho),
                 "sigma": level.sigma,
                 "l2_sensitivity": level.l2_sensitivity,
+                "derivation": level.derivation,
                 "bound": level.bound,
+                "typical_count": total / level.possible_cells if total is not None else None,
             }
             for level in plan.levels
         ],
         "unprotected": plan.unprotected,
-        "budget": _budget_summary(terms, account.spent if account else Fraction(0), plan.rho),
+        "curve": guarantee.curve(),
+        "typical": _typical(plan, total, source),
+        "warnings": _warnings(plan, books),
+        "budget": _budget_summary(plan, books),
     }
+    if target:
+        wanted = guarantee_for(plan.scheme, target)
+        answer["for"] = target.model_dump() | {"epsilon": wanted.epsilon, "rho": float(wanted.rho)}
+    return answer
 
 
-def _budget_summary(terms: DatasetTerms, before: Fraction, cost: Fraction) -> dict[str, dict[str, float]]:
-    """Return a dataset's cap, what is spent before a release, and what would be after it."""
-    delta = terms.cap_delta
+def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None, str]:
+    """Return a public guess of the total and where it is from: the spec, or the last release about the same people."""
+    spec = plan.file.spec
+    if spec.expected_total is not None:
+        return spec.expected_total, "expected_total"
+    account = books.account(spec.dataset) or books.account(spec.same_people_as)
+    for release in reversed(account.claims if account else {}):
+        total = published_total(con, release)
+        if total is not None:
+            return total, release
+    return None, ""
+
+
+def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
+    if total is None:
+        return None
+    sigmas = plan.scheme.sigmas(plan.guarantee.measurements)
+    finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
+    return {"total": total, "from": source, "finest_above_noise": finest}
+
+
+def _warnings(plan: Plan, books: Books) -> list[str]:
+    users = users_of_table(books, plan.asked(), plan.table)
+    return [
+        f"input.table was used by dataset {user}: say same_people_as: {user} in the spec, or release with"
+        " --different-people if it holds other people."
+        for user in users
+    ]
+
+
+def _budget_summary(plan: Plan, books: Books) -> dict[str, Any]:
+    """Return the cap, what is spent before a release, and what would be after it."""
+    terms = agreed_terms(books, plan.asked())
+    account = books.accounts.get(terms.dataset)
+    before = account.spendings if account else []
+    cost = Spending(plan.rho, (), plan.guarantee.epsilon, plan.guarantee.delta)
+    cap = terms.cap
     return {
-        "cap": {"epsilon": terms.cap_epsilon, "delta": delta, "rho": float(terms.cap_rho)},
-        "before": {"epsilon": epsilon_from_rho(before, delta), "rho": float(before)},
-        "after": {"epsilon": epsilon_from_rho(before + cost, delta), "rho": float(before + cost)},
+        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
+        "before": _stand(before, cap.delta),
+        "after": _stand([*before, cost], cap.delta),
     }
+
+
+def _stand(spendings: list[Spending], delta: float) -> dict[str, float]:
+    rho = sum((spending.rho for spending in spendings), Fraction(0))
+    return {"epsilon": composed_epsilon(spendings, delta), "rho": float(rho)}
+
+
+def _where(level: LevelTerms) -> str:
+    names = ", ".join(f"{axis} {name or 'all'}" for axis, name in level.axes.items())
+    return f" ({names})" if level.level else ""

@@ -12,8 +12,9 @@ from prefect import flow
 from prefect.runtime import flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.driver import make_release, new_release
+from flows.driver import make_release
 from flows.plan import make_plan
+from flows.reservation import new_release
 from flows.runner import Future, Report, report_nothing
 from flows.spec import load_spec
 from storage.errors import public_errors
@@ -66,13 +67,14 @@ def _run_name() -> str:
     log_prints=False,
 )
 @public_errors
-def release(spec: str, output: str | None = None, release_id: str | None = None) -> str:
+def release(spec: str, output: str | None = None, release_id: str | None = None, different_people: bool = False) -> str:
     """Release the table of a spec and return the release's id.
 
     Args:
         spec: path of the spec.
         output: the folder below which it is published; the spec's if left out.
         release_id: the id it is to have; a new one if left out.
+        different_people: whether a table that other datasets have used is said to hold other people's records.
     """
     watch = _WATCH.get() or Watch()
     watch.flow_run_id = str(flow_run.id)
@@ -83,6 +85,6 @@ def release(spec: str, output: str | None = None, release_id: str | None = None)
         return future  # type: ignore[no-any-return]
 
     plan = make_plan(load_spec(Path(spec)))
-    made = new_release(plan, Path(output) if output else None, release_id)
+    made = new_release(plan, Path(output) if output else None, release_id, different_people=different_people)
     watch.seconds = make_release(plan, made, submit, watch.report)
     return made.id

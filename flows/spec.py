@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,14 +19,14 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
-from storage.errors import SpecError
+from storage.errors import SpecError, UsageError
 from storage.shards import sha256_of
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
+from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 AXES = ("origin", "destination")
 
@@ -54,8 +55,34 @@ def _one_or_both(value: object) -> str:
     return _PER_END if both else _ONE
 
 
-_ONE, _PER_END = "<one for both ends>", "<one per end>"  # pydantic puts these among the keys of an error
+def _kind_of_split(value: object) -> str:
+    """Return whether a split is named, a ratio, or a list."""
+    if isinstance(value, dict | Geometric):
+        return _BY_RATIO
+    return _BY_LIST if isinstance(value, list) else _BY_NAME
+
+
+def _positive(value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"must be a finite number > 0, got {value:g}.")
+    return value
+
+
+def _between(value: float) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"must be > 0 and < 1, got {value:g}.")
+    return value
+
+
+# pydantic puts these among the keys of an error
+_ONE, _PER_END = "<one for both ends>", "<one per end>"
+_BY_NAME, _BY_RATIO, _BY_LIST = "<by name>", "<by ratio>", "<by list>"
+_TAGS = {_ONE, _PER_END, _BY_NAME, _BY_RATIO, _BY_LIST}
+
 Number = Annotated[float, BeforeValidator(_no_boolean)]
+Positive = Annotated[Number, AfterValidator(_positive)]
+Delta = Annotated[Number, AfterValidator(_between)]
+Confidence = Annotated[Number, AfterValidator(_between)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 Columns = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_differ)]
 
@@ -71,6 +98,7 @@ class Input(_Keys):
     origin: Columns
     destination: Columns
     count: str | None = None
+    unit: str | None = None
 
 
 class Hierarchy(_Keys):
@@ -101,35 +129,67 @@ class ReleaseKeys(_Keys):
     finest: Annotated[Annotated[str, Tag(_ONE)] | Annotated[FinestPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)]
 
 
-class _EpsilonDelta(_Keys):
-    epsilon: Number
-    delta: Number
+class Target(_Keys):
+    """An error bound that is asked for, in place of a budget."""
 
-    @field_validator("epsilon")
-    @classmethod
-    def _positive(cls, epsilon: float) -> float:
-        if not (math.isfinite(epsilon) and epsilon > 0):
-            raise ValueError(f"must be a finite number > 0, got {epsilon:g}.")
-        return epsilon
-
-    @field_validator("delta")
-    @classmethod
-    def _between(cls, delta: float) -> float:
-        if not 0 < delta < 1:
-            raise ValueError(f"must be > 0 and < 1, got {delta:g}.")
-        return delta
+    level: str
+    max_error: Positive
+    confidence: Confidence
 
 
-class PrivacyKeys(_EpsilonDelta):
+class Geometric(_Keys):
+    """Shares of ρ each of which is so many times that of the level above."""
+
+    geometric: Positive
+
+
+class PrivacyKeys(_Keys):
     """Who is protected, from what change, and how strongly."""
 
     unit: str = Field(min_length=1)
-    neighbours: Literal["substitution"]
-    max_records_per_unit: Annotated[Literal[1], BeforeValidator(_no_boolean)]
+    neighbours: Literal["substitution", "add_remove"]
+    max_records_per_unit: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=MOST_RECORDS, strict=True)]
+    exact_records_per_unit: bool | None = None
+    distinct: str | None = None
+    epsilon: Positive | None = None
+    rho: Positive | None = None
+    target: Target | None = None
+    delta: Delta
+    accountant: Literal["pld", "zcdp", "lemma"] | None = None
+    split: Annotated[
+        Annotated[Literal["uniform"], Tag(_BY_NAME)]
+        | Annotated[Geometric, Tag(_BY_RATIO)]
+        | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)],
+        Discriminator(_kind_of_split),
+    ] = "uniform"
+    invariants: Annotated[list[str], BeforeValidator(_as_list)] = []
+    i_accept_unprotected: bool = False
+
+    @property
+    def total_is_public(self) -> bool:
+        """Whether every unit has the same number of records, so that no substitution moves the total."""
+        exact = self.max_records_per_unit == 1 if self.exact_records_per_unit is None else self.exact_records_per_unit
+        return self.neighbours == SUBSTITUTION and exact
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "PrivacyKeys":
+        given = [key for key in ("epsilon", "rho", "target") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"epsilon, rho or target must be given, one of them; got {' and '.join(given) or 'none'}.")
+        if self.invariants and self.neighbours != SUBSTITUTION:
+            raise ValueError("invariants cannot be kept under add_remove: one unit more would change them.")
+        if self.invariants and not self.i_accept_unprotected:
+            raise ValueError(
+                "invariants are published exactly and not protected: say i_accept_unprotected: true if that must be."
+            )
+        return self
 
 
-class BudgetKeys(_EpsilonDelta):
+class BudgetKeys(_Keys):
     """The cap on all releases of a dataset together."""
+
+    epsilon: Positive
+    delta: Delta
 
 
 class Spec(_Keys):
@@ -137,6 +197,7 @@ class Spec(_Keys):
 
     name: Slug
     dataset: Slug
+    same_people_as: Slug | None = None
     input: Input
     hierarchy: Annotated[
         Annotated[Hierarchy, Tag(_ONE)] | Annotated[HierarchyPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)
@@ -145,8 +206,16 @@ class Spec(_Keys):
     mechanism: str
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None
+    keep_noisy_counts: bool = True
     keep_vault: bool = False
+    expected_total: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, strict=True)] | None = None
     output: str = "out"
+
+    @model_validator(mode="after")
+    def _people_fit(self) -> "Spec":
+        if self.same_people_as == self.dataset:
+            raise ValueError("same_people_as must be another dataset.")
+        return self
 
     @model_validator(mode="after")
     def _levels_fit(self) -> "Spec":
@@ -154,6 +223,11 @@ class Spec(_Keys):
             raise ValueError("input.destination must not be the column of input.origin.")
         if self.input.count in {*self.input.origin, *self.input.destination}:
             raise ValueError("input.count must not be a column of codes.")
+        if self.input.unit and self.input.unit in {*self.input.origin, *self.input.destination, self.input.count}:
+            raise ValueError("input.unit must not be a column of codes or counts.")
+        distinct = self.privacy.distinct
+        if distinct and not any(distinct in self.levels(axis) for axis in AXES):
+            raise ValueError(f"privacy.distinct must be a level of the hierarchy, got {distinct}.")
         for axis in AXES:
             levels, columns, finest = self.levels(axis), getattr(self.input, axis), self.finest(axis)
             if len(columns) not in {1, len(levels)}:
@@ -235,6 +309,24 @@ def load_spec(path: Path) -> SpecFile:
     raise _as_spec_error(first)
 
 
+def parse_target(text: str) -> Target:
+    """Return the target written as `county=50@95%` (or `@0.95`).
+
+    Raises:
+        UsageError: it is not written so.
+    """
+    match = re.fullmatch(r"(?P<level>[^=]+)=(?P<error>[^@]+)@(?P<confidence>[0-9.]+)(?P<percent>%?)", text)
+    try:
+        if match:
+            confidence = Fraction(match["confidence"]) / (100 if match["percent"] else 1)
+            return Target(level=match["level"], max_error=float(match["error"]), confidence=float(confidence))
+    except ValueError:
+        pass
+    raise UsageError(
+        f"--for must read LEVEL=ERROR@CONFIDENCE, got {text}.", field="--for", hint="Such as county=50@95%."
+    )
+
+
 def expand_variables(field: str, text: str) -> str:
     """Return a path with `${NAME}` replaced from the environment.
 
@@ -278,13 +370,16 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
-    field = ".".join(str(part) for part in error["loc"] if part not in {_ONE, _PER_END})
+    field = ".".join(str(part) for part in error["loc"] if part not in _TAGS)
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
     if error["type"] == "missing":
         return SpecError(f"{field} must be given.", field=field)
     if error["type"] == "value_error":
         message = str(error["ctx"]["error"])
+        key = re.match(r"\w*", message)
+        if field == "privacy" and key and key[0] in PrivacyKeys.model_fields:  # a rule about several of its keys
+            return SpecError(f"privacy.{message}", field=f"privacy.{key[0]}")
         return SpecError(f"{field} {message}" if field else message, field=field or message.split(" ", 1)[0])
     if error["type"] == "string_pattern_mismatch":
         return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)

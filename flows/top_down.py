@@ -149,9 +149,13 @@ class _Walk:
                     add_seal(con, self.release_id, done)
                     self.seals[key] = done
                     if self.is_sealed(done.level) and not self.release.levels[done.level].is_invariant:
-                        advance(con, self.release_id, done.level, "sealed")
+                        advance(con, self.release_id, done.level, "sealed", seals=self.hashes(done.level))
         for done in finished:
             self.report_progress(done)
+
+    def hashes(self, level: int) -> dict[str, str]:
+        """Return the sha256 of each sealed shard of a level, by branch: the ledger keeps them, for the audit."""
+        return {branch: seal.sha256 for (of, branch), seal in self.seals.items() if of == level}
 
     def is_sealed(self, level: int) -> bool:
         """Return whether every branch of a level is sealed."""

@@ -40,15 +40,15 @@ def store() -> Iterator[Connection]:
     Raises:
         StoreError: the store cannot be opened, another process keeps it, or a newer version wrote it.
     """
-    with connect(home() / "store.duckdb") as con:
+    with connect(home() / "store.duckdb", spill=subfolder("tmp")) as con:
         with _WRITING:
             _migrate(con)
         yield con
 
 
 @contextmanager
-def connect(path: Path, *, read_only: bool = False) -> Iterator[Connection]:
-    """Open a DuckDB file that only its owner can read; what does not fit in memory spills below TRELLIS_HOME.
+def connect(path: Path, *, spill: Path, read_only: bool = False) -> Iterator[Connection]:
+    """Open a DuckDB file that only its owner can read; what does not fit in memory spills to a folder.
 
     Threads that have the same file open at the same time share one instance, each with a cursor of its own: DuckDB
     refuses a second instance. The file is free for other processes as soon as the last of them is done.
@@ -56,7 +56,7 @@ def connect(path: Path, *, read_only: bool = False) -> Iterator[Connection]:
     with _SHARING:
         shared = _OPEN.get(path)
         if shared is None:
-            shared = _OPEN[path] = _Shared(_open_when_free(path, read_only))
+            shared = _OPEN[path] = _Shared(_open_when_free(path, spill, read_only))
         shared.users += 1
         con = shared.connection.cursor()
     try:
@@ -83,9 +83,9 @@ def transaction(con: Connection) -> Iterator[Connection]:
         con.execute("COMMIT")
 
 
-def _open_when_free(path: Path, read_only: bool) -> Connection:
+def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
     settings: dict[str, str | bool | int | float | list[str]] = {
-        "temp_directory": str(subfolder("tmp")),
+        "temp_directory": str(spill),
         "allow_community_extensions": False,
     }
     began, told = time.monotonic(), False

@@ -1,53 +1,162 @@
 """The ledger: an append-only list of events, hashed one onto the other. What is spent is a view of it.
 
 A charge goes reserved → drawing → sealed → released; void is reached from reserved only. Every charge that is not
-void counts, so that nothing is drawn that is not paid for. Budgets are exact fractions of ρ.
+void counts, so that nothing is drawn that is not paid for. Budgets are exact fractions of ρ. How charges compose into
+the ε that is held against a cap, the ledger is told: it computes nothing, it keeps.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from storage.clock import utc_now
 from storage.database import Connection
-from storage.errors import BudgetExceeded, SpecError, StoreError
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.releases import LevelTerms
+
+DISCRETE_GAUSSIAN = "discrete_gaussian"
+
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what a bad event's fields lead to
 
 _BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 
 
 @dataclass(frozen=True, slots=True)
+class Cap:
+    """What all releases about the same people may cost together: (ε, δ), and the ρ that zCDP's conversion allows."""
+
+    epsilon: float
+    delta: float
+    rho: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetTerms:
-    """Whose people a dataset holds, and the cap on what may be learned of them; fixed by its first release."""
+    """Whose people a dataset holds, and the cap on what may be learned of them; fixed by its first release.
+
+    Attributes:
+        dataset: the first dataset of these people; others share its ledger.
+    """
 
     dataset: str
     unit: str
     neighbours: str
-    cap_epsilon: float
-    cap_delta: float
-    cap_rho: Fraction
+    cap: Cap
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a spec says about its dataset.
+
+    Attributes:
+        cap: what its `budget` asks for; None where it names none.
+        same_people_as: the dataset whose ledger it wants to share; None for one of its own.
+    """
+
+    dataset: str
+    unit: str
+    neighbours: str
+    cap: Cap | None = None
+    same_people_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one level of one release costs, and how far its drawing is."""
+    """What one level of one release costs, and how far its drawing is.
+
+    Attributes:
+        mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
+        rho: 0 for mechanisms that are only (ε, δ).
+        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
+    """
 
     release: str
     level: int
     state: str
     rho: Fraction
     sigma: float
+    l2_sensitivity_squared: int = 0
+    mechanism: str = DISCRETE_GAUSSIAN
+    epsilon: float = 0.0
+    delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a release says of itself.
+
+    Attributes:
+        accountant: by which it is (ε, δ)-differentially private; empty for releases from before it was recorded.
+        epsilon: its own statement, with `delta`; infinite where none was recorded.
+        table: the confidential table's path.
+        unprotected: what it publishes exactly, beyond a total that is public anyway.
+        different_people_from: datasets that used the same table and were said to hold other people.
+    """
+
+    release: str
+    dataset: str
+    accountant: str
+    epsilon: float
+    delta: float
+    table: str
+    unprotected: tuple[str, ...]
+    different_people_from: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one release has spent or reserved.
+
+    Attributes:
+        rho: of all its discrete Gaussians.
+        approximate: (ε, δ) of each of its mechanisms that is only that.
+        epsilon: its own statement, with `delta`, which counts where it is the only release.
+    """
+
+    rho: Fraction
+    approximate: tuple[tuple[float, float], ...]
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the releases about the same people stand against their cap.
+
+    Attributes:
+        epsilon: all of them composed, at the cap's δ.
+        left_rho: what one more release may cost.
+        left_epsilon: the ε at the cap's δ that this is enough for, by zCDP's conversion.
+    """
+
+    epsilon: float
+    left_rho: Fraction
+    left_epsilon: float
+
+
+StandingOf = Callable[[Sequence[Spending], Cap], Standing]
 
 
 @dataclass(slots=True)
 class Account:
-    """A dataset's terms and its charges, by release and level."""
+    """What the ledger knows of some people: the terms, the datasets that hold them, and what was charged.
+
+    Attributes:
+        terms: with the cap as it is now.
+        first_cap: the cap that the first release fixed.
+        datasets: whose releases are charged here, the first one first.
+        standing: where it stood at the last event that changed it; None before that was recorded.
+    """
 
     terms: DatasetTerms
+    first_cap: Cap
+    datasets: list[str]
     charges: dict[tuple[str, int], Charge] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+    standing: Standing | None = None
 
     @property
     def spent(self) -> Fraction:
@@ -55,127 +164,289 @@ class Account:
         return sum((charge.rho for charge in self.charges.values() if charge.state != "void"), Fraction(0))
 
     @property
-    def left(self) -> Fraction:
-        """ρ that may still be reserved."""
-        return self.terms.cap_rho - self.spent
+    def spendings(self) -> list[Spending]:
+        """What every release has spent or reserved; releases that gave all of it back are left out."""
+        spendings = []
+        for release, claim in self.claims.items():
+            kept = [charge for charge in self.charges_of(release).values() if charge.state != "void"]
+            if kept:
+                rho = sum((charge.rho for charge in kept), Fraction(0))
+                only = tuple((charge.epsilon, charge.delta) for charge in kept if not charge.rho)
+                spendings.append(Spending(rho, only, claim.epsilon, claim.delta))
+        return spendings
+
+    @property
+    def unprotected(self) -> list[str]:
+        """What releases about these people have published exactly: the claim about all of them is the weaker one."""
+        return list(dict.fromkeys(what for claim in self.claims.values() for what in claim.unprotected))
+
+    def charges_of(self, release_id: str) -> dict[int, Charge]:
+        """Return the charges of one release, by level."""
+        return {level: charge for (release, level), charge in self.charges.items() if release == release_id}
+
+
+@dataclass(slots=True)
+class Books:
+    """All accounts, replayed event by event."""
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+    holder: dict[str, str] = field(default_factory=dict)  # dataset → first dataset of the same people
+    charged_to: dict[str, str] = field(default_factory=dict)  # release → first dataset of its people
+
+    def account(self, dataset: str | None) -> Account | None:
+        """Return the account to which a dataset's releases are charged; None before its first."""
+        return self.accounts[self.holder[dataset]] if dataset in self.holder else None
+
+    def account_of(self, release_id: str) -> Account | None:
+        """Return the account to which a release is charged; None if it is not reserved."""
+        return self.accounts[self.charged_to[release_id]] if release_id in self.charged_to else None
+
+    def post(self, event: Mapping[str, Any]) -> None:
+        """Take in the next event.
+
+        Raises:
+            StoreError: it does not follow from those before.
+        """
+        kind = event["event"]
+        if kind == "dataset":
+            self._open(event)
+        elif kind == "reserved":
+            self._reserve(event)
+        elif kind in _BEFORE:
+            self._advance(event)
+        elif kind == "budget raised":
+            account, cap = self._known(event["dataset"]), _cap(event["cap"])
+            if not (cap.epsilon > account.terms.cap.epsilon and cap.delta == account.terms.cap.delta):
+                raise StoreError(f"the cap of dataset {account.terms.dataset} does not rise.")
+            account.terms = replace(account.terms, cap=cap)
+            account.standing = _standing(event)
+        elif kind == "abandoned" and (abandoned := self.account_of(event["release"])):
+            abandoned.standing = _standing(event)
+
+    def _open(self, event: Mapping[str, Any]) -> None:
+        dataset = event["dataset"]
+        if dataset in self.holder:
+            raise StoreError(f"dataset {dataset} has its terms already.")
+        if "same_people_as" in event:
+            account = self._known(event["same_people_as"])
+            account.datasets.append(dataset)
+            self.holder[dataset] = account.terms.dataset
+            return
+        cap = _cap(event["cap"])
+        terms = DatasetTerms(dataset, event["unit"], event["neighbours"], cap)
+        self.accounts[dataset] = Account(terms, cap, [dataset])
+        self.holder[dataset] = dataset
+
+    def _reserve(self, event: Mapping[str, Any]) -> None:
+        release, account = event["release"], self._known(event["dataset"])
+        if release in self.charged_to:
+            raise StoreError(f"{release} is reserved already: what it has drawn is charged once.")
+        self.charged_to[release] = account.terms.dataset
+        account.claims[release] = Claim(
+            release,
+            event["dataset"],
+            event.get("accountant", ""),
+            event.get("epsilon", float("inf")),
+            event.get("delta", 1.0),
+            event.get("table", ""),
+            tuple(event.get("unprotected", ())),
+            tuple(event.get("different_people_from", ())),
+        )
+        account.standing = _standing(event)
+        for level in event["levels"]:
+            charge = Charge(
+                release,
+                level["level"],
+                "reserved",
+                Fraction(level.get("rho", 0)),
+                level.get("sigma", 0.0),
+                level.get("l2_sensitivity_squared", 0),
+                level.get("mechanism", DISCRETE_GAUSSIAN),
+                level.get("epsilon", 0.0),
+                level.get("delta", 0.0),
+            )
+            if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
+                raise StoreError(f"level {charge.level} of {release} is charged nothing.")
+            if (release, charge.level) in account.charges:
+                raise StoreError(f"level {charge.level} of {release} is charged twice.")
+            account.charges[release, charge.level] = charge
+
+    def _advance(self, event: Mapping[str, Any]) -> None:
+        release, level, state = event["release"], event["level"], event["event"]
+        account = self.account_of(release)
+        charge = account.charges.get((release, level)) if account else None
+        if account is None or charge is None or charge.state != _BEFORE[state]:
+            was = charge.state if charge else "not charged"
+            raise StoreError(f"Level {level} of {release} cannot become {state}: it is {was}.")
+        account.charges[release, level] = replace(charge, state=state)
+
+    def _known(self, dataset: str) -> Account:
+        account = self.account(dataset)
+        if account is None:
+            raise StoreError(f"dataset {dataset} has no terms.")
+        return account
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A whole release, as it is reserved.
+
+    Attributes:
+        asked: what its spec says about the dataset.
+        levels: those that are not invariant are charged.
+        claim: what it says of itself.
+    """
+
+    asked: Asked
+    levels: Sequence[LevelTerms]
+    claim: Claim
+
+    @property
+    def spending(self) -> Spending:
+        """What it costs."""
+        rho = sum((level.rho for level in self.levels), Fraction(0))
+        return Spending(rho, (), self.claim.epsilon, self.claim.delta)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The hash of the last event, and how many there are."""
+    """The hash of the last event, and how many there are; the first one's hash tells one ledger from another."""
 
     hash: str
     length: int
+    first: str = ""
 
 
-def read_accounts(con: Connection) -> dict[str, Account]:
-    """Return every dataset's account, replayed from the events."""
-    accounts: dict[str, Account] = {}
-    dataset_of: dict[str, str] = {}
-    for (text,) in con.execute("SELECT event FROM ledger ORDER BY position").fetchall():
-        event = json.loads(text)
-        if event["event"] == "dataset":
-            terms = DatasetTerms(
-                event["dataset"],
-                event["unit"],
-                event["neighbours"],
-                event["cap"]["epsilon"],
-                event["cap"]["delta"],
-                Fraction(event["cap"]["rho"]),
-            )
-            accounts[terms.dataset] = Account(terms)
-        elif event["event"] == "reserved":
-            dataset_of[event["release"]] = event["dataset"]
-            for level in event["levels"]:
-                charge = Charge(event["release"], level["level"], "reserved", Fraction(level["rho"]), level["sigma"])
-                accounts[event["dataset"]].charges[charge.release, charge.level] = charge
-        elif event["event"] in _BEFORE:
-            charges = accounts[dataset_of[event["release"]]].charges
-            key = event["release"], event["level"]
-            charges[key] = replace(charges[key], state=event["event"])
-    return accounts
+def read_books(con: Connection) -> Books:
+    """Return all accounts, replayed from the events.
+
+    Raises:
+        StoreError: an event does not follow from those before: the ledger was tampered with.
+    """
+    books = Books()
+    for position, text in con.execute("SELECT position, event FROM ledger ORDER BY position").fetchall():
+        try:
+            books.post(json.loads(text))
+        except (StoreError, *MALFORMED):
+            wrong = position
+            break
+    else:
+        return books
+    raise StoreError(f"The ledger does not add up at event {wrong}.", hint="`trellis audit` says what is wrong.")
 
 
 def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
     """Return the charges of one release, by level."""
-    return {
-        level: charge
-        for account in read_accounts(con).values()
-        for (release, level), charge in account.charges.items()
-        if release == release_id
-    }
+    account = read_books(con).account_of(release_id)
+    return account.charges_of(release_id) if account else {}
 
 
-def agreed_terms(account: Account | None, asked: DatasetTerms | None, *, unit: str, neighbours: str) -> DatasetTerms:
-    """Return a dataset's terms, or for its first release those that are asked for.
+def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
+    """Return the terms of a dataset's people, or for their first release those that are asked for.
 
-    Args:
-        account: what the ledger knows of the dataset; None before its first release.
-        asked: the terms that the spec's budget asks for; None where the spec names no budget.
-        unit: the spec's privacy unit.
-        neighbours: the spec's neighbouring relation.
     Raises:
         SpecError: one of them differs, or a first release names no budget.
     """
+    account = _account_for(books, asked)
     if account is None:
-        if asked is None:
+        if asked.cap is None:
             raise SpecError("budget must be given by a dataset's first release.", field="budget")
-        return asked
+        return DatasetTerms(asked.dataset, asked.unit, asked.neighbours, asked.cap)
     terms = account.terms
     fixed_by = f"It was fixed by the first release of dataset {terms.dataset}."
-    if unit != terms.unit:
-        raise SpecError(f"privacy.unit must be “{terms.unit}”, got “{unit}”.", field="privacy.unit", hint=fixed_by)
-    if neighbours != terms.neighbours:
+    if asked.unit != terms.unit:
         raise SpecError(
-            f"privacy.neighbours must be {terms.neighbours}, got {neighbours}.",
+            f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", field="privacy.unit", hint=fixed_by
+        )
+    if asked.neighbours != terms.neighbours:
+        raise SpecError(
+            f"privacy.neighbours must be {terms.neighbours}, got {asked.neighbours}.",
             field="privacy.neighbours",
             hint=fixed_by,
         )
-    if asked is not None and (asked.cap_epsilon, asked.cap_delta) != (terms.cap_epsilon, terms.cap_delta):
+    if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
         raise SpecError(
-            f"budget must be {{epsilon: {terms.cap_epsilon:g}, delta: {terms.cap_delta:g}}} or left out,"
-            f" got {{epsilon: {asked.cap_epsilon:g}, delta: {asked.cap_delta:g}}}.",
+            f"budget must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
             field="budget",
-            hint=fixed_by,
+            hint=f"{fixed_by} `trellis budget raise` is the only way up.",
         )
     return terms
 
 
-def check_fits(account: Account | None, terms: DatasetTerms, cost: Fraction) -> None:
-    """Refuse a release that would pass its dataset's cap.
+def _account_for(books: Books, asked: Asked) -> Account | None:
+    """Return the account that a spec is charged to, None for the first release of its people."""
+    account = books.account(asked.dataset)
+    if asked.same_people_as is None:
+        return account
+    shared = books.account(asked.same_people_as)
+    if shared is None:
+        raise SpecError(
+            f"same_people_as: the ledger has no dataset {asked.same_people_as}.",
+            field="same_people_as",
+            hint="Its first release must come first.",
+        )
+    if account is not None and account is not shared:
+        raise SpecError(
+            f"same_people_as: dataset {asked.dataset} is charged to {account.terms.dataset} since its first release.",
+            field="same_people_as",
+            hint="Whose people a dataset holds is fixed by its first release.",
+        )
+    return shared
+
+
+def users_of_table(books: Books, asked: Asked, table: str) -> list[str]:
+    """Return the datasets of other people that have used a table, unless they were said to hold other people."""
+    mine = _account_for(books, asked)
+    my_names = {asked.dataset, *(mine.datasets if mine else ())}
+    my_answers = {other for claim in (mine.claims.values() if mine else ()) for other in claim.different_people_from}
+    users: list[str] = []
+    for account in books.accounts.values():
+        their_answers = {other for claim in account.claims.values() for other in claim.different_people_from}
+        answered = not my_names.isdisjoint(their_answers) or not my_answers.isdisjoint(account.datasets)
+        if account is not mine and not answered:
+            users += [claim.dataset for claim in account.claims.values() if claim.table == table]
+    return list(dict.fromkeys(users))
+
+
+def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending, standing_of: StandingOf) -> Standing:
+    """Refuse a release that would pass its people's cap; return where they would stand with it.
 
     Raises:
         BudgetExceeded: says what it costs and what is left.
     """
-    left = account.left if account else terms.cap_rho
-    if cost > left:
+    before = account.spendings if account else []
+    after = standing_of([*before, spending], terms.cap)
+    if after.epsilon > terms.cap.epsilon:
+        now = standing_of(before, terms.cap)
         refusal = BudgetExceeded(
-            f"The release costs rho {float(cost):.6g}; dataset {terms.dataset} has {float(left):.6g} left.",
+            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.6g} at delta"
+            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.6g} of it is spent.",
             field="privacy.epsilon",
             hint="`trellis ledger` shows what it was spent on.",
         )
-        refusal.left = left
+        refusal.left, refusal.left_epsilon = now.left_rho, now.left_epsilon
         raise refusal
+    return after
 
 
-def reserve(con: Connection, release_id: str, terms: DatasetTerms, levels: Sequence[LevelTerms]) -> None:
+def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) -> None:
     """Reserve a whole release before anything is drawn; call it inside a transaction.
 
     Args:
         con: the store.
-        release_id: the release.
-        terms: the dataset's, for its first release; later ones must agree with what the ledger has.
-        levels: those with ρ > 0 are charged.
+        reservation: the release.
+        standing_of: composes what releases have spent.
     Raises:
-        BudgetExceeded: the dataset's cap would be passed; nothing is recorded.
+        BudgetExceeded: the cap would be passed; nothing is recorded.
+        SpecError: the spec's terms are not the dataset's.
         StoreError: the release is reserved already.
     """
-    if charges_of(con, release_id):
-        raise StoreError(f"{release_id} is reserved already: what it has drawn is charged once.")
-    account = read_accounts(con).get(terms.dataset)
-    check_fits(account, terms, sum((level.rho for level in levels), Fraction(0)))
-    if account is None:
-        cap = {"epsilon": terms.cap_epsilon, "delta": terms.cap_delta, "rho": str(terms.cap_rho)}
+    books, asked, claim = read_books(con), reservation.asked, reservation.claim
+    if books.account_of(claim.release):
+        raise StoreError(f"{claim.release} is reserved already: what it has drawn is charged once.")
+    terms = agreed_terms(books, asked)
+    standing = check_fits(books.accounts.get(terms.dataset), terms, reservation.spending, standing_of)
+    if terms.dataset not in books.accounts:
         _append(
             con,
             {
@@ -183,34 +454,93 @@ def reserve(con: Connection, release_id: str, terms: DatasetTerms, levels: Seque
                 "dataset": terms.dataset,
                 "unit": terms.unit,
                 "neighbours": terms.neighbours,
-                "cap": cap,
+                "cap": _recorded(terms.cap),
             },
         )
+    elif asked.dataset not in books.holder:
+        _append(con, {"event": "dataset", "dataset": asked.dataset, "same_people_as": terms.dataset})
     charged = [
         {
             "level": level.level,
+            "mechanism": DISCRETE_GAUSSIAN,
             "rho": str(level.rho),
             "sigma": level.sigma,
             "l2_sensitivity_squared": level.l2_sensitivity_squared,
         }
-        for level in levels
+        for level in reservation.levels
         if not level.is_invariant
     ]
-    _append(con, {"event": "reserved", "release": release_id, "dataset": terms.dataset, "levels": charged})
+    _append(
+        con,
+        {
+            "event": "reserved",
+            "release": claim.release,
+            "dataset": claim.dataset,
+            "accountant": claim.accountant,
+            "epsilon": claim.epsilon,
+            "delta": claim.delta,
+            "table": claim.table,
+            "unprotected": list(claim.unprotected),
+            "different_people_from": list(claim.different_people_from),
+            "levels": charged,
+            "standing": _stated(standing),
+        },
+    )
 
 
-def advance(con: Connection, release_id: str, level: int, state: str) -> None:
+def advance(con: Connection, release_id: str, level: int, state: str, **facts: Any) -> None:
     """Move a charge to its next state.
 
+    Args:
+        con: the store.
+        release_id: the release.
+        level: its level.
+        state: drawing, sealed, released or void.
+        facts: what else the event records.
     Raises:
         StoreError: that state does not follow the one it is in.
     """
-    charge = charges_of(con, release_id).get(level)
-    if charge is None or charge.state != _BEFORE[state]:
-        raise StoreError(
-            f"Level {level} of {release_id} cannot become {state}: it is {charge.state if charge else 'not charged'}."
+    event = {"event": state, "release": release_id, "level": level, **facts}
+    read_books(con).post(event)
+    _append(con, event)
+
+
+def abandon(con: Connection, release_id: str, standing_of: StandingOf) -> None:
+    """Give back what a release has reserved and not begun to draw; the rest stays charged for good."""
+    for level, charge in charges_of(con, release_id).items():
+        if charge.state == "reserved":
+            advance(con, release_id, level, "void")
+    account = read_books(con).account_of(release_id)
+    if account:
+        standing = standing_of(account.spendings, account.terms.cap)
+        _append(con, {"event": "abandoned", "release": release_id, "standing": _stated(standing)})
+
+
+def raise_cap(con: Connection, dataset: str, cap: Cap, reason: str, standing_of: StandingOf) -> None:
+    """Raise the cap of a dataset's people; call it inside a transaction.
+
+    Raises:
+        UsageError: there is no such dataset, or the cap would not rise.
+    """
+    account = read_books(con).account(dataset)
+    if account is None:
+        raise UsageError(f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists them.")
+    before = account.terms.cap
+    if not cap.epsilon > before.epsilon:
+        raise UsageError(
+            f"--epsilon must be more than the cap of {before.epsilon:g}, got {cap.epsilon:g}.", field="--epsilon"
         )
-    _append(con, {"event": state, "release": release_id, "level": level})
+    _append(
+        con,
+        {
+            "event": "budget raised",
+            "dataset": account.terms.dataset,
+            "before": _recorded(before),
+            "cap": _recorded(cap),
+            "reason": reason,
+            "standing": _stated(standing_of(account.spendings, cap)),
+        },
+    )
 
 
 def note(con: Connection, event: str, release_id: str, **facts: Any) -> None:
@@ -219,13 +549,49 @@ def note(con: Connection, event: str, release_id: str, **facts: Any) -> None:
 
 
 def head(con: Connection) -> Head:
-    """Return the hash of the last event and the number of events; an empty ledger has an empty hash."""
-    row = con.execute("SELECT hash, position + 1 FROM ledger ORDER BY position DESC LIMIT 1").fetchone()
-    return Head(*row) if row else Head("", 0)
+    """Return the hash of the last event, how many there are, and the first one's hash; an empty ledger has none."""
+    query = "SELECT arg_max(hash, position), max(position) + 1, arg_min(hash, position) FROM ledger"
+    hashed, length, first = con.execute(query).fetchall()[0]
+    return Head(hashed, length, first) if length else Head("", 0)
+
+
+def hash_of(previous: str, text: str) -> str:
+    """Return the hash of an event's canonical JSON, chained onto the hash of the event before."""
+    return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
 
 
 def _append(con: Connection, event: dict[str, Any]) -> None:
     last = head(con)
     text = json.dumps(event | {"at": utc_now()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    hashed = hashlib.sha256(f"{last.hash}\n{text}".encode()).hexdigest()
-    con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hashed])
+    con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hash_of(last.hash, text)])
+
+
+def _cap(recorded: Mapping[str, Any]) -> Cap:
+    return Cap(recorded["epsilon"], recorded["delta"], Fraction(recorded["rho"]))
+
+
+def _recorded(cap: Cap) -> dict[str, Any]:
+    return {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
+
+
+def _standing(event: Mapping[str, Any]) -> Standing | None:
+    stated = event.get("standing")
+    if stated is None:
+        return None
+    return Standing(float(stated["epsilon"]), Fraction(stated["left_rho"]), float(stated["left_epsilon"]))
+
+
+def _stated(standing: Standing) -> dict[str, Any]:
+    return {
+        "epsilon": standing.epsilon,
+        "left_rho": str(standing.left_rho),
+        "left_epsilon": standing.left_epsilon,
+    }
+
+
+def _key(cap: Cap) -> tuple[float, float]:
+    return cap.epsilon, cap.delta
+
+
+def _written(cap: Cap) -> str:
+    return f"{{epsilon: {cap.epsilon:g}, delta: {cap.delta:g}}}"

@@ -65,4 +65,9 @@ CREATE TABLE ledger (
 );
 """
 
-MIGRATIONS = (_FIRST_STOREY,)
+_DERIVED_SENSITIVITY = """
+ALTER TABLE levels ALTER l2_sensitivity_squared TYPE BIGINT;
+ALTER TABLE levels ADD COLUMN derivation VARCHAR DEFAULT '';    -- of l2_sensitivity_squared, in words
+"""
+
+MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY)

@@ -12,3 +12,12 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     for level in range(levels):
         rows = f"read_parquet({file_literal(folder / 'counts' / f'level_{level}.parquet')}, hive_partitioning = false)"
         con.execute(f"CREATE OR REPLACE TABLE {schema}.level_{level} AS SELECT * FROM {rows}")
+
+
+def published_total(con: Connection, release_id: str) -> int | None:
+    """Return the total that a published release shows, None if the store does not hold its levels."""
+    schema = '"' + release_id.replace('"', '""') + '"'
+    there = con.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE schema_name = ? AND table_name = 'level_0'", [release_id]
+    ).fetchall()[0][0]
+    return int(con.execute(f"SELECT sum(count) FROM {schema}.level_0").fetchall()[0][0]) if there else None

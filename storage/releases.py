@@ -26,6 +26,7 @@ class LevelTerms:
         rho: the level's share of the budget; 0 where the level is invariant.
         sigma: the noise scale, records; 0 where the level is invariant.
         l2_sensitivity_squared: Δ₂²; 0 where the level is invariant.
+        derivation: how Δ₂² comes about, in words.
         bound: with 95 % every count of the level is within so many records of the truth.
     """
 
@@ -37,6 +38,7 @@ class LevelTerms:
     sigma: float
     l2_sensitivity_squared: int
     bound: float
+    derivation: str = ""
 
     @property
     def l2_sensitivity(self) -> float:
@@ -82,7 +84,7 @@ def add_release(con: Connection, release: Release) -> None:
     )
     for level in release.levels:
         con.execute(
-            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 release.id,
                 level.level,
@@ -93,6 +95,7 @@ def add_release(con: Connection, release: Release) -> None:
                 level.sigma,
                 level.l2_sensitivity_squared,
                 level.bound,
+                level.derivation,
             ],
         )
 
@@ -111,8 +114,8 @@ def find_release(con: Connection, release_id: str) -> Release:
             f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
         )
     levels = con.execute(
-        "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound FROM levels"
-        " WHERE release_id = ? ORDER BY level",
+        "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation"
+        " FROM levels WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
     id_, name, dataset, state, reason, created, spec, terms, folder = row
@@ -127,8 +130,8 @@ def find_release(con: Connection, release_id: str) -> Release:
         json.loads(terms),
         folder,
         tuple(
-            LevelTerms(level, json.loads(axes), int(cells), invariant, Fraction(rho), sigma, square, bound)
-            for level, axes, cells, invariant, rho, sigma, square, bound in levels
+            LevelTerms(level, json.loads(axes), int(cells), invariant, Fraction(rho), sigma, square, bound, derivation)
+            for level, axes, cells, invariant, rho, sigma, square, bound, derivation in levels
         ),
     )
 

@@ -128,6 +128,7 @@ def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
             "rho": float(terms.rho),
             "sigma": terms.sigma,
             "l2_sensitivity": terms.l2_sensitivity,
+            "derivation": terms.derivation,
             "bound": terms.bound,
         }
         for terms in release.levels

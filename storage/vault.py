@@ -3,6 +3,7 @@
 Written while a release is ingested and its tree is built; afterwards opened read-only, and only by measuring.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,16 +25,22 @@ def vault_path(release_id: str) -> Path:
 
 @contextmanager
 def vault(release_id: str, *, read_only: bool = True) -> Iterator[Connection]:
-    """Open the vault of a release."""
-    with connect(vault_path(release_id), read_only=read_only) as con:
+    """Open the vault of a release; what does not fit in memory spills beside it, and is as confidential."""
+    path = vault_path(release_id)
+    with connect(path, spill=_spill(path), read_only=read_only) as con:
         yield con
 
 
 def remove_vault(release_id: str) -> None:
-    """Delete the true counts of a release, with their write-ahead log."""
+    """Delete the true counts of a release, with their write-ahead log and what a killed process has spilled."""
     path = vault_path(release_id)
     for file in (path, path.with_name(path.name + ".wal")):
         file.unlink(missing_ok=True)
+    shutil.rmtree(_spill(path), ignore_errors=True)
+
+
+def _spill(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
 
 
 def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:

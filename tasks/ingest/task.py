@@ -1,6 +1,7 @@
 """The ingest stage: table and codebooks in, records in the vault out."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 from storage.errors import InputError
@@ -8,7 +9,7 @@ from storage.shards import sha256_of, write_codebook
 from storage.vault import remove_vault, vault
 from tasks.ingest.codebook import down_to, read_codebook
 from tasks.ingest.tables import Table, same_content, same_table
-from tasks.ingest.trips import End, ingest_trips
+from tasks.ingest.trips import End, Units, ingest_trips
 from tasks.stage import stage
 
 
@@ -35,7 +36,11 @@ class AxisSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The confidential table and the axes on which its records lie."""
+    """The confidential table and the axes on which its records lie.
+
+    Attributes:
+        count: the column of counts; None where a row is a record.
+    """
 
     table: Table
     count: str | None
@@ -48,7 +53,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
     Raises:
         InputError: a codebook breaks a rule, or is the confidential table by its name or its columns.
     """
-    confidential = {column for axis in source.axes for column in axis.columns}
+    confidential = frozenset(column for axis in source.axes for column in axis.columns)
     for axis in source.axes:
         if same_table(axis.codebook, source.table):
             raise _confidential_codebook(axis.codebook)
@@ -57,7 +62,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
         End(
             axis.name,
             axis.columns,
-            read(axis.codebook, axis.levels, by_path=len(axis.columns) > 1, not_all_of=frozenset(confidential)),
+            read(axis.codebook, axis.levels, by_path=len(axis.columns) > 1, not_all_of=confidential),
             axis.finest,
         )
         for axis in source.axes
@@ -73,8 +78,15 @@ def _confidential_codebook(codebook: Table) -> InputError:
 
 
 @stage("ingest")
-def ingest(release_id: str, source: Source) -> None:
-    """Check the table and write its records to the vault of a release, and the codebooks beside its shards."""
+def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int]) -> None:
+    """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
+
+    Args:
+        release_id: the release.
+        source: where the table and the codebooks are.
+        units: the bound on contributions.
+        promised: per axis, the axis level at which a unit's records are promised distinct.
+    """
     remove_vault(release_id)
     for axis in source.axes:
         if same_content(axis.codebook, source.table):
@@ -85,4 +97,5 @@ def ingest(release_id: str, source: Source) -> None:
     for end in ends:
         write_codebook(release_id, end.name, down_to(end.codebook, end.finest))
     with vault(release_id, read_only=False) as con:
-        ingest_trips(con, source.table, ends, source.count)
+        ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
+        ingest_trips(con, source.table, ends, source.count, units)

@@ -8,10 +8,10 @@ import polars as pl
 
 from storage.database import Connection
 from storage.errors import InputError
+from tasks.ingest.contributions import keep_within
 from tasks.ingest.tables import Table, check_columns, identifier, opened
 from tasks.tree.axis import axis_from_codebook
-
-LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
+from tasks.tree.true_tree import LARGEST_TOTAL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,57 +23,130 @@ class End:
         columns: the confidential table's columns: one with the codebook's finest code, or one per level.
         codebook: every finest area, as `read_codebook` returns it.
         finest: the level of the codebook down to which the axis is released.
+        promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
     """
 
     name: str
     columns: tuple[str, ...]
     codebook: pl.DataFrame
     finest: str
+    promised: int = 0
 
 
-def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Units:
+    """How many records a privacy unit may have, and what becomes of those beyond.
+
+    Attributes:
+        column: that identifies the unit of a row; None where the bound is the data owner's promise.
+        max_records: per unit.
+        distinct: whether they are promised to be in distinct cells, of the level that the axes name.
+        exact: whether each unit has exactly so many, which makes the total public.
+    """
+
+    column: str | None
+    max_records: int
+    distinct: bool
+    exact: bool
+
+
+def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
     """Write the table `records` of the vault: area_0, area_1, … and true_count, summed over equal areas.
+
+    Whatever says which unit a record belongs to stays in temporary tables, which no file of the vault ever holds.
 
     Args:
         con: the vault.
         table: the confidential table.
         ends: its axes.
         count: the column of counts; None where a row is a record.
+        units: the bound on contributions.
     Raises:
-        InputError: names the column and the rule that some rows break; how many is said on the terminal only.
+        InputError: names the column and the rule that some rows or units break; how many is said on the terminal only.
+            A table without records is refused where its total is public anyway.
     """
     for number, end in enumerate(ends):
         con.register(f"codes_{number}", _codes(end))
     with opened(con, table) as rows:
-        check_columns(
-            con, table, rows, [*(column for end in ends for column in end.columns), *([count] if count else [])]
-        )
-        con.execute(_summed(rows, ends, count))
-    _refuse_faults(con, table, ends, count)
+        also = [column for column in (count, units.column) if column]
+        check_columns(con, table, rows, [*(column for end in ends for column in end.columns), *also])
+        con.execute(_summed(rows, ends, count, units))
+    _refuse_faults(con, table, ends, count, units)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
-    if total == 0:
+    if total == 0 and units.exact:
         raise InputError(f"{table.field} holds no records: there is nothing to release.", field=table.field)
     if total > LARGEST_TOTAL:
         raise InputError(f"{table.field}: the counts must add up to at most 2**40.", field="input.count")
+    if units.column:
+        _bound_contributions(con, len(ends), units)
+    if units.exact:
+        _refuse_inexact(con, table, units)
     areas = ", ".join(f"area_{number}" for number in range(len(ends)))
     con.execute(
-        f"CREATE TABLE records AS SELECT {areas}, true_count::BIGINT AS true_count FROM summed WHERE true_count > 0"
+        f"CREATE TABLE records AS SELECT {areas}, sum(true_count)::BIGINT AS true_count FROM summed"
+        " WHERE true_count > 0 GROUP BY ALL"
     )
     con.execute("DROP TABLE summed")
 
 
+def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
+    """Cut the units of `summed` that have more records than promised; say on the terminal how many there were."""
+    places = ", ".join(f"place_{number}" for number in range(axes))
+    repeats = f" OR sum(true_count) > count(DISTINCT ({places}))" if units.distinct else ""
+    con.execute(
+        "CREATE TEMP TABLE cut AS SELECT unit FROM summed WHERE true_count > 0 GROUP BY unit"
+        f" HAVING sum(true_count) > {units.max_records}{repeats}"
+    )
+    con.execute(
+        f"CREATE TEMP TABLE excess AS SELECT summed.rowid AS row, dense_rank() OVER (ORDER BY unit) AS unit_number,"
+        f" dense_rank() OVER (ORDER BY {places}) AS place, true_count::BIGINT AS true_count"
+        " FROM summed JOIN cut USING (unit) WHERE true_count > 0"
+    )
+    excess = con.execute("SELECT * FROM excess ORDER BY unit_number, place").fetchnumpy()
+    kept = keep_within(
+        excess["unit_number"], excess["place"], excess["true_count"], units.max_records, distinct=units.distinct
+    )
+    kept_rows = pl.DataFrame({"row": excess["row"], "kept": kept})  # noqa: F841 (DuckDB finds it by its name)
+    con.execute("UPDATE summed SET true_count = kept FROM kept_rows WHERE summed.rowid = kept_rows.row")
+    cut_units = con.execute("SELECT count(*) FROM cut").fetchall()[0][0]
+    most = f"{units.max_records} distinct" if units.distinct else f"{units.max_records}"
+    tell_operator(f"{cut_units:,} {'unit was' if cut_units == 1 else 'units were'} cut to at most {most} records.")
+    con.execute("DROP TABLE cut")
+    con.execute("DROP TABLE excess")
+
+
+def _refuse_inexact(con: Connection, table: Table, units: Units) -> None:
+    """Refuse a table whose units have not exactly the number of records that makes its total public."""
+    rule = f"every unit must have exactly {units.max_records} records (privacy.exact_records_per_unit)."
+    if units.column:
+        per_unit = f"SELECT unit FROM summed GROUP BY unit HAVING sum(true_count) <> {units.max_records}"
+        wrong = con.execute(f"SELECT count(*) FROM ({per_unit})").fetchall()[0][0]
+        if wrong:
+            tell_operator(f"{wrong:,} {'unit is' if wrong == 1 else 'units are'} at fault.")
+            raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
+    elif con.execute(f"SELECT sum(true_count) % {units.max_records} <> 0 FROM summed").fetchall()[0][0]:
+        raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
+
+
 def _codes(end: End) -> pl.DataFrame:
-    """Return, for each code (or path of codes) that a row may have, the number of the released area that holds it."""
+    """Return, for each code (or path of codes) that a row may have, the numbers of the areas that hold it.
+
+    `area` is at the released level, `place` at the level of the promise.
+    """
     axis = axis_from_codebook(end.name, end.codebook)
     finest_area = pl.int_range(end.codebook.height, eager=True).to_numpy()
     area = axis.ancestors(finest_area, axis.depth, end.codebook.columns.index(end.finest) + 1)
+    place = axis.ancestors(finest_area, axis.depth, end.promised)
     levels = end.codebook.columns[-len(end.columns) :]
     keys = {f"code_{number}": end.codebook[level] for number, level in enumerate(levels)}
-    return pl.DataFrame(keys | {"area": area})
+    return pl.DataFrame(keys | {"area": area, "place": place})
 
 
-def _summed(rows: str, ends: Sequence[End], count: str | None) -> str:
-    """Return the one query over the confidential table: sums per pair of areas, and how many rows break each rule."""
+def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units) -> str:
+    """Return the one query over the confidential table: sums per pair of areas, and how many rows break each rule.
+
+    Where there is a column of units, sums are per unit, and per place at which its records are promised distinct.
+    """
     digits = f"trim({_text_of(count)})" if count else "'1'"
     joins, faults = [], {}
     for number, end in enumerate(ends):
@@ -89,10 +162,14 @@ def _summed(rows: str, ends: Sequence[End], count: str | None) -> str:
     faults["negative"] = f"{digits} LIKE '-%'"
     faults["fractional"] = f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
     faults["overflow"] = f"{whole} AND {value} IS NULL"
-    areas = ", ".join(f"codes_{number}.area AS area_{number}" for number in range(len(ends)))
+    keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
+    if units.column:
+        unit = _text_of(units.column)
+        faults["no_unit"] = f"{unit} IS NULL OR trim({unit}) = ''"
+        keys += [f"{unit} AS unit", *(f"codes_{number}.place AS place_{number}" for number in range(len(ends)))]
     counted = ", ".join(f"count(*) FILTER (WHERE {fault}) AS {name}" for name, fault in faults.items())
     return (
-        f"CREATE TABLE summed AS SELECT {areas}, sum(CASE WHEN {whole} THEN {value} END) AS true_count, {counted}"
+        f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, sum(CASE WHEN {whole} THEN {value} END) AS true_count, {counted}"
         f" FROM {rows} AS confidential {' '.join(joins)} GROUP BY ALL"
     )
 
@@ -101,7 +178,7 @@ def _text_of(column: str) -> str:
     return f"confidential.{identifier(column)}::VARCHAR"
 
 
-def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None) -> None:
+def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
     rules = {}
     for number, end in enumerate(ends):
         columns = " and ".join(end.columns)
@@ -113,6 +190,8 @@ def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: st
         "fractional": ("input.count", f"column {count} must hold whole numbers."),
         "overflow": ("input.count", f"column {count} must hold numbers below 2**63."),
     }
+    if units.column:
+        rules["no_unit"] = "input.unit", f"column {units.column} must not be empty."
     found = con.execute(
         f"SELECT {', '.join(f'coalesce(sum({name}), 0)::BIGINT' for name in rules)} FROM summed"
     ).fetchall()[0]

@@ -1,19 +1,98 @@
 """How a release's ρ is shared among its levels, and the noise scale that each share buys."""
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from tasks.noise.samplers import privacy_map
 from tasks.noise.sensitivity import square_root_up
 
+LEAST_SCALE = 0.01  # below it the noise is 0 but for one draw in 10**2171
 LARGEST_SCALE = 2**32  # with totals up to 2**40 this keeps sums and products of noisy counts inside 64 bits
 
 
-def uniform(rho: Fraction, levels: int) -> tuple[Fraction, ...]:
-    """Return equal shares of ρ, one per measured level; they add up to ρ exactly."""
-    return (rho / levels,) * levels
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured level: discrete Gaussian noise on its histogram.
+
+    Attributes:
+        rho: what it is charged, > 0, exact.
+        sigma: the scale of the noise, records.
+        l2_sensitivity_squared: Δ₂² of the level.
+    """
+
+    rho: Fraction
+    sigma: float
+    l2_sensitivity_squared: int
 
 
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """How any ρ would be shared among the measured levels of a release.
+
+    Attributes:
+        shares: of ρ per measured level, > 0; they add up to 1 exactly.
+        squares: Δ₂² per measured level.
+    """
+
+    shares: tuple[Fraction, ...]
+    squares: tuple[int, ...]
+
+    def measurements(self, rho: Fraction) -> tuple[Measurement, ...]:
+        """Return what ρ buys at every level; the charges add up to ρ exactly.
+
+        Raises:
+            ValueError: ρ is so small or so large that some σ would be beyond use.
+        """
+        return tuple(
+            Measurement(rho * share, scale_for(rho * share, square), square)
+            for share, square in zip(self.shares, self.squares, strict=True)
+        )
+
+    def least_rho(self, error: Callable[[tuple[Measurement, ...]], float], most: float) -> Fraction:
+        """Return the least float ρ with which an error that is proportional to the scales stays within a bound.
+
+        Args:
+            error: from measurements to the error, records; > 0.
+            most: the largest error that is allowed, records, > 0.
+        Raises:
+            ValueError: no float ρ does it.
+        """
+
+        def keeps(rho: float) -> bool:
+            return error(self.measurements(Fraction(rho))) <= most
+
+        ratio = error(self.measurements(Fraction(1))) / most
+        if not 1e-100 < ratio < 1e100:
+            raise ValueError(f"max_error must be a number of records that noise can have, got {most:g}.")
+        rho = ratio**2
+        while not keeps(rho):
+            rho = math.nextafter(rho, math.inf)
+        while keeps(math.nextafter(rho, 0.0)):
+            rho = math.nextafter(rho, 0.0)
+        return Fraction(rho)
+
+
+def shares_of(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Return shares in proportion to some weights, all > 0; they add up to 1 exactly."""
+    if not all(weight > 0 for weight in weights):
+        raise ValueError("every share must be > 0: a level without a share cannot be measured.")
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def uniform(levels: int) -> tuple[Fraction, ...]:
+    """Return equal shares, one per measured level."""
+    return shares_of([Fraction(1)] * levels)
+
+
+def geometric(ratio: Fraction, levels: int) -> tuple[Fraction, ...]:
+    """Return shares each of which is `ratio` times that of the level above."""
+    return shares_of([ratio**level for level in range(levels)])
+
+
+@lru_cache(maxsize=4096)
 def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
     r"""Return σ, the least float whose privacy map stays within ρ.
 
@@ -23,7 +102,8 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
         rho: the level's share, > 0.
         l2_sensitivity_squared: Δ₂², > 0.
     Raises:
-        ValueError: ρ is so small that σ would exceed 2**32, beyond which arithmetic on noisy counts could overflow.
+        ValueError: ρ is so small that σ would exceed 2**32, beyond which arithmetic on noisy counts could overflow, or
+            so large that the noise would be none.
     """
     sensitivity = square_root_up(l2_sensitivity_squared)
     if rho <= 0:
@@ -31,6 +111,8 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
     variance = l2_sensitivity_squared / (2 * rho)
     if variance > LARGEST_SCALE**2:
         raise ValueError(f"sigma must be <= 2**32: epsilon is too small to release anything with rho {float(rho):g}.")
+    if variance < LEAST_SCALE**2:
+        raise ValueError(f"sigma must be >= {LEAST_SCALE}: with rho {float(rho):g} the true counts would be published.")
     scale = math.sqrt(variance)
     while Fraction(privacy_map(scale, sensitivity)) > rho:
         scale = math.nextafter(scale, math.inf)

@@ -5,6 +5,7 @@ from fractions import Fraction
 from tasks.noise.samplers import Sampler, privacy_map
 from tasks.noise.sensitivity import square_root_up
 from tasks.tree.axis import IntArray
+from tasks.tree.true_tree import LARGEST_TOTAL
 
 
 def measure(
@@ -21,11 +22,16 @@ def measure(
     Guarantees:
         Nothing is drawn unless the privacy map of this very scale is finite and within ρ.
     Raises:
-        ValueError: ρ is not positive, the scale is not finite and positive, or it would cost more than ρ.
+        ValueError: ρ or Δ₂ is not positive, the scale is not finite and positive, it would cost more than ρ, or a true
+            count is so large that noise could carry it beyond 64 bits.
     """
     if rho <= 0:
         raise ValueError(f"rho must be > 0, got {rho}.")
+    if l2_sensitivity_squared <= 0:
+        raise ValueError(f"l2_sensitivity_squared must be > 0, got {l2_sensitivity_squared}.")
     cost = privacy_map(scale, square_root_up(l2_sensitivity_squared))
     if not cost <= rho:  # also refuses a cost that is not a number
         raise ValueError(f"scale {scale} costs rho {cost}, which exceeds the level's share {float(rho)}.")
+    if len(true_counts) and not (true_counts.min() >= 0 and true_counts.max() <= LARGEST_TOTAL):
+        raise ValueError("true counts must be from 0 to 2**40: noise could carry others beyond 64 bits.")
     return sampler(true_counts, scale)

@@ -40,16 +40,17 @@ def privacy_map(scale: float, l2_sensitivity: float) -> float:
 
 
 @cache
-def _opendp() -> Any:  # OpenDP's package, whose import takes a second
-    import opendp.prelude
+def opendp() -> Any:
+    """Return OpenDP's package, whose import takes a second."""
+    from opendp import prelude
 
-    opendp.prelude.enable_features("contrib")
-    return opendp.prelude
+    prelude.enable_features("contrib")
+    return prelude
 
 
 def _measurement(scale: float) -> Any:  # an OpenDP measurement: integers in, integers out, Euclidean distance
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale must be finite and > 0, got {scale}.")
-    dp = _opendp()
+    dp = opendp()
     histograms = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return dp.m.make_gaussian(*histograms, scale=scale, MO="ZeroConcentratedDivergence")

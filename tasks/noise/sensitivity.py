@@ -3,22 +3,73 @@
 import math
 from fractions import Fraction
 
+MOST_RECORDS = 2**20  # per unit: keeps Δ₂² inside 64 bits
 
-def l2_sensitivity_squared() -> int:
-    """Return Δ₂² of every level below the root under substitution of one unit with one record.
+SUBSTITUTION, ADD_REMOVE = "substitution", "add_remove"
 
-    The unit's record leaves one cell and enters another: two counts change by one each. The root is the public total
-    and does not change.
 
+def l2_sensitivity_squared(
+    neighbours: str, max_records: int, most_distinct: int | None = None, *, is_root: bool = False
+) -> int:
+    r"""Return Δ₂² of a level: the largest squared distance of its histograms over all neighbouring tables.
+
+    With m records per unit, at most D of them in one node of the level, the most that a unit can put there is
+
+    .. math:: \lfloor m / D \rfloor D^2 + (m \bmod D)^2
+
+    Under add_remove that is Δ₂². Under substitution the old records leave nodes and the new ones enter others: twice
+    that; but at the root both are in the one node, and it moves by at most m.
+
+    Args:
+        neighbours: `substitution` or `add_remove`.
+        max_records: m, >= 1.
+        most_distinct: D, the cells of the level at which a unit's records are promised distinct that lie below any one
+            node; None without that promise, and then all m may lie in one node.
+        is_root: whether the level is level 0, one node.
+    Guarantees:
+        Never below the true maximum, and equal to it where the level has at least 2m nodes with D cells of their own.
+    Raises:
+        ValueError: the relation is unknown, or m or D is out of range.
     Source:
-        Boninsegna and Silvestri (2025), section on privacy; docs/notation.md.
+        Boninsegna and Silvestri (2025) for m = 1; derived in docs/privacy.md, since the paper's √m holds only from the
+        level of the promise on.
     """
-    return 2
+    if neighbours not in {SUBSTITUTION, ADD_REMOVE}:
+        raise ValueError(f"neighbours must be {SUBSTITUTION} or {ADD_REMOVE}, got {neighbours}.")
+    if not 1 <= max_records <= MOST_RECORDS:
+        raise ValueError(f"max_records must be from 1 to 2**20, got {max_records}.")
+    if most_distinct is not None and most_distinct < 1:
+        raise ValueError(f"most_distinct must be >= 1, got {most_distinct}.")
+    if is_root:
+        return max_records**2
+    full, rest = divmod(max_records, _in_one_node(max_records, most_distinct))
+    one_side = full * _in_one_node(max_records, most_distinct) ** 2 + rest**2
+    return 2 * one_side if neighbours == SUBSTITUTION else one_side
 
 
-def square_root_up(square: int) -> float:
+def derivation(neighbours: str, max_records: int, most_distinct: int | None = None, *, is_root: bool = False) -> str:
+    """Return in one line how `l2_sensitivity_squared` comes about, for plans and manifests."""
+    square = l2_sensitivity_squared(neighbours, max_records, most_distinct, is_root=is_root)
+    if is_root:
+        return f"one unit changes the total by at most {max_records}: Δ₂² = {max_records}² = {square}"
+    together = _in_one_node(max_records, most_distinct)
+    full, rest = divmod(max_records, together)
+    one_side = " + ".join([f"{full}·{together}²"] + ([f"{rest}²"] if rest else []))
+    nodes = f"at most {max_records} per unit, at most {together} of them in one node"
+    if neighbours == ADD_REMOVE:
+        return f"records of one unit come or go, {nodes}: Δ₂² = {one_side} = {square}"
+    return f"records of one unit leave nodes and enter others, {nodes}: Δ₂² = 2·({one_side}) = {square}"
+
+
+def square_root_up(square: int | Fraction) -> float:
     """Return the least float that is not below the square root of `square`."""
     root = math.sqrt(square)
     while Fraction(root) ** 2 < square:
         root = math.nextafter(root, math.inf)
+    while root and Fraction(math.nextafter(root, 0.0)) ** 2 >= square:
+        root = math.nextafter(root, 0.0)
     return root
+
+
+def _in_one_node(max_records: int, most_distinct: int | None) -> int:
+    return max_records if most_distinct is None else min(most_distinct, max_records)

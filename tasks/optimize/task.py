@@ -46,7 +46,7 @@ def _noisy_counts(release: Release, seal: Seal) -> IntArray:
 
 
 def _next_frontier(tree: Tree, parents: Frontier, noisy: IntArray, optimiser: Optimiser) -> Frontier:
-    parts = []
+    parts = [Frontier(parents.level + 1, tuple(areas[:0] for areas in parents.areas), parents.counts[:0])]
     first = 0
     for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
         cells = expand(tree, parents[nodes])

@@ -1,6 +1,6 @@
 """The manifest: what a release protects, what it cost, how far off it can be, and what it was made with."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,15 +10,26 @@ class _Part(BaseModel):
 
 
 class Privacy(_Part):
-    """The guarantee: (ε, δ)-differential privacy for one unit under one neighbouring relation."""
+    """The guarantee: (ε, δ)-differential privacy for one unit under one neighbouring relation.
+
+    Attributes:
+        exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
+        distinct: the level at which a unit's records lie in distinct cells; None without that promise.
+        bounded_by: who sees to the bound: `ingest`, which cut what was beyond, or the data owner's `promise`.
+        statement: the guarantee in words.
+    """
 
     unit: str
     neighbours: str
     max_records_per_unit: int
+    exact_records_per_unit: bool = True
+    distinct: str | None = None
+    bounded_by: Literal["ingest", "promise"] = "promise"
     epsilon: float
     delta: float
     rho: float
     accountant: str
+    statement: str = ""
 
 
 class LevelEntry(_Part):
@@ -31,6 +42,7 @@ class LevelEntry(_Part):
     rho: float
     sigma: float
     l2_sensitivity: float
+    derivation: str = ""
     bound: float
 
 
@@ -43,10 +55,11 @@ class SealEntry(_Part):
 
 
 class LedgerHead(_Part):
-    """Where the ledger stood when the release was published."""
+    """Where the ledger stood when the release was published; the first event's hash tells one ledger from another."""
 
     head: str
     length: int
+    first: str = ""
 
 
 class Manifest(_Part):

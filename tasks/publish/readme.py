@@ -1,6 +1,6 @@
 """The README of a published folder: what a statistician hands on with the tables."""
 
-from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 
 
 def readme(manifest: Manifest) -> str:
@@ -16,10 +16,12 @@ Counts with differential privacy, on {len(manifest.levels)} levels from the tota
 
 ## What is protected
 
-The privacy unit is {privacy.unit}; each has exactly one record in the table. Whatever anybody
-knows of all others, these tables say almost the same whether such a record reads as it does or otherwise (neighbours by
-{privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:g} and δ = {privacy.delta:g},
+{_records(privacy)} Whatever anybody knows of all
+others, these tables say almost the same whether {_change(privacy)} (neighbours by
+{privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:.6g} and δ = {privacy.delta:g},
 by way of ρ = {privacy.rho:.6g} (zero-concentrated differential privacy; accountant: {privacy.accountant}).
+
+{privacy.statement}
 
 Not protected, because published exactly:
 
@@ -46,6 +48,23 @@ Not protected, because published exactly:
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
 """
+
+
+def _records(privacy: Privacy) -> str:
+    """Return how many records a unit has, and who sees to it."""
+    many = privacy.max_records_per_unit
+    bound = "exactly" if privacy.exact_records_per_unit else "at most"
+    records = f"{bound} {many} record{'' if many == 1 else 's'}"
+    distinct = f", in distinct cells of the level {privacy.distinct}" if privacy.distinct else ""
+    seen_to = "records beyond were left out" if privacy.bounded_by == "ingest" else "as the data owner promises"
+    return f"The privacy unit is {privacy.unit}; each has {records} in the table{distinct} ({seen_to})."
+
+
+def _change(privacy: Privacy) -> str:
+    many = "such a record reads" if privacy.max_records_per_unit == 1 else "its records read"
+    if privacy.neighbours == "substitution":
+        return f"{many} as {'it does' if privacy.max_records_per_unit == 1 else 'they do'} or otherwise"
+    return "such a unit is in the table or not"
 
 
 def _row(level: LevelEntry) -> str:

@@ -19,7 +19,7 @@ from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import load_level, tree_of
 
-_MADE_WITH = ("trellis", "opendp", "numpy", "polars", "duckdb", "pyarrow", "prefect")
+_MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
 
 @stage("publish")
@@ -58,7 +58,7 @@ def publish(release_id: str) -> None:
         mechanism=release.terms["mechanism"],
         codebooks=release.terms["codebooks"],
         seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in seals.values()],
-        ledger=LedgerHead(head=ledger.hash, length=ledger.length),
+        ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
         versions={package: version(package) for package in _MADE_WITH},
     )
     (partial / "manifest.json").write_text(json.dumps(manifest.model_dump(), indent=2, ensure_ascii=False) + "\n")

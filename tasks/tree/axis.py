@@ -50,6 +50,15 @@ class Axis:
         first_child = self.first_child[level]
         return first_child[areas + 1] - first_child[areas]
 
+    def most_descendants(self, level: int, below: int) -> int:
+        """Return the most areas of the level `below` that lie in one area of `level`; 1 where that is no finer."""
+        if below <= level:
+            return 1
+        first = np.arange(self.areas(level) + 1)
+        for step in range(level, below):
+            first = self.first_child[step][first]
+        return int(np.diff(first).max())
+
     def ancestors(self, areas: IntArray, level: int, above: int) -> IntArray:
         """Return, for areas numbered at `level`, the areas that hold them at the level `above`."""
         for step in range(level, above, -1):

@@ -80,7 +80,7 @@ def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
 
 
 def join(parts: Sequence[Frontier]) -> Frontier:
-    """Return neighbouring slices of one level as one frontier."""
+    """Return neighbouring slices of one level, at least one, as one frontier."""
     areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
     return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
 

@@ -39,6 +39,29 @@ class Tree:
         """Return how many cells a level could have if every node above it survived."""
         return math.prod(self.sizes(level))
 
+    def level_named(self, name: str) -> int | None:
+        """Return the first level at which every axis that has a level of this name has reached it; None if none has."""
+        wanted = [axis.level_names.index(name) + 1 if name in axis.level_names else 0 for axis in self.axes]
+        if not any(wanted):
+            return None
+        return next(
+            level
+            for level in range(self.depth + 1)
+            if all(reached >= own for reached, own in zip(self.axis_levels(level), wanted, strict=True))
+        )
+
+    def most_cells_below(self, axis_levels: Sequence[int], promised: Sequence[int]) -> int:
+        """Return the most cells of one partition that any node of another can meet.
+
+        Args:
+            axis_levels: per axis, the axis level of the nodes.
+            promised: per axis, the axis level of the cells.
+        """
+        return math.prod(
+            axis.most_descendants(level, below)
+            for axis, level, below in zip(self.axes, axis_levels, promised, strict=True)
+        )
+
     def level_names(self, level: int) -> dict[str, str | None]:
         """Return, per axis name, the name of the axis level reached; None where it is not refined yet."""
         reached = self.axis_levels(level)

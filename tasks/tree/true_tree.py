@@ -9,16 +9,18 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Cells, Frontier, locate
 from tasks.tree.order import Tree
 
+LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
+
 _KEY_BITS = 63
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrueLevel:
-    """Nodes of one level with a positive true count, in the order of the tree. Confidential.
+    """Nodes of one level with a positive true count, in the order of the tree, and the root always. Confidential.
 
     Attributes:
         areas: per axis, int64, shape (nodes,), at the axis levels that the tree level has reached.
-        true_counts: int64, shape (nodes,), records, > 0.
+        true_counts: int64, shape (nodes,), records, > 0; the root of an empty table has 0.
         first_child: int64, shape (nodes,): the position of the node's first child in the next level.
         children: int64, shape (nodes,): how many positions from there on are its children; 0 at the finest level.
     """
@@ -38,8 +40,11 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
     Args:
         tree: the axes and their order.
         leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
-        true_counts: int64, shape (records,), > 0.
+        true_counts: int64, shape (records,), > 0; it may be empty.
     """
+    if not len(true_counts):
+        yield from _barren(tree)
+        return
     order = _tree_order(tree, leaf_areas)
     leaf_areas = [areas[order] for areas in leaf_areas]
     before = np.concatenate(([0], np.cumsum(true_counts[order])))
@@ -64,6 +69,13 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
             next_starts, first_child, children = starts, np.zeros_like(starts), np.zeros_like(starts)
         yield TrueLevel(areas, np.diff(before[np.append(starts, len(order))]), first_child, children)
         starts = next_starts
+
+
+def _barren(tree: Tree) -> Iterator[TrueLevel]:
+    """Yield the true levels of a table without records: a root that counts nothing, and nothing below it."""
+    for level in range(tree.depth + 1):
+        nothing = np.zeros(1 if level == 0 else 0, dtype=np.int64)
+        yield TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
 
 
 def _tree_order(tree: Tree, leaf_areas: Sequence[IntArray]) -> IntArray:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 CONFIDENCE = 0.95
+ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
 
 
 def chebyshev_bounds(
@@ -11,26 +12,51 @@ def chebyshev_bounds(
 ) -> list[float]:
     r"""Return, per level, the error that every node of that level keeps within, with the given probability.
 
-    .. math:: e_k = 2 \sum_{l=1}^{k} \sqrt{2 \sigma_l^2 \ln(2 k N_l / \beta)}, \quad \beta = 1 - \text{confidence}
+    .. math:: e_k = \sqrt{2 \sigma_0^2 \ln(2 n_k / \beta)} + 2 \sum_{l=1}^{k} \sqrt{2 \sigma_l^2 \ln(2 n_k N_l / \beta)}
 
-    Holds for InfTDA with an invariant root, level by level; it is not one statement about all levels at once.
+    with n_k the number of measured levels down to k (k + 1 with a measured root, k with an exact one) and β one minus the
+    confidence. Holds for InfTDA, level by level; it is not one statement about all levels at once.
 
     Args:
-        sigmas: σ of levels 0 to T, records; level 0 is exact, and its entry is not read.
+        sigmas: σ of levels 0 to T, records; 0 where a level is exact.
         possible_cells: N of levels 0 to T.
         confidence: in (0, 1).
     Returns:
-        The bounds of levels 0 to T, records.
+        The bounds of levels 0 to T, records; 0 where all levels down to that one are exact.
     Source:
-        Boninsegna and Silvestri (2025): a union bound over the levels above, and at most twice the largest noise per
-        level, because IntOpt moves no cell by more than the largest noise and the error of its parent.
+        Boninsegna and Silvestri (2025): a union bound over the measured levels above, and at most twice the largest noise
+        per level, because IntOpt moves no cell by more than the largest noise and the error of its parent. The root has
+        no parent and no optimiser: its noise counts once.
     """
     beta = 1 - confidence
-    return [
-        2
-        * sum(
-            sigma * math.sqrt(2 * math.log(2 * level * cells / beta))
-            for sigma, cells in zip(sigmas[1 : level + 1], possible_cells[1 : level + 1], strict=True)
+    bounds = []
+    for level in range(len(sigmas)):
+        down_to = list(zip(sigmas[: level + 1], possible_cells[: level + 1], strict=True))
+        measured = sum(sigma > 0 for sigma, _ in down_to)
+        bounds.append(
+            math.fsum(
+                (1 if above == 0 else 2) * sigma * math.sqrt(2 * math.log(2 * measured * cells / beta))
+                for above, (sigma, cells) in enumerate(down_to)
+                if sigma > 0
+            )
         )
-        for level in range(len(sigmas))
+    return bounds
+
+
+def finest_above_noise(total: int, sigmas: Sequence[float], possible_cells: Sequence[int]) -> int | None:
+    """Return the finest level at which a typical cell stands above the noise; None if there is none below the root.
+
+    A typical cell is the total spread evenly over the level's possible cells; it stands above the noise when it counts at
+    least twice the level's σ.
+
+    Args:
+        total: public, records.
+        sigmas: σ of levels 0 to T, records.
+        possible_cells: N of levels 0 to T.
+    """
+    above = [
+        level
+        for level, (sigma, cells) in enumerate(zip(sigmas, possible_cells, strict=True))
+        if level > 0 and total >= ABOVE_THE_NOISE * sigma * cells
     ]
+    return max(above, default=None)

@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flows.budget import standing_of
 from flows.demo import SPEC
-from flows.driver import finish_release, make_release, new_release
+from flows.driver import finish_release, make_release
 from flows.plan import Plan, make_plan
+from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store, transaction
 from storage.errors import StoreError
 from storage.home import home
-from storage.ledger import DatasetTerms, advance, charges_of, reserve
+from storage.ledger import advance, charges_of, reserve
 from storage.releases import add_release, find_release, list_releases, state_of
 from storage.seals import list_seals
 from storage.vault import vault_path
@@ -119,12 +121,11 @@ def test_a_void_charge_is_never_drawn(plan: Plan) -> None:
             drawn.append(arguments[1])
         return executor.submit(stage.fn, *arguments)
 
-    terms = DatasetTerms("synthetic-country", "one commuter", "substitution", 10.0, 1e-7, plan.rho)
     with ThreadPoolExecutor(2) as executor:
-        executor.submit(ingest.fn, release.id, plan.source).result()
+        executor.submit(ingest.fn, release.id, plan.source, plan.units, plan.promised).result()
         executor.submit(grow_tree.fn, release.id, ["origin", "destination"], list(plan.tree.steps)).result()
         with store() as con, transaction(con):
-            reserve(con, release.id, terms, release.levels)
+            reserve(con, plan.reservation(release.id), standing_of)
             add_release(con, release)
             for level in range(2, len(plan.levels)):
                 advance(con, release.id, level, "void")

@@ -21,14 +21,15 @@ import flows.top_down
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.driver import finish_release, make_release, new_release
+from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
+from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
 from storage.database import store
 from storage.errors import StageFailed, StoreError, UsageError
-from storage.ledger import read_accounts
+from storage.ledger import read_books as read_ledger
 from storage.releases import find_release
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, sha256_of, shard_folder
@@ -49,7 +50,7 @@ input: {table: trips.csv, origin: home, destination: work, count: people}
 hierarchy: {table: codebook.csv, levels: [region, municipality]}
 release: {tree: destination, finest: municipality}
 mechanism: inftda
-privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 40.0, delta: 1.0e-8}
+privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 40.0, delta: 1.0e-8, accountant: zcdp}
 budget: {epsilon: 40.0, delta: 1.0e-8}
 """
 LEVELS = range(1, 5)  # those that are measured; 2, 4, 24 and 144 cells
@@ -66,7 +67,8 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 import flows.top_down, tasks.noise.task, tasks.optimize.task, tasks.tree.branches
-from flows.driver import make_release, new_release
+from flows.driver import make_release
+from flows.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.runner import report_nothing
@@ -223,8 +225,9 @@ def assert_finished(release_id: str, before: Books, draws: Draws) -> None:
         assert after.events_of(level) == ["drawing", "sealed", "released"]
     assert after.removed_unread() == [*before.removed_unread(), *sorted(before.unsealed())]
     with store() as con:
-        account = read_accounts(con)["small-country"]
-    assert account.left == 0
+        account = read_ledger(con).accounts["small-country"]
+    assert account.standing
+    assert account.standing.left_rho == 0
     assert account.spent == sum((charge.rho for charge in account.charges.values()), Fraction(0))
 
     [folder] = {Path(file).parent for file in after.published if file.endswith("manifest.json")}
@@ -417,6 +420,6 @@ def test_a_release_killed_before_it_was_reserved_has_cost_nothing(
     monkeypatch.setenv("TRELLIS_HOME", str(home))
     assert vault_path(release_id).exists()
     with store() as con:
-        assert read_accounts(con) == {}
+        assert read_ledger(con).accounts == {}
         with pytest.raises(UsageError):
             find_release(con, release_id)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows.driver import make_release, new_release
+from flows.driver import make_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
+from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store
@@ -49,6 +50,8 @@ class Made:
         secrets: the true counts of all nodes below the root, whose count is public.
         fault: what stopped it.
         said: what it said on the terminal.
+        meanwhile: the files outside the vault that held a planted count while a level was being drawn: the store's
+            write-ahead log, spilled memory, unfinished shards.
     """
 
     release_id: str
@@ -56,11 +59,12 @@ class Made:
     secrets: set[int]
     fault: BaseException | None
     said: str
+    meanwhile: set[str]
 
     def files(self) -> Iterator[Path]:
         """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
         for path in self.folder.rglob("*"):
-            if path.is_file() and path.parent.name != "vault" and path.parent != self.folder:
+            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
                 yield path
 
     def exposed(self) -> set[str]:
@@ -78,7 +82,7 @@ class Made:
         """Return whether a file is named for a true count, or holds one: as text, as eight bytes, or in Parquet."""
         content = path.read_bytes()
         values: set[object] = set()
-        if path.suffix == ".parquet":
+        if path.suffix == ".parquet":  # whole, as a rename makes it
             for column in pq.read_table(path).columns:
                 values |= set(column.to_pylist())
         as_bytes = any(secret.to_bytes(8, "little") in content for secret in self.secrets)
@@ -104,10 +108,13 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         (tmp_path / "codebook.csv").write_text(CODEBOOK)
         (tmp_path / "spec.yaml").write_text(SPEC)
         secrets: set[int] = set()
+        meanwhile: set[str] = set()
         fault = None
 
         def note_the_truth(true_counts: IntArray, scale: float) -> IntArray:
             secrets.update(map(int, true_counts))
+            now = Made("", tmp_path, set(PLANTED), None, "", set())
+            meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
             return sampler(true_counts, scale)
 
         monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=note_the_truth))
@@ -118,7 +125,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
                 make_release(plan, release, submit_to(executor), report_nothing)
         except BaseException as raised:  # noqa: BLE001 (the tests look at it)
             fault = raised
-        return Made(release.id, tmp_path, secrets, fault, "".join(capfd.readouterr()))
+        return Made(release.id, tmp_path, secrets, fault, "".join(capfd.readouterr()), meanwhile)
 
     return make
 
@@ -143,6 +150,7 @@ def test_nothing_but_the_vault_holds_a_true_count(make: Make) -> None:
     assert made.fault is None
     assert set(PLANTED) < made.secrets
     assert made.exposed() == set()
+    assert made.meanwhile == set()
     assert made.secrets_in(made.said) == set()
     assert not vault_path(made.release_id).exists()
 

@@ -35,6 +35,7 @@ SPEC = {
         "max_records_per_unit": 1,
         "epsilon": 4.0,
         "delta": 1.0e-8,
+        "accountant": "zcdp",  # pld takes seconds in every process, and Rhode Island's release has it
     },
     "budget": {"epsilon": 10.0, "delta": 1.0e-7},
     "output": "out",

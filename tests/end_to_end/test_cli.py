@@ -22,11 +22,11 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Said, User
 
-COMMANDS = ["plan", "release", "releases", "show", "ledger", "verify"]
+COMMANDS = ["plan", "release", "releases", "show", "ledger", "verify", "audit", "abandon", "forget"]
 DEPTH = 6  # three levels at either end
 PEOPLE = 500
 
-NOISE_KEYS = {"level", "axes", "rho", "sigma", "l2_sensitivity", "bound"}
+NOISE_KEYS = {"level", "axes", "rho", "sigma", "l2_sensitivity", "derivation", "bound"}
 STAGES = {"ingest", "tree", "noise", "optimize", "validate", "publish", "total"}
 TASK_RUNS = {
     *("ingest", "grow tree", "publish"),
@@ -185,7 +185,7 @@ def test_plan_answers_in_json(planned):
     assert (plan["name"], plan["dataset"], plan["mechanism"]) == ("synthetic", "synthetic-country", "inftda")
     assert (plan["epsilon"], plan["delta"]) == (4.0, 1e-8)
     assert [level["level"] for level in plan["levels"]] == list(range(DEPTH + 1))
-    assert all(level.keys() == NOISE_KEYS | {"possible_cells"} for level in plan["levels"])
+    assert all(level.keys() == NOISE_KEYS | {"possible_cells", "typical_count"} for level in plan["levels"])
     assert [level["possible_cells"] for level in plan["levels"]] == [1, 2, 4, 8, 16, 48, 144]
     assert plan["levels"][0]["axes"] == {"origin": None, "destination": None}
     assert plan["levels"][3]["axes"] == {"origin": "region", "destination": "province"}
@@ -299,7 +299,7 @@ def test_releases_and_show(first, second, user):
     assert [(seal["level"], seal["branch"]) for seal in shown["seals"]] == [(k, "trunk") for k in range(DEPTH + 1)]
     assert all(re.fullmatch("[0-9a-f]{64}", seal["sha256"]) for seal in shown["seals"])
     assert [charge["level"] for charge in shown["charges"]] == list(range(1, DEPTH + 1))
-    assert all(charge.keys() == {"level", "state", "rho", "sigma"} for charge in shown["charges"])
+    assert all(charge.keys() >= {"level", "state", "rho", "sigma", "mechanism"} for charge in shown["charges"])
     assert {charge["state"] for charge in shown["charges"]} == {"released"}
     assert {check["level"] for check in shown["checks"]} == set(range(DEPTH + 1))
     assert all(check.keys() == {"check", "level", "passed"} and check["passed"] for check in shown["checks"])
@@ -395,7 +395,12 @@ def test_task_runs_are_named_for_people(first, prefect, user):
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
     assert prefect.rows("SELECT * FROM artifact") == []
     assert prefect.parameters(release_id) == [
-        {"spec": str(user.folder / "spec.yaml"), "output": None, "release_id": release_id}
+        {
+            "spec": str(user.folder / "spec.yaml"),
+            "output": None,
+            "release_id": release_id,
+            "different_people": False,
+        }
     ]
 
 
@@ -579,7 +584,7 @@ def test_a_failed_release_shows_as_failed(planted, prefect):
     (found,) = prefect.rows("SELECT state_type, parameters FROM flow_run WHERE name LIKE 'bad-%'")
     state, parameters = found
     assert state == "FAILED"
-    assert json.loads(parameters).keys() == {"spec", "output", "release_id"}
+    assert json.loads(parameters).keys() == {"spec", "output", "release_id", "different_people"}
 
 
 def test_rhode_island(real_data, newcomer, prefect):

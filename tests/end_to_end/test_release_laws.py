@@ -18,9 +18,10 @@ import flows.top_down
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.driver import finish_release, make_release, new_release
+from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
+from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store

@@ -6,6 +6,9 @@ probability FALSE_ALARM, which over some fifteen tests is about once in 60,000 r
 
 import math
 import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -184,3 +187,41 @@ def from_a_forked_child(draw: Callable[[], list[int]]) -> list[int]:
         values = [int(value) for value in pipe.read().split()]
     os.waitpid(child, 0)
     return values
+
+
+# Draws with the system's entropy taken away: the kernel is told to fail getrandom and every opening of a file.
+WITHOUT_ENTROPY = """
+import ctypes, struct
+import numpy as np, numpy.ctypeslib
+from tasks.noise.samplers import discrete_gaussian, privacy_map
+
+privacy_map(3.0, 1.0)  # loads what there is to load
+if {starved}:
+    system = ctypes.CDLL(None, use_errno=True)
+    load, equal, give = 0x20, 0x15, 0x06
+    fail, allow, getrandom, openat = 0x00050005, 0x7FFF0000, 318, 257
+    lines = [(load, 0, 0, 0), (equal, 2, 0, getrandom), (equal, 1, 0, openat), (give, 0, 0, allow), (give, 0, 0, fail)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+    program = Program(len(lines), ctypes.addressof(code))
+    assert system.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert system.prctl(22, 2, ctypes.byref(program), 0, 0) == 0  # PR_SET_SECCOMP
+try:
+    print("drew", discrete_gaussian(np.zeros(20, dtype=np.int64), 3.0).tolist())
+except Exception as fault:
+    print("stopped", "entropy" in str(fault))
+"""
+
+
+@pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="filters calls of Linux on x86-64"
+)
+@pytest.mark.parametrize(("starved", "said"), [(True, "stopped True"), (False, "drew")])
+def test_without_entropy_nothing_is_drawn(starved: bool, said: str) -> None:
+    """Where the system gives no entropy the sampler raises instead of drawing; the same process draws where it does."""
+    code = WITHOUT_ENTROPY.replace("{starved}", str(starved))
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert answer.stdout.startswith(said)

@@ -1,16 +1,45 @@
-"""From (ε, δ) to ρ and back, ρ's shares, and the scale that a share buys."""
+"""From (ε, δ) to ρ and back by every accountant, ρ's shares, and the scale that a share buys."""
 
 import math
+import re
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr
 
-from tasks.noise.accounting import epsilon_from_rho, rho_from_epsilon
-from tasks.noise.allocation import LARGEST_SCALE, scale_for, uniform
+from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
+from flows.mechanisms import MECHANISMS
+from flows.spec import PrivacyKeys
+from storage.errors import SpecError
+from tasks.noise.accounting import (
+    ACCOUNTANTS,
+    LARGEST_PLD_SCALE,
+    check_pld,
+    epsilon_from_rho,
+    rho_from_epsilon,
+    rho_of,
+    zcdp_epsilon,
+    zcdp_rho,
+)
+from tasks.noise.allocation import (
+    LARGEST_SCALE,
+    Allocation,
+    Measurement,
+    geometric,
+    scale_for,
+    shares_of,
+    uniform,
+)
 from tasks.noise.samplers import privacy_map
 from tasks.noise.sensitivity import square_root_up
 
@@ -94,17 +123,82 @@ def test_a_delta_that_promises_nothing_is_refused(delta: float) -> None:
         rho_from_epsilon(1.0, delta)
 
 
-@given(rho=st.fractions(min_value=Fraction(1, 10**30), max_value=1_000), levels=st.integers(1, 60))
-def test_uniform_shares_add_up_exactly(rho: Fraction, levels: int) -> None:
-    """Every level gets the same share, and the shares are ρ, not a rounding of it."""
-    shares = uniform(rho, levels)
+@given(levels=st.integers(1, 60))
+def test_uniform_shares_add_up_exactly(levels: int) -> None:
+    """Every level gets the same share, and the shares add up to 1, not to a rounding of it."""
+    shares = uniform(levels)
     assert len(shares) == levels
     assert len(set(shares)) == 1
-    assert sum(shares) == rho
+    assert sum(shares) == 1
 
 
-@given(square=st.integers(0, 2**100))
-def test_square_roots_are_rounded_up(square: int) -> None:
+@given(ratio=st.fractions(Fraction(1, 100), 100, max_denominator=1_000), levels=st.integers(1, 40))
+def test_geometric_shares_grow_by_the_ratio_exactly(ratio: Fraction, levels: int) -> None:
+    """Each share is exactly `ratio` times that of the level above, and all add up to 1."""
+    shares = geometric(ratio, levels)
+    assert len(shares) == levels
+    assert sum(shares) == 1
+    assert all(below == ratio * above for above, below in pairwise(shares))
+
+
+@given(weights=st.lists(st.fractions(Fraction(1, 10**9), 10**9), min_size=1, max_size=40))
+def test_listed_shares_are_in_proportion_exactly(weights: list[Fraction]) -> None:
+    """Shares are to each other as the weights, and add up to 1, whatever the weights add up to."""
+    shares = shares_of(weights)
+    assert sum(shares) == 1
+    assert [share * sum(weights) for share in shares] == weights
+
+
+@pytest.mark.parametrize("weights", [[Fraction(0)], [Fraction(1), Fraction(0)], [Fraction(2), Fraction(-1)]], ids=str)
+def test_a_level_without_a_share_is_refused(weights: list[Fraction]) -> None:
+    """A share of 0 or less could not be measured with."""
+    with pytest.raises(ValueError, match=r"^every share must be > 0"):
+        shares_of(weights)
+
+
+@pytest.mark.parametrize(
+    ("split", "shares"),
+    [
+        ("uniform", [Fraction(1, 3)] * 3),
+        ({"geometric": 0.1}, [Fraction(100, 111), Fraction(10, 111), Fraction(1, 111)]),
+        ([0.1, 0.2, 0.7], [Fraction(1, 10), Fraction(1, 5), Fraction(7, 10)]),
+        ([1, 1, 2], [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]),
+    ],
+    ids=["uniform", "geometric", "list", "list of weights"],
+)
+def test_a_split_means_the_numbers_that_are_written(universe_of, split: Any, shares: list[Fraction]) -> None:
+    """A spec's 0.1 is a tenth, not the float next to it, and each measured level gets its share of ρ."""
+    tree = universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
+    keys = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 2, "delta": 1e-8}
+
+    def scheme(split: Any) -> Scheme:
+        return scheme_of(PrivacyKeys(**keys, epsilon=1.0, split=split), tree, tree, MECHANISMS["inftda"])
+
+    assert list(scheme(split).allocation.shares) == shares
+    guarantee = guarantee_of(scheme(split))
+    assert [measurement.rho for measurement in guarantee.measurements] == [share * guarantee.rho for share in shares]
+    with pytest.raises(SpecError, match=r"^privacy.split must list 3 shares, one per measured level, got 2\.$"):
+        scheme([1, 1])
+
+
+@settings(max_examples=30)
+@given(
+    rho=st.floats(1e-12, 1e2).map(Fraction),
+    weights=st.lists(st.fractions(Fraction(1, 1_000), 1_000), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_charges_add_up_to_rho_exactly(rho: Fraction, weights: list[Fraction], data: st.DataObject) -> None:
+    """The charges of all levels are ρ exactly, and each level's noise costs no more than its charge."""
+    squares = data.draw(st.tuples(*(st.sampled_from([1, 2, 9, 18]) for _ in weights)))
+    measurements = Allocation(shares_of(weights), squares).measurements(rho)
+    assert rho_of(measurements) == rho
+    for measurement, square in zip(measurements, squares, strict=True):
+        assert measurement.l2_sensitivity_squared == square
+        assert Fraction(privacy_map(measurement.sigma, square_root_up(square))) <= measurement.rho
+
+
+@given(square=st.integers(0, 2**100) | st.fractions(0, 2**60) | st.floats(0, 1e30).map(Fraction))
+def test_square_roots_are_rounded_up(square: int | Fraction) -> None:
     """The root is the least float whose square, computed exactly, is not below the number."""
     root = square_root_up(square)
     assert Fraction(root) ** 2 >= square
@@ -127,7 +221,7 @@ def test_the_scale_is_the_least_that_stays_within_rho(rho: Fraction, l2_sensitiv
 def test_a_release_spends_all_of_its_rho(epsilon: float, levels: int) -> None:
     """The costs of all levels add up to ρ less rounding: with T levels under substitution the variance is T/ρ."""
     rho = rho_from_epsilon(epsilon, 1e-8)
-    scales = [scale_for(share, 2) for share in uniform(rho, levels)]
+    scales = [scale_for(rho * share, 2) for share in uniform(levels)]
     spent = sum(Fraction(privacy_map(scale, square_root_up(2))) for scale in scales)
     assert rho * (1 - Fraction(1, 10**14)) <= spent <= rho
     assert math.isclose(scales[0] ** 2, levels / float(rho), rel_tol=1e-13)
@@ -157,3 +251,371 @@ def test_an_epsilon_far_too_small_is_refused_by_name(epsilon: float) -> None:
     """An ε whose σ is not even a float is refused as any other that is too small, not with an arithmetic error."""
     with pytest.raises(ValueError, match="epsilon"):
         scale_for(rho_from_epsilon(epsilon, 1e-8), 2)
+
+
+# what all accountants have in common ---------------------------------------------------------------------------------
+
+ONE_RECORD = {  # allocations for one record per unit, to which every accountant applies
+    "substitution": Allocation(uniform(6), (2,) * 6),
+    "add_remove": Allocation(uniform(4), (1,) * 4),
+    "measured root": Allocation(geometric(Fraction(4), 2), (1, 2)),
+}
+MANY_RECORDS = {"m = 3": Allocation(uniform(3), (9, 9, 3)), "m = 3, substitution": Allocation(uniform(2), (9, 18))}
+AT_ANY = [
+    *[(by, relation) for by in ("lemma", "zcdp") for relation in ONE_RECORD | MANY_RECORDS],
+    *[("pld", relation) for relation in ("substitution", "measured root")],
+]
+
+every_allocation = pytest.mark.parametrize(("by", "relation"), AT_ANY)
+
+
+def allocation_of(relation: str) -> Allocation:
+    """Return an allocation by its name."""
+    return (ONE_RECORD | MANY_RECORDS)[relation]
+
+
+def chosen(by: str, allocation: Allocation, epsilon: float, delta: float) -> tuple[Measurement, ...]:
+    """Return the measurements that an accountant chooses."""
+    return allocation.measurements(ACCOUNTANTS[by].largest_rho(allocation, epsilon, delta))
+
+
+def with_noise(measurements: Sequence[Measurement], factor: float) -> tuple[Measurement, ...]:
+    """Return measurements with so many times the noise, and what those cost."""
+    return tuple(
+        replace(
+            measurement,
+            sigma=factor * measurement.sigma,
+            rho=Fraction(privacy_map(factor * measurement.sigma, square_root_up(measurement.l2_sensitivity_squared))),
+        )
+        for measurement in measurements
+    )
+
+
+def gaussian_delta(rho: float, epsilon: float) -> float:
+    """Return the exact δ of Gaussian noise on real numbers that costs ρ (Balle and Wang, 2018)."""
+    mu = math.sqrt(2 * rho)
+    return float(ndtr(-epsilon / mu + mu / 2) - math.exp(epsilon) * ndtr(-epsilon / mu - mu / 2))
+
+
+@pytest.mark.parametrize(
+    ("by", "epsilon", "digits", "rho"),
+    [
+        ("lemma", 1.0, 5, 0.013215),
+        ("zcdp", 1.0, 5, 0.017205),
+        ("pld", 1.0, 3, 0.01922),
+        ("lemma", 0.1, 4, 0.0001353),
+        ("zcdp", 0.1, 4, 0.0002088),
+        ("pld", 0.1, 3, 0.0002369),
+    ],
+)
+def test_accountants_have_the_published_values(by: str, epsilon: float, digits: int, rho: float) -> None:
+    """At δ = 1e-8 each accountant allows the ρ that is written in the specification."""
+    found = ACCOUNTANTS[by].largest_rho(ONE_RECORD["substitution"], epsilon, 1e-8)
+    assert f"{float(found):.{digits}g}" == f"{rho:.{digits}g}"
+
+
+def test_better_accountants_save_as_much_noise_as_is_said() -> None:
+    """At δ = 1e-8 and ε = 1 pld needs 0.84 and zcdp 0.88 of the lemma's noise, at ε = 0.1 pld needs 0.77."""
+    for epsilon, by, part in ((1.0, "pld", 0.84), (1.0, "zcdp", 0.88), (0.1, "pld", 0.77)):
+        noise, lemmas = (chosen(name, ONE_RECORD["substitution"], epsilon, 1e-8) for name in (by, "lemma"))
+        for ours, theirs in zip(noise, lemmas, strict=True):
+            assert ours.sigma <= part * theirs.sigma
+
+
+@pytest.mark.parametrize(
+    ("relation", "epsilon", "delta"),
+    [
+        ("substitution", 1.0, 1e-8),
+        ("substitution", 0.1, 1e-8),
+        ("substitution", 4.0, 1e-5),
+        ("add_remove", 1.0, 1e-12),
+        ("measured root", 1.0, 1e-8),
+    ],
+)
+def test_better_accountants_never_need_more_noise(relation: str, epsilon: float, delta: float) -> None:
+    """At every level pld needs at most zcdp's noise, and zcdp at most the lemma's."""
+    pld, zcdp, lemmas = (chosen(by, ONE_RECORD[relation], epsilon, delta) for by in ("pld", "zcdp", "lemma"))
+    for best, better, good in zip(pld, zcdp, lemmas, strict=True):
+        assert best.sigma <= better.sigma <= good.sigma
+
+
+@every_allocation
+def test_the_noise_that_is_chosen_holds_and_less_would_not(by: str, relation: str) -> None:
+    """What an accountant chooses for (ε, δ) holds by its own computation; with 1 % less noise it does not."""
+    allocation, epsilon, delta = allocation_of(relation), 1.0, 1e-8
+    rho = ACCOUNTANTS[by].largest_rho(allocation, epsilon, delta)
+    measurements = allocation.measurements(rho)
+    assert rho_of(measurements) == rho
+    assert ACCOUNTANTS[by].holds(measurements, epsilon, delta)
+    assert ACCOUNTANTS[by].holds(with_noise(measurements, 1.01), epsilon, delta)
+    assert not ACCOUNTANTS[by].holds(with_noise(measurements, 0.99), epsilon, delta)
+
+
+@every_allocation
+def test_a_stated_epsilon_is_never_under_stated(by: str, relation: str) -> None:
+    """The ε that is stated for measurements holds, and a thousandth less of it does not."""
+    accountant, measurements, delta = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50)), 1e-8
+    epsilon = accountant.least_epsilon(measurements, delta)
+    assert accountant.holds(measurements, epsilon, delta)
+    assert not accountant.holds(measurements, 0.999 * epsilon, delta)
+
+
+@every_allocation
+def test_a_stated_delta_is_that_at_which_epsilon_holds(by: str, relation: str) -> None:
+    """δ(ε) is the least δ at which ε holds: a millionth more of it holds, a hundredth less does not."""
+    accountant, measurements = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50))
+    for epsilon in (0.4, 1.5):
+        delta = accountant.least_delta(measurements, epsilon)
+        assert accountant.holds(measurements, epsilon, delta * (1 + 1e-6))
+        assert not accountant.holds(measurements, epsilon, delta * 0.99)
+
+
+@every_allocation
+def test_the_curve_falls_and_passes_through_the_guarantee(by: str, relation: str) -> None:
+    """The more ε, the less δ; at the stated ε the curve is at the stated δ, and nowhere below that of a Gaussian."""
+    measurements = chosen(by, allocation_of(relation), 1.0, 1e-8)
+    curve = Guarantee(ACCOUNTANTS[by], 1.0, 1e-8, rho_of(measurements), measurements).curve()
+    assert [point["epsilon"] for point in curve] == [0.25, 0.5, 0.75, 1.0, 1.25]
+    deltas = [point["delta"] for point in curve]
+    assert all(0 < below < above <= 1 for above, below in pairwise(deltas))
+    assert 0.99e-8 < deltas[3] <= 1e-8 * (1 + 1e-9)
+    for point in curve:
+        assert point["delta"] >= gaussian_delta(float(rho_of(measurements)), point["epsilon"]) * 0.99
+
+
+def test_a_curve_knows_no_delta_above_one() -> None:
+    """Where ρ promises nothing at some ε, δ is 1."""
+    for by in ("lemma", "zcdp"):
+        measurements = ONE_RECORD["substitution"].measurements(Fraction(900))
+        curve = Guarantee(ACCOUNTANTS[by], 1.0, 0.5, Fraction(900), measurements).curve()
+        assert all(point["delta"] <= 1 for point in curve)
+        assert curve[0]["delta"] > 0.999
+
+
+# zcdp ----------------------------------------------------------------------------------------------------------------
+
+
+def optimal_delta(rho: float, epsilon: float) -> float:
+    """Return δ of ρ-zCDP at ε by Canonne, Kamath and Steinke's Proposition 12, minimised over α afresh."""
+
+    def log_delta(log_excess: float) -> float:
+        excess = math.exp(log_excess)  # α − 1
+        return excess * ((1 + excess) * rho - epsilon) - (1 + excess) * math.log1p(1 / excess) + math.log(1 / excess)
+
+    best = minimize_scalar(log_delta, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10})
+    return math.exp(best.fun)
+
+
+@settings(max_examples=8)
+@given(epsilon=st.floats(0.01, 50), log_delta=st.floats(-30, -3))
+def test_zcdp_is_the_optimal_conversion(epsilon: float, log_delta: float) -> None:
+    """The δ of the ρ that zcdp allows is the asked one by the published formula, computed independently."""
+    delta = 10**log_delta
+    assert math.isclose(optimal_delta(float(zcdp_rho(epsilon, delta)), epsilon), delta, rel_tol=1e-5)
+
+
+@settings(max_examples=8)
+@given(epsilon=st.floats(1e-4, 200), log_delta=st.floats(-100, -4))
+def test_the_rho_of_zcdp_is_the_largest_float(epsilon: float, log_delta: float) -> None:
+    """The ε of ρ stays within the asked one, the ε of the next float above ρ does not."""
+    delta = 10**log_delta
+    rho = zcdp_rho(epsilon, delta)
+    assert zcdp_epsilon(rho, delta) <= epsilon
+    assert zcdp_epsilon(Fraction(math.nextafter(float(rho), math.inf)), delta) > epsilon
+    assert rho >= rho_from_epsilon(epsilon, delta)
+
+
+@settings(max_examples=15)
+@given(rho=st.floats(1e-15, 1e6).map(Fraction), delta=deltas)
+def test_zcdp_never_states_more_than_the_lemma(rho: Fraction, delta: float) -> None:
+    """For any ρ and δ, the ε of the optimal conversion lies between 0 and the lemma's."""
+    assert 0 <= zcdp_epsilon(rho, delta) <= epsilon_from_rho(rho, delta)
+
+
+@pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_no_accountant_takes_an_epsilon_that_promises_nothing(by: str, epsilon: float) -> None:
+    """Every accountant refuses an ε that is not a finite number above zero."""
+    with pytest.raises(ValueError, match=r"^epsilon must be "):
+        ACCOUNTANTS[by].largest_rho(ONE_RECORD["substitution"], epsilon, 1e-8)
+
+
+@pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-8, math.nan])
+def test_no_accountant_takes_a_delta_that_promises_nothing(by: str, delta: float) -> None:
+    """Every accountant refuses a δ that is not between 0 and 1."""
+    with pytest.raises(ValueError, match=r"^delta must be "):
+        ACCOUNTANTS[by].largest_rho(ONE_RECORD["substitution"], 1.0, delta)
+    with pytest.raises(ValueError, match=r"^delta must be "):
+        ACCOUNTANTS[by].least_epsilon(ONE_RECORD["substitution"].measurements(Fraction(1, 100)), delta)
+
+
+# pld -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ONE_RECORD)
+@pytest.mark.parametrize(
+    ("rho", "epsilon"), [(2e-3, 0.1), (2e-3, 0.3), (2e-4, 0.1), (2e-4, 0.02), (1.9e-2, 0.5), (1e-6, 7e-3)]
+)
+def test_with_much_noise_pld_agrees_with_the_analytic_gaussian(relation: str, rho: float, epsilon: float) -> None:
+    """Where σ is large the discrete noise is as the continuous one, whose δ is known in closed form: to 1 %."""
+    measurements = ONE_RECORD[relation].measurements(Fraction(rho))
+    assert min(measurement.sigma for measurement in measurements) > 5
+    delta = ACCOUNTANTS["pld"].least_delta(measurements, epsilon)
+    assert math.isclose(delta, gaussian_delta(rho, epsilon), rel_tol=0.01)
+
+
+def discrete_gaussian_delta(sigma: float, cells: int, epsilon: float) -> float:
+    """Return δ of discrete Gaussian noise on so many counts that each change by one, summed over all outcomes.
+
+    The loss of all counts together depends on their sum alone.
+    """
+    values = np.arange(-int(14 * sigma) - 2, int(14 * sigma) + 3, dtype=float)
+    of_one = np.exp(-(values**2) / (2 * sigma**2))
+    of_one /= of_one.sum()
+    of_all = np.ones(1)
+    for _ in range(cells):
+        of_all = np.convolve(of_all, of_one)
+    padding = np.zeros(cells)
+    here, there = np.concatenate((of_all, padding)), np.concatenate((padding, of_all))
+    return float(np.maximum(there - math.exp(epsilon) * here, 0).sum())
+
+
+@pytest.mark.parametrize("cells", [1, 2], ids=["add_remove", "substitution"])
+@pytest.mark.parametrize(
+    ("sigma", "levels", "epsilon"),
+    [(0.4, 1, 3.0), (0.4, 1, 8.0), (0.7, 1, 1.0), (1.0, 3, 4.0), (3.0, 1, 0.5), (16.0, 4, 0.25), (20.0, 1, 0.2)],
+)
+def test_with_little_noise_pld_agrees_with_the_sum_over_all_outcomes(
+    cells: int, sigma: float, levels: int, epsilon: float
+) -> None:
+    """δ is that of a count per level changed by one, or of two under substitution: never less, and not 1 % more."""
+    measurement = Measurement(Fraction(cells) / 2 / Fraction(sigma) ** 2, sigma, cells)
+    exact = discrete_gaussian_delta(sigma, cells * levels, epsilon)
+    delta = ACCOUNTANTS["pld"].least_delta((measurement,) * levels, epsilon)
+    assert exact * (1 - 1e-6) <= delta <= exact * 1.01
+
+
+def test_pld_depends_on_all_levels_and_not_on_their_order() -> None:
+    """δ is that of all levels together: each adds to it, in whatever order they come."""
+    measurements = Allocation(geometric(Fraction(2), 3), (1, 2, 2)).measurements(Fraction(1, 50))
+    delta = ACCOUNTANTS["pld"].least_delta
+    assert math.isclose(delta(measurements, 1.0), delta(measurements[::-1], 1.0), rel_tol=1e-6)
+    for left_out in range(3):
+        fewer = measurements[:left_out] + measurements[left_out + 1 :]
+        assert delta(fewer, 1.0) < delta(measurements, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "sigma", "named"),
+    [
+        (1.0, 9.9e-13, 10.0, "delta from 1e-12"),
+        (1e-3, 2e-3, 10.0, "and of epsilon"),
+        (100.1, 1e-8, 10.0, "at most 100"),
+        (1.0, 1e-8, LARGEST_PLD_SCALE * 1.001, "sigma"),
+    ],
+)
+def test_pld_says_what_it_does_not_apply_to(epsilon: float, delta: float, sigma: float, named: str) -> None:
+    """A δ, an ε or a σ out of the range of privacy loss distributions is refused, and zcdp proposed."""
+    with pytest.raises(ValueError, match=f"{named}.*; use zcdp"):
+        check_pld([Measurement(Fraction(1), sigma, 2)], epsilon, delta)
+
+
+def test_pld_applies_up_to_its_limits() -> None:
+    """The limits of its range are within it."""
+    check_pld([Measurement(Fraction(1), LARGEST_PLD_SCALE, 2)], 100.0, 1e-12)
+    check_pld([Measurement(Fraction(1), 1.0, 2)], 1e-2, 1e-3)
+    check_pld([Measurement(Fraction(1), 1.0, 2)], 1.0, 0.1)
+
+
+# beyond use ----------------------------------------------------------------------------------------------------------
+
+FAR_OUT = [
+    (1e-9, 1e-300),
+    (1e-9, 1e-8),
+    (1e-6, 1e-300),
+    (1e-6, 1e-12),
+    (1e-3, 1e-300),
+    (1e-3, 1e-3),
+    (1.0, 0.6),
+    (1.0, 1e-300),
+    (100.0, 0.9),
+    (1_000.0, 1e-300),
+    (1_000.0, 1e-8),
+    (1_000.0, 0.9),
+]
+SLOW = {("pld", 1e-3, 1e-3), ("pld", 1.0, 0.6)}  # they hold, in half a minute
+REFUSED = r"^(sigma must be <= 2\*\*32: epsilon is too small|accountant pld needs .*; use zcdp\.$)"
+
+
+@pytest.mark.parametrize(
+    ("by", "epsilon", "delta"),
+    [(by, *point) for by in ACCOUNTANTS for point in FAR_OUT if (by, *point) not in SLOW],
+)
+def test_far_out_an_accountant_chooses_noise_that_holds_or_refuses(by: str, epsilon: float, delta: float) -> None:
+    """For the smallest and the largest ε and δ either noise is chosen that holds, or the refusal says why."""
+    allocation, accountant = Allocation(uniform(2), (2, 2)), ACCOUNTANTS[by]
+    try:
+        measurements = allocation.measurements(accountant.largest_rho(allocation, epsilon, delta))
+    except ValueError as error:
+        refusal = str(error)
+    else:
+        assert accountant.holds(measurements, epsilon, delta)
+        assert not accountant.holds(with_noise(measurements, 0.99), epsilon, delta)
+        return
+    assert re.match(REFUSED, refusal)
+    assert by == "pld" or epsilon == 1e-9
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-8, 0.9])
+@pytest.mark.parametrize("rho", [1e-300, 1e6, 1e300])
+def test_far_out_the_epsilon_of_zcdp_is_still_a_number(rho: float, delta: float) -> None:
+    """Where OpenDP's floats overflow the lemma's ε stands: a number, never below 0, never above the lemma's."""
+    assert 0 <= zcdp_epsilon(Fraction(rho), delta) <= epsilon_from_rho(Fraction(rho), delta) < math.inf
+    measurements = (Measurement(Fraction(rho), 1.0, 2),)
+    for by in ("lemma", "zcdp"):
+        assert 0 <= ACCOUNTANTS[by].least_delta(measurements, 1.0) <= 1
+
+
+# from an error to ρ --------------------------------------------------------------------------------------------------
+
+
+def widest(measurements: Sequence[Measurement]) -> float:
+    """Return an error in proportion to the scales: three times the largest."""
+    return 3 * max(measurement.sigma for measurement in measurements)
+
+
+def summed(measurements: Sequence[Measurement]) -> float:
+    """Return an error in proportion to the scales, with different weights and rounding at every step."""
+    return sum(math.sqrt(2 * math.log(level + 2)) * measurement.sigma for level, measurement in enumerate(measurements))
+
+
+@settings(max_examples=40)
+@given(
+    most=st.floats(1, 1e8),
+    relation=st.sampled_from([*ONE_RECORD, *MANY_RECORDS]),
+    error=st.sampled_from([widest, summed]),
+)
+def test_the_rho_for_an_error_is_the_least(most: float, relation: str, error: Any) -> None:
+    """With the ρ of a target the error stays within it, with the next float below it does not."""
+    allocation = allocation_of(relation)
+    rho = allocation.least_rho(error, most)
+    assert error(allocation.measurements(rho)) <= most
+    assert error(allocation.measurements(Fraction(math.nextafter(float(rho), 0.0)))) > most
+
+
+@pytest.mark.parametrize(
+    "most",
+    [
+        5e-324,
+        1e-200,
+        1e-10,
+        1e12,
+        1e200,
+        1.7e308,
+    ],
+)
+def test_an_error_that_no_noise_has_is_refused(most: float) -> None:
+    """A target so small or so large that no σ would be of use is refused by a reason, not by an arithmetic error."""
+    with pytest.raises(ValueError, match="must be"):
+        ONE_RECORD["substitution"].least_rho(widest, most)

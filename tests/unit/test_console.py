@@ -12,10 +12,12 @@ ACCOUNT = {
     "dataset": "jobs",
     "unit": "one job [/tax] [red]of[/] one :smile: person",
     "neighbours": "substitution",
+    "same_people": ["jobs-2020"],
+    "unprotected": ["level 1 [red]cty[/]"],
     "cap": {"epsilon": 10.0, "delta": 1e-7, "rho": 1.2},
     "spent": {"epsilon": 1.0, "rho": 0.1},
     "left": {"epsilon": 9.0, "rho": 1.1},
-    "charges": [{"release": "a[b]", "level": 1, "state": "released", "rho": 0.1, "sigma": 5.5}],
+    "charges": [{"release": "a[b]", "level": 1, "state": "released", "mechanism": "discrete_gaussian", "rho": 0.1}],
 }
 
 
@@ -25,6 +27,7 @@ def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "one job [/tax] [red]of[/] one :smile: person" in said
     assert "a[b]" in said
+    assert "level 1 [red]cty[/]" in said
 
 
 @pytest.mark.parametrize("code", [cli.DONE, cli.FAILED, None])

@@ -20,8 +20,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.driver import make_release, new_release
+from flows.driver import make_release
 from flows.plan import make_plan
+from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
 from storage.database import store
@@ -32,6 +33,7 @@ from storage.shards import read_codebook, shard_folder
 from storage.vault import vault
 from tasks.ingest.tables import same_content, table_at
 from tasks.ingest.task import ingest
+from tasks.ingest.trips import Units
 
 LEVELS = ["region", "province", "municipality"]
 AREAS = [
@@ -106,7 +108,7 @@ class Place:
 
     def ingested(self, spec: SpecFile) -> dict[tuple[str, ...], int]:
         """Ingest a spec's table and return the vault's records: the codes of both ends, joined by `/`, and the count."""
-        ingest.fn("a-release", spec.source())
+        ingest.fn("a-release", spec.source(), Units(None, 1, distinct=False, exact=True), (0, 0))
         ends = [read_codebook(shard_folder("a-release"), end).rows() for end in ("origin", "destination")]
         with vault("a-release") as con:
             records = con.execute("SELECT area_0, area_1, true_count FROM records").fetchall()

@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from flows.driver import make_release, new_release
+from flows.driver import make_release
 from flows.plan import make_plan
+from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store
@@ -193,7 +194,16 @@ def test_manifest_says_what_was_done(made):
     assert manifest["id"] == made.name
     assert manifest["mechanism"] == "inftda"
     asked = {key: SPEC["privacy"][key] for key in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta")}
-    assert manifest["privacy"] == asked | {"rho": manifest["privacy"]["rho"], "accountant": "lemma"}
+    statement, rho = manifest["privacy"]["statement"], manifest["privacy"]["rho"]
+    assert statement.startswith("(40.5, 3e-09)-differentially private for one made-up commuter, which has exactly one")
+    assert manifest["privacy"] == asked | {
+        "exact_records_per_unit": True,
+        "distinct": None,
+        "bounded_by": "promise",
+        "rho": rho,
+        "accountant": "pld",
+        "statement": statement,
+    }
     assert manifest["spec"]["input"] == SPEC["input"] | {"table": "trips.csv"}
     assert manifest["spec"]["hierarchy"]["table"] == "codebook.csv"
     sha256 = hashlib.sha256((made.parents[1] / "data" / "codebook.csv").read_bytes()).hexdigest()
@@ -208,11 +218,23 @@ def test_manifest_lists_every_level(made):
     manifest = Folder(made).manifest()
     assert [level["level"] for level in manifest["levels"]] == list(range(DEPTH + 1))
     for level in manifest["levels"]:
-        assert list(level) == ["level", "axes", "cells", "nonzero", "rho", "sigma", "l2_sensitivity", "bound"]
+        assert list(level) == [
+            "level",
+            "axes",
+            "cells",
+            "nonzero",
+            "rho",
+            "sigma",
+            "l2_sensitivity",
+            "derivation",
+            "bound",
+        ]
         assert level["nonzero"] == Folder(made).table(level["level"]).height <= level["cells"]
         reached = {f"{axis}_{name}" for axis, name in level["axes"].items() if name}
         assert reached <= set(LEVEL_COLUMNS[level["level"]])
     first, *others = manifest["levels"]
+    assert first["derivation"] == "published exactly"
+    assert all(level["derivation"].endswith("Δ₂² = 2·(1·1²) = 2") for level in others)
     assert (first["rho"], first["sigma"], first["bound"]) == (0, 0, 0)
     assert all(level["rho"] > 0 and level["sigma"] > 0 and level["bound"] > 0 for level in others)
     assert sum(level["rho"] for level in others) == pytest.approx(manifest["privacy"]["rho"])

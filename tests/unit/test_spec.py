@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.spec import Spec, SpecFile, expand_variables, load_spec
-from storage.errors import InputError, SpecError
+from flows.spec import Input, PrivacyKeys, Spec, SpecFile, expand_variables, load_spec, parse_target
+from storage.errors import InputError, SpecError, UsageError
 
 Keys = dict[str, Any]
 
@@ -25,6 +26,7 @@ release: {tree: destination, finest: bgrp}       # block level would be mostly n
 mechanism: inftda
 privacy: {unit: one job, neighbours: substitution, max_records_per_unit: 1, epsilon: 4.0, delta: 1.0e-8}
 budget: {epsilon: 10.0, delta: 1.0e-7}
+expected_total: 400000
 output: out
 """
 
@@ -50,9 +52,9 @@ def changed(*changes: tuple[str, object], keys: Keys | None = None) -> Keys:
         for key in above:
             part = part[key]
         if value is ABSENT:
-            del part[last]
+            part.pop(last, None)
         else:
-            part[last] = value
+            part[last] = copy.deepcopy(value)
     return keys
 
 
@@ -104,38 +106,36 @@ def test_shipped_spec_is_the_example(load):
 
 
 @pytest.mark.parametrize(
-    ("key", "default"), [("budget", None), ("output", "out"), ("keep_vault", False), ("input.count", None)]
+    ("key", "default"),
+    [
+        *((key, None) for key in ("budget", "same_people_as", "expected_total", "input.count", "input.unit")),
+        *((f"privacy.{key}", None) for key in ("exact_records_per_unit", "distinct", "accountant")),
+        ("privacy.split", "uniform"),
+        ("privacy.invariants", []),
+        ("privacy.i_accept_unprotected", False),
+        ("keep_noisy_counts", True),
+        ("keep_vault", False),
+        ("output", "out"),
+    ],
 )
 def test_optional_keys_may_be_left_out(load, key, default):
     """These keys, and no others, have defaults."""
-    value: Any = load(changed((key, "x"), (key, ABSENT))).spec
+    value: Any = load(changed((key, ABSENT))).spec
     for part in key.split("."):
         value = getattr(value, part)
     assert value == default
 
 
 UNKNOWN = {
-    "same_people_as": "lodes-ri-2018",
     "supersedes": "rhode-island-commuting-20250101T000000Z",
     "noise": {"sampler": "opendp"},
     "run": {"workers": "threads", "max_memory": "4GB"},
     "schedule": {"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "12 releases"},
-    "keep_noisy_counts": True,
-    "expected_total": 400_000,
     "public_data": True,
     "priority": "false_positives",
     "input.features": ["sex", "race"],
-    "input.unit": "person_id",
     "hierarchy.finest": "bgrp",
     "release.order": ["origin", "destination"],
-    "privacy.accountant": "pld",
-    "privacy.rho": 0.5,
-    "privacy.target": {"level": "county", "max_error": 50, "confidence": 0.95},
-    "privacy.split": "uniform",
-    "privacy.invariants": ["cty"],
-    "privacy.i_accept_unprotected": True,
-    "privacy.distinct": "bgrp",
-    "privacy.exact_records_per_unit": True,
     "budget.rho": 1.0,
     "Name": "rhode-island-commuting",
     "delta": 1e-8,
@@ -168,7 +168,8 @@ def test_any_unknown_key_is_named(tmp_path_factory, data):
     word = data.draw(st.from_regex(r"[A-Za-z_]{1,12}", fullmatch=True))
     keys = example()
     part = keys[where] if where else keys
-    known = {"count", "keep_vault", "origin", "destination"} | part.keys()
+    model = {"": Spec, "input": Input, "privacy": PrivacyKeys}.get(where)
+    known = {"origin", "destination", *(model.model_fields if model else ())} | part.keys()
     assume(word not in known)
     part[word] = 1
     with pytest.raises(SpecError) as refused:
@@ -182,7 +183,7 @@ def test_any_unknown_key_is_named(tmp_path_factory, data):
         *("name", "dataset", "input", "hierarchy", "release", "mechanism", "privacy"),
         *("input.table", "input.origin", "input.destination", "hierarchy.table", "hierarchy.levels"),
         *("release.tree", "release.finest", "privacy.unit", "privacy.neighbours", "privacy.max_records_per_unit"),
-        *("privacy.epsilon", "privacy.delta", "budget.epsilon", "budget.delta"),
+        *("privacy.delta", "budget.epsilon", "budget.delta"),
     ],
 )
 def test_missing_keys_are_refused(load, key):
@@ -245,8 +246,17 @@ def test_every_useful_number_is_taken_as_it_is(epsilon, delta):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("privacy.neighbours", value) for value in ("add_remove", "addition", None)),
-        *(("privacy.max_records_per_unit", value) for value in (2, 0, "1", None, True)),
+        *(("privacy.neighbours", value) for value in ("addition", None)),
+        *(("privacy.max_records_per_unit", value) for value in (0, -1, 2**20 + 1, 1.5, "1", None, True)),
+        *(("privacy.exact_records_per_unit", value) for value in ("maybe", 2)),
+        *(("privacy.accountant", value) for value in ("rdp", "PLD", 1)),
+        *(("privacy.rho", value) for value in (0, -1, math.inf, True)),
+        *(("expected_total", value) for value in (0, -1, 1.5, True, "many")),
+        *(("same_people_as", value) for value in ("A dataset", "lodes-ri-2019", 7)),
+        ("privacy.distinct", "county"),
+        ("input.unit", "S000"),
+        ("input.unit", "h_geocode"),
+        ("keep_noisy_counts", "maybe"),
         ("privacy.unit", ""),
         *(("release.tree", value) for value in ("both", None, ["origin"])),
         ("mechanism", 1),
@@ -264,6 +274,106 @@ def test_values_of_another_kind_are_refused(load, key, value):
     error = refusal(load, changed((key, value)))
     assert error.field == key
     assert key in str(error)
+
+
+BUDGETS = {
+    "privacy.epsilon": 4.0,
+    "privacy.rho": 0.1,
+    "privacy.target": {"level": "cty", "max_error": 50, "confidence": 0.95},
+}
+
+
+@pytest.mark.parametrize("given", [[], *map(list, combinations(BUDGETS, 2)), list(BUDGETS)], ids=" and ".join)
+def test_exactly_one_of_epsilon_rho_and_target_is_given(load, given):
+    """None of them is refused, two are, and all three."""
+    error = refusal(load, changed(("privacy.epsilon", ABSENT), *((key, BUDGETS[key]) for key in given)))
+    assert error.field == "privacy.epsilon"
+    assert str(error).startswith("privacy.epsilon, rho or target must be given, one of them")
+
+
+@pytest.mark.parametrize("given", BUDGETS)
+def test_any_one_of_epsilon_rho_and_target_will_do(load, given):
+    """Each of them by itself is taken as it is."""
+    keys = load(changed(("privacy.epsilon", ABSENT), (given, BUDGETS[given]))).spec.privacy
+    assert [key for key in ("epsilon", "rho", "target") if getattr(keys, key) is not None] == [given.split(".")[1]]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("privacy.target.max_error", 0),
+        ("privacy.target.confidence", 1),
+        ("privacy.target.confidence", 95),
+        ("privacy.target.level", None),
+        ("privacy.split", "even"),
+        ("privacy.split", []),
+        ("privacy.split", [1, 0]),
+        ("privacy.split", {"geometric": 0}),
+        ("privacy.split", {"arithmetic": 2}),
+    ],
+)
+def test_a_target_or_a_split_beyond_use_is_refused(load, key, value):
+    """Their parts are checked as any key, and the refusal names the part."""
+    error = refusal(
+        load, changed(("privacy.epsilon", ABSENT), ("privacy.target", BUDGETS["privacy.target"]), (key, value))
+    )
+    assert error.field.startswith(key)
+    assert "<by" not in str(error)  # as pydantic is told to call the alternatives
+
+
+def test_invariants_must_be_accepted_in_so_many_words(load):
+    """Levels published exactly are refused without the acceptance, and under add_remove even with it."""
+    error = refusal(load, changed(("privacy.invariants", ["cty"])))
+    assert error.field == "privacy.invariants"
+    assert "i_accept_unprotected: true" in str(error)
+    accepted = changed(("privacy.invariants", ["cty"]), ("privacy.i_accept_unprotected", True))
+    assert load(accepted).spec.privacy.invariants == ["cty"]
+    under_add_remove = changed(("privacy.neighbours", "add_remove"), keys=accepted)
+    assert refusal(load, under_add_remove).field == "privacy.invariants"
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "most", "exact", "public"),
+    [
+        ("substitution", 1, ABSENT, True),
+        ("substitution", 3, ABSENT, False),
+        ("substitution", 1, False, False),
+        ("substitution", 3, True, True),
+        ("add_remove", 1, ABSENT, False),
+        ("add_remove", 3, True, False),
+    ],
+)
+def test_the_total_is_public_only_where_no_neighbour_can_move_it(load, neighbours, most, exact, public):
+    """Under substitution with exactly so many records per unit it is; exactness is the default for one record only."""
+    keys = changed(
+        ("privacy.neighbours", neighbours),
+        ("privacy.max_records_per_unit", most),
+        ("privacy.exact_records_per_unit", exact),
+    )
+    assert load(keys).spec.privacy.total_is_public is public
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("county=50@95%", ("county", 50, 0.95)),
+        ("county=50@0.95", ("county", 50, 0.95)),
+        ("block group=0.5@99.9%", ("block group", 0.5, 0.999)),
+    ],
+)
+def test_a_target_may_be_written_on_the_command_line(text, target):
+    """LEVEL=ERROR@CONFIDENCE, the confidence as a part or in per cent."""
+    parsed = parse_target(text)
+    assert (parsed.level, parsed.max_error, parsed.confidence) == target
+
+
+@pytest.mark.parametrize("text", ["", "county", "county=50", "county=50@", "county=x@95%", "county=-1@95%", "c=1@95"])
+def test_a_target_that_is_none_is_refused(text):
+    """Anything else is refused with an example."""
+    with pytest.raises(UsageError) as refused:
+        parse_target(text)
+    assert refused.value.field == "--for"
+    assert "county=50@95%" in refused.value.hint
 
 
 @pytest.mark.parametrize("finest", ["county", "", {"origin": "bgrp", "destination": "county"}])

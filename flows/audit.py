@@ -1,0 +1,243 @@
+"""The audit: walk the ledger's chain, each release's seals, and what published manifests recorded of the chain."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from flows.budget import standing_of
+from storage.database import Connection, store
+from storage.errors import StoreError, UsageError
+from storage.ledger import MALFORMED, Account, Books, Standing, hash_of
+from storage.releases import Release, find_release, list_releases
+from storage.seals import Seal, list_seals
+from storage.shards import noisy_path, sha256_of
+from storage.vault import vault_path
+from tasks.publish.manifest import Manifest
+
+Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by release and level: position, recorded hashes
+
+_DRAWN = {"drawing", "sealed", "released"}
+_SLACK = 1 + 1e-9  # an accountant's newer version may differ in the last digits
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What does not fit.
+
+    Attributes:
+        position: of the event, from 0; None where no single event is at fault.
+        event: its kind, or what else is at fault.
+        release: the release it is about; empty where it is about none.
+        reason: why it does not fit.
+    """
+
+    position: int | None
+    event: str
+    release: str
+    reason: str
+
+
+def audit_answer(folders: Sequence[Path] = ()) -> dict[str, Any]:
+    """Return what `trellis audit` says: whether everything fits, and the first event that does not.
+
+    Args:
+        folders: published folders, or folders of them, beyond those that the store knows; an archive of manifests shows
+            a tail that was cut off, or an older copy of the store.
+    Raises:
+        UsageError: there is no such folder.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"There is no folder {folder}.", field="FOLDER")
+    with store() as con:
+        rows = con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
+        hashes = [hashed for _, _, hashed in rows]
+        books = Books()
+        findings = list(_chain(rows, books))
+        if not findings:
+            findings += _manifests(con, hashes, folders)
+            findings += _releases(con, books, rows)
+    findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
+    return {
+        "ok": not findings,
+        "events": len(rows),
+        "head": hashes[-1] if hashes else "",
+        "first_bad": asdict(findings[0]) if findings else None,
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Finding]:
+    """Yield the first event that breaks the chain or the ledger's laws; post those before it."""
+    last = ""
+    for at, (position, text, hashed) in enumerate(rows):
+        try:
+            event = json.loads(text)
+            kind, release = str(event["event"]), str(event.get("release", ""))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            yield Finding(at, "unreadable", "", "it is no event in JSON.")
+            return
+        if position != at:
+            yield Finding(at, kind, release, f"the event at position {at} is missing.")
+            return
+        if hash_of(last, text) != hashed:
+            yield Finding(at, kind, release, "its hash is not that of its text and of the events before it.")
+            return
+        last = hashed
+        try:
+            books.post(event)
+            overspent = _contradiction(books, event)
+        except (StoreError, *MALFORMED) as fault:
+            yield Finding(at, kind, release, str(fault) if isinstance(fault, StoreError) else "it is not complete.")
+            return
+        if overspent:
+            yield Finding(at, kind, release, overspent)
+            return
+
+
+def _contradiction(books: Books, event: dict[str, Any]) -> str:
+    """Return how an event that moves a balance contradicts the balance computed anew; empty where it does not."""
+    account = books.account_of(event.get("release", "")) or books.account(event.get("dataset"))
+    if account is None or event["event"] not in {"reserved", "abandoned", "budget raised"}:
+        return ""
+    cap, stated = account.terms.cap, account.standing
+    now = standing_of(account.spendings, cap)
+    if now.epsilon > cap.epsilon * _SLACK:
+        return f"with it the dataset comes to epsilon {now.epsilon:.6g}, above its cap of {cap.epsilon:g}."
+    if stated is not None and not _agree(stated, now):
+        return f"it records epsilon {stated.epsilon:.6g} as spent; the charges come to {now.epsilon:.6g}."
+    return ""
+
+
+def _agree(stated: Standing, now: Standing) -> bool:
+    """Return whether a recorded balance is no better than one that is computed anew."""
+    return (
+        now.epsilon <= stated.epsilon * _SLACK
+        and stated.left_rho <= now.left_rho * Fraction(_SLACK)
+        and stated.left_epsilon <= now.left_epsilon * _SLACK
+    )
+
+
+def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+    """Yield where the releases, their seals and their shards differ from what the ledger says of them."""
+    sealed: dict[tuple[str, int], tuple[int, dict[str, str] | None]] = {}
+    reserved: dict[str, int] = {}
+    notes: dict[str, set[str]] = {}
+    for position, text, _ in rows:
+        event = json.loads(text)
+        release = event.get("release", "")
+        notes.setdefault(release, set()).add(event["event"])
+        if event["event"] == "sealed":
+            sealed[release, event["level"]] = position, event.get("seals")
+        elif event["event"] == "reserved":
+            reserved[release] = position
+    known = {entry["id"] for entry in list_releases(con)}
+    for release, position in reserved.items():
+        if release not in known:
+            yield Finding(position, "reserved", release, "the store does not know the release.")
+    for release in sorted(known):
+        found = find_release(con, release)
+        account = books.account_of(release)
+        if account is None:
+            if found.state != "refused":
+                why = f"it is {found.state}, and the ledger has no reservation for it."
+                yield Finding(len(rows), "missing", release, why)
+            continue
+        missing = list(_missing(found, account, notes[release]))
+        yield from (Finding(len(rows), "missing", release, why) for why in missing)
+        seals = list_seals(con, release)
+        yield from _seals(found, account, seals.values(), sealed, reserved[release])
+        if not missing:
+            yield from _shards(found, seals.values(), sealed, notes[release])
+
+
+def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[str]:
+    """Yield what the ledger should have of a release as it stands, and has not."""
+    for level, charge in account.charges_of(release.id).items():
+        if release.state == "published" and charge.state != "released":
+            yield f"it is published and level {level} is {charge.state}."
+    recorded = account.claims[release.id].accountant  # not before version 2 of the store
+    if release.state == "published" and recorded and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
+        yield "it is published, and what became of its noisy counts is not recorded."
+
+
+def _seals(
+    release: Release, account: Account, seals: Collection[Seal], sealed: Sealed, reserved: int
+) -> Iterator[Finding]:
+    """Yield where the store's levels and seals are not those that the ledger has."""
+    charges = account.charges_of(release.id)
+    for level in sorted({seal.level for seal in seals} - {terms.level for terms in release.levels}):
+        yield Finding(reserved, "reserved", release.id, f"level {level} is sealed and it has no such level.")
+    for terms in release.levels:
+        charge = charges.get(terms.level)
+        cost = (charge.rho, charge.sigma) if charge else (Fraction(0), 0.0)
+        if cost != (terms.rho, terms.sigma):
+            reason = f"the store has another rho or sigma for level {terms.level}."
+            yield Finding(reserved, "reserved", release.id, reason)
+        of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
+        if of_level and charge and charge.state not in _DRAWN:
+            yield Finding(reserved, "reserved", release.id, f"level {terms.level} is sealed and {charge.state}.")
+        at, recorded = sealed.get((release.id, terms.level), (0, None))
+        if recorded is not None and of_level != recorded:
+            reason = f"the seals of level {terms.level} are not those that it records."
+            yield Finding(at, "sealed", release.id, reason)
+
+
+def _shards(release: Release, seals: Collection[Seal], sealed: Sealed, notes: set[str]) -> Iterator[Finding]:
+    """Yield sealed shards that are not what was sealed, and what should be gone."""
+    for seal in seals:
+        path = noisy_path(release.id, seal.level, seal.branch)
+        wrong = _wrong_with(path, seal, gone="noisy counts destroyed" in notes)
+        if wrong:
+            position = sealed.get((release.id, seal.level), (None, None))[0]
+            yield Finding(position, "sealed", release.id, f"{path.name} {wrong}")
+    if "vault deleted" in notes and vault_path(release.id).exists():
+        yield Finding(None, "vault deleted", release.id, "its vault is still there: `trellis forget` deletes it.")
+
+
+def _wrong_with(path: Path, seal: Seal, *, gone: bool) -> str:
+    if gone:
+        return "was to be destroyed and is still there: `trellis forget` deletes it." if path.exists() else ""
+    if not path.exists():
+        return "is missing."
+    return "" if sha256_of(path) == seal.sha256 else "is not what was sealed."
+
+
+def _manifests(con: Connection, hashes: Sequence[str], folders: Sequence[Path]) -> Iterator[Finding]:
+    """Yield the manifests that saw a longer ledger than this one, or another past."""
+    states = {release["id"]: release["state"] for release in list_releases(con)}
+    own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
+    beside = {found.parent for parent in {folder.parent for folder in own} for found in parent.glob("*/manifest.json")}
+    given = {found.parent for folder in folders for found in folder.rglob("manifest.json")}
+    for folder in sorted(own | beside | given):
+        try:
+            manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+        except OSError:
+            continue  # moved away: what is not there cannot be compared
+        except ValidationError:
+            yield Finding(None, "manifest", folder.name, "its manifest.json is not complete.")
+            continue
+        recorded = manifest.ledger
+        ours = not recorded.first or not hashes or recorded.first == hashes[0]
+        if not ours and folder not in own | given:
+            continue  # another store publishes into the same folder
+        if not ours:
+            yield Finding(0, "manifest", manifest.id, "its manifest was written by another ledger than this.")
+        elif recorded.length > len(hashes):
+            reason = (
+                f"its manifest saw {recorded.length} events and the ledger has {len(hashes)}: its tail was cut off, or"
+                " an older copy was restored."
+            )
+            yield Finding(len(hashes), "manifest", manifest.id, reason)
+        elif recorded.length and hashes[recorded.length - 1] != recorded.head:
+            at = recorded.length - 1
+            yield Finding(at, "manifest", manifest.id, f"its manifest saw another event at position {at}.")
+        elif manifest.id in states:
+            published_seals = {(seal.level, seal.branch): seal.sha256 for seal in manifest.seals}
+            if published_seals != {key: seal.sha256 for key, seal in list_seals(con, manifest.id).items()}:
+                yield Finding(None, "manifest", manifest.id, "its manifest has other seals than the store.")

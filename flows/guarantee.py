@@ -1,0 +1,230 @@
+"""The guarantee of a release: which levels are measured, how ρ is shared among them, and what that promises."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
+from fractions import Fraction
+
+from flows.mechanisms import Mechanism
+from flows.spec import Geometric, PrivacyKeys, Target
+from storage.errors import SpecError
+from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, zcdp_epsilon, zcdp_rho
+from tasks.noise.allocation import Allocation, Measurement, geometric, shares_of, uniform
+from tasks.noise.sensitivity import derivation, l2_sensitivity_squared
+from tasks.tree.order import Tree
+
+_CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # parts of ε at which a plan shows δ
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scheme:
+    """What a release measures, before it is said how well.
+
+    Attributes:
+        keys: the spec's privacy.
+        tree: the axes and their order.
+        mechanism: the recipe, for its error bounds.
+        most_distinct: per level, at most so many cells of the level of the promise meet one node; None without a promise.
+        first_measured: the first tree level that is measured; those above it are published exactly.
+        allocation: how any ρ is shared among the measured levels.
+    """
+
+    keys: PrivacyKeys
+    tree: Tree
+    mechanism: Mechanism
+    most_distinct: tuple[int, ...] | None
+    first_measured: int
+    allocation: Allocation
+
+    def sigmas(self, measurements: tuple[Measurement, ...]) -> list[float]:
+        """Return σ of levels 0 to T, 0 where a level is exact."""
+        return [0.0] * self.first_measured + [measurement.sigma for measurement in measurements]
+
+    def bounds(self, measurements: tuple[Measurement, ...], confidence: float) -> list[float]:
+        """Return the error bounds of levels 0 to T."""
+        possible = [self.tree.possible_cells(level) for level in range(self.tree.depth + 1)]
+        return self.mechanism.bounds(self.sigmas(measurements), possible, confidence)
+
+    def derivation(self, level: int) -> str:
+        """Return how Δ₂² of a measured level comes about, in words."""
+        return derivation(
+            self.keys.neighbours,
+            self.keys.max_records_per_unit,
+            self.most_distinct[level] if self.most_distinct else None,
+            is_root=level == 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """(ε, δ)-differential privacy, and the measurements that promise it.
+
+    Attributes:
+        accountant: by which it holds.
+        rho: the cost of all measurements together, exact.
+        measurements: of the measured levels, from the first to the finest.
+    """
+
+    accountant: Accountant
+    epsilon: float
+    delta: float
+    rho: Fraction
+    measurements: tuple[Measurement, ...]
+
+    def curve(self) -> list[dict[str, float]]:
+        """Return the δ that holds at five values of ε around the stated one."""
+        points = (part * self.epsilon for part in _CURVE)
+        return [
+            {"epsilon": epsilon, "delta": min(1.0, self.accountant.least_delta(self.measurements, epsilon))}
+            for epsilon in points
+        ]
+
+
+def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism) -> Scheme:
+    """Return what a spec measures.
+
+    Args:
+        keys: its privacy.
+        tree: the tree that is released.
+        whole: the tree of all levels of the codebooks, in which promises are made.
+        mechanism: the recipe.
+    Raises:
+        SpecError: a level that it names is not there, or the split does not fit.
+    """
+    most_distinct = None
+    promised = promised_levels(keys, whole)
+    if keys.distinct:
+        most_distinct = tuple(
+            whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
+        )
+    first = 1 if keys.total_is_public else 0
+    if keys.invariants:
+        first = 1 + max(_released_level(tree, name, "privacy.invariants") for name in keys.invariants)
+    if first > tree.depth:
+        raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
+    measured = range(first, tree.depth + 1)
+    squares = tuple(
+        l2_sensitivity_squared(
+            keys.neighbours,
+            keys.max_records_per_unit,
+            most_distinct[level] if most_distinct else None,
+            is_root=level == 0,
+        )
+        for level in measured
+    )
+    return Scheme(keys, tree, mechanism, most_distinct, first, Allocation(_shares(keys, len(measured)), squares))
+
+
+def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
+    """Return, per axis, the axis level at which a unit's records are promised distinct; 0 without a promise."""
+    level = whole.level_named(keys.distinct) if keys.distinct else 0
+    return whole.axis_levels(level or 0)
+
+
+def guarantee_of(scheme: Scheme) -> Guarantee:
+    """Return the least noise that a spec's epsilon allows, or what its rho or target costs.
+
+    Raises:
+        SpecError: the accountant does not apply, the target names no measured level, or the noise is beyond use.
+    """
+    keys = scheme.keys
+    try:
+        if keys.epsilon is not None:
+            accountant = _accountant(keys, scheme.allocation, keys.epsilon)
+            rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
+            return Guarantee(accountant, keys.epsilon, keys.delta, rho, scheme.allocation.measurements(rho))
+        if keys.target is not None:
+            return guarantee_for(scheme, keys.target)
+        return _guarantee_from(scheme, Fraction(keys.rho or 0))
+    except ValueError as fault:
+        field = "epsilon" if keys.epsilon is not None else "rho" if keys.rho is not None else "target"
+        raise SpecError(f"privacy.{field}: {fault}", field=f"privacy.{field}") from None
+
+
+def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
+    """Return the guarantee of the least ρ with which every count of a level keeps within an error.
+
+    Raises:
+        SpecError: no measured level is named so.
+    """
+    return _guarantee_from(scheme, _rho_for(scheme, target))
+
+
+def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
+    """Return the ε, rounded down to four digits, of a release like this one that costs no more than ρ; 0 for none."""
+    if rho <= 0:
+        return 0.0
+    try:
+        return _round_down(_guarantee_from(scheme, rho * Fraction(999_999, 1_000_000)).epsilon)
+    except ValueError:
+        return 0.0
+
+
+def _guarantee_from(scheme: Scheme, rho: Fraction) -> Guarantee:
+    keys, measurements = scheme.keys, scheme.allocation.measurements(rho)
+    accountant = _accountant(keys, scheme.allocation, zcdp_epsilon(rho, keys.delta))
+    return Guarantee(accountant, accountant.least_epsilon(measurements, keys.delta), keys.delta, rho, measurements)
+
+
+def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Accountant:
+    """Return the accountant that a spec names, or the tightest that applies at about this ε."""
+    if keys.accountant == "pld" and keys.max_records_per_unit > 1:
+        raise SpecError(
+            f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp.",
+            field="privacy.accountant",
+        )
+    if keys.accountant:
+        return ACCOUNTANTS[keys.accountant]
+    if keys.max_records_per_unit > 1:
+        return ACCOUNTANTS["zcdp"]
+    try:
+        check_pld(allocation.measurements(zcdp_rho(epsilon, keys.delta)), epsilon, keys.delta)
+    except ValueError:
+        return ACCOUNTANTS["zcdp"]
+    return ACCOUNTANTS["pld"]
+
+
+def _rho_for(scheme: Scheme, target: Target) -> Fraction:
+    level = _released_level(scheme.tree, target.level, "privacy.target.level")
+    if level < scheme.first_measured:
+        raise SpecError(
+            f"privacy.target.level: {target.level} is published exactly, without any error.",
+            field="privacy.target.level",
+        )
+
+    return scheme.allocation.least_rho(_error_at(scheme, level, target.confidence), target.max_error)
+
+
+def _error_at(scheme: Scheme, level: int, confidence: float) -> Callable[[tuple[Measurement, ...]], float]:
+    return lambda measurements: scheme.bounds(measurements, confidence)[level]
+
+
+def _released_level(tree: Tree, name: str, field: str) -> int:
+    level = tree.level_named(name)
+    if level is None:
+        names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
+        raise SpecError(f"{field} must be one of the released levels {', '.join(names)}, got {name}.", field=field)
+    return level
+
+
+def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
+    if isinstance(keys.split, Geometric):
+        return geometric(_decimal(keys.split.geometric), measured)
+    if isinstance(keys.split, list):
+        if len(keys.split) != measured:
+            raise SpecError(
+                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}.",
+                field="privacy.split",
+            )
+        return shares_of([_decimal(share) for share in keys.split])
+    return uniform(measured)
+
+
+def _decimal(written: float) -> Fraction:
+    """Return a number as it is written: 0.1 is a tenth."""
+    return Fraction(repr(written))
+
+
+def _round_down(value: float) -> float:
+    """Return a number rounded down to four digits."""
+    return float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(value))
