@@ -1,9 +1,11 @@
 """The store: seals once, shards whole or absent, files closed to others, and one writer at a time."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from stat import S_IMODE
 from tempfile import TemporaryDirectory
@@ -18,10 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flows.audit import audit_answer
 from storage import database
 from storage.database import store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.home import home, subfolder
+from storage.ledger import hash_of, read_books
+from storage.releases import find_release
 from storage.seals import Seal, add_seal, list_seals
 from storage.shards import noisy_path, read_shard, sha256_of, shard_folder, write_codebook, write_shard
 from storage.vault import remove_vault, vault, vault_path
@@ -315,6 +320,52 @@ def test_a_migration_that_fails_leaves_the_version_before(monkeypatch: pytest.Mo
             assert con.execute("SELECT count(*) FROM later").fetchall() == [(0,)]
             assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(len(steps) + 1,)]
             assert set(list_seals(con, "one")) == {(1, "trunk")}
+
+
+def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Levels and a ledger of the first version are found again, are audited, and take what the second can hold."""
+    steps = database.MIGRATIONS
+    monkeypatch.setattr(database, "MIGRATIONS", steps[:1])
+    cap = {"epsilon": 10, "delta": 1e-7, "rho": "1"}
+    charge = {"level": 1, "rho": "1/3", "sigma": 2.5, "l2_sensitivity_squared": 2}
+    events: list[dict[str, object]] = [
+        {"event": "dataset", "dataset": "jobs", "unit": "one job", "neighbours": "substitution", "cap": cap},
+        {"event": "reserved", "release": "old", "dataset": "jobs", "levels": [charge]},
+        *({"event": state, "release": "old", "level": 1} for state in ("drawing", "sealed", "released")),
+    ]
+    with store() as con:
+        con.execute("INSERT INTO releases VALUES ('old', 'o', 'jobs', 'published', '', '2026', '', '{}', '/nowhere')")
+        con.execute("INSERT INTO levels VALUES ('old', 1, '{}', '4', false, '1/3', 2.5, 2, 3.0)")
+        last = ""
+        for position, event in enumerate(events):
+            text = json.dumps(event, sort_keys=True)
+            last = hash_of(last, text)
+            con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
+    monkeypatch.setattr(database, "MIGRATIONS", steps)
+    with store() as con:
+        (level,) = find_release(con, "old").levels
+        assert (level.rho, level.sigma, level.l2_sensitivity_squared, level.derivation) == (Fraction(1, 3), 2.5, 2, "")
+        assert read_books(con).accounts["jobs"].spent == Fraction(1, 3)
+        con.execute("UPDATE levels SET l2_sensitivity_squared = 2 * (1 << 40)")
+    assert audit_answer()["ok"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_vault_spills_lies_beside_it_and_goes_with_it(killed: bool) -> None:
+    """Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else."""
+    with vault("one", read_only=False) as con:
+        con.execute("SET memory_limit = '40MB'")
+        con.execute("SET threads = 1")
+        con.execute("CREATE TEMP TABLE confidential AS SELECT hash(i) AS a, hash(i + 1) AS b FROM range(6000000) t(i)")
+        spilled = {path.parent for path in home().rglob("*") if path.is_file() and "duckdb_temp" in path.name}
+        assert spilled == {vault_path("one").with_name("one.duckdb.tmp")}
+        assert S_IMODE(vault_path("one").parent.stat().st_mode) == 0o700
+    if killed:  # DuckDB removes its folder when it is closed, which a killed process does not do
+        left = vault_path("one").with_name("one.duckdb.tmp")
+        left.mkdir(exist_ok=True)
+        (left / "duckdb_temp_storage-0.tmp").write_bytes(b"confidential")
+    remove_vault("one")
+    assert list(vault_path("one").parent.iterdir()) == []
 
 
 def test_shards_of_two_releases_lie_apart() -> None:
