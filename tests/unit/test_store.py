@@ -346,7 +346,7 @@ def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytes
         (level,) = find_release(con, "old").levels
         assert (level.rho, level.sigma, level.l2_sensitivity_squared, level.derivation) == (Fraction(1, 3), 2.5, 2, "")
         assert read_books(con).accounts["jobs"].spent == Fraction(1, 3)
-        con.execute("UPDATE levels SET l2_sensitivity_squared = 2 * (1 << 40)")
+        con.execute("UPDATE levels SET l2_sensitivity_squared = 2199023255552")
     assert audit_answer()["ok"]
 
 
