@@ -8,10 +8,11 @@ from typing import Any
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
-from storage.ledger import Account, Charge, charges_of, raise_cap, read_books
+from storage.ledger import Account, Books, Charge, Claim, charges_of, raise_cap, read_books
 from storage.releases import find_release, list_checks, list_releases
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals
 from tasks.noise.accounting import epsilon_from_rho
+from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 
 
 def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -22,6 +23,8 @@ def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]
         "state": shown["state"],
         "folder": shown["folder"],
         "levels": shown["levels"],
+        "unprotected": shown["unprotected"],
+        "statement": shown["statement"],
         "seconds": {room: round(taken, 3) for room, taken in seconds.items()},
         "home": str(home()),
     }
@@ -72,6 +75,7 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "checks": checks,
         "charges": [_charge(charge) for charge in charges.values()],
         "unprotected": release.terms["unprotected"],
+        "statement": release.terms["privacy"].get("statement", ""),
         "folder": release.folder if Path(release.folder).is_dir() else None,
     }
 
@@ -86,12 +90,7 @@ def ledger_answer(dataset: str | None) -> dict[str, Any]:
         books = read_books(con)
     if dataset is None:
         return {"datasets": [_account(account) for account in books.accounts.values()]}
-    account = books.account(dataset)
-    if account is None:
-        raise UsageError(
-            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists those it has."
-        )
-    return {"datasets": [_account(account)]}
+    return {"datasets": [_account(_known_account(books, dataset))]}
 
 
 def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
@@ -105,8 +104,7 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
     if not reason.strip():
         raise UsageError("--reason must say why: it is recorded for good.", field="--reason")
     with store() as con:
-        account = read_books(con).account(dataset)
-        delta = account.terms.cap.delta if account else 0.5
+        delta = _known_account(read_books(con), dataset).terms.cap.delta
         try:
             cap = cap_of(epsilon, delta)
         except ValueError as fault:
@@ -132,12 +130,15 @@ def _guarantee_failures(folder: Path) -> list[str]:
     """Return where a manifest's (ε, δ) does not follow from its noise, by the accountant that it names."""
     from tasks.noise.accounting import ACCOUNTANTS
     from tasks.noise.allocation import Measurement
-    from tasks.publish.manifest import Manifest
 
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     privacy = manifest.privacy
     if privacy.accountant not in ACCOUNTANTS:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
+    if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
+        return ["manifest.json: accountant pld is for one record per unit."]
+    if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.levels if entry.rho):
+        return ["manifest.json: a unit moves some level further than its l2_sensitivity says."]
     measurements = [
         Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
         for entry in manifest.levels
@@ -147,6 +148,23 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
         return []
     return ["manifest.json: its noise costs more than its epsilon and delta say."]
+
+
+def _moves_further(privacy: Privacy, entry: LevelEntry) -> bool:
+    from tasks.noise.sensitivity import l2_sensitivity_squared
+
+    is_root = entry.level == 0
+    square = l2_sensitivity_squared(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
+    return round(entry.l2_sensitivity**2) < square
+
+
+def _known_account(books: Books, dataset: str) -> Account:
+    account = books.account(dataset)
+    if account is None:
+        raise UsageError(
+            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists those it has."
+        )
+    return account
 
 
 def _account(account: Account) -> dict[str, Any]:
@@ -166,7 +184,23 @@ def _account(account: Account) -> dict[str, Any]:
             "epsilon": standing.left_epsilon if standing else epsilon_from_rho(left, cap.delta),
             "rho": float(left),
         },
+        "raises": account.raises,
+        "releases": [_claim(claim) for claim in account.claims.values()],
         "charges": [{"release": charge.release} | _charge(charge) for charge in account.charges.values()],
+    }
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    known = math.isfinite(claim.epsilon)  # not in releases from before it was recorded
+    return {
+        "release": claim.release,
+        "dataset": claim.dataset,
+        "epsilon": claim.epsilon if known else None,
+        "delta": claim.delta if known else None,
+        "accountant": claim.accountant,
+        "unprotected": list(claim.unprotected),
+        "different_people_from": list(claim.different_people_from),
+        "contributions": dict(claim.contributions),
     }
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from flows.budget import standing_of
 from storage.database import Connection, store
 from storage.errors import StoreError, UsageError
-from storage.ledger import MALFORMED, Account, Books, Standing, hash_of
+from storage.ledger import MALFORMED, Account, Books, Standing, as_charged, hash_of
 from storage.releases import Release, find_release, list_releases
 from storage.seals import Seal, list_seals
 from storage.shards import noisy_path, sha256_of
@@ -60,7 +60,7 @@ def audit_answer(folders: Sequence[Path] = ()) -> dict[str, Any]:
         books = Books()
         findings = list(_chain(rows, books))
         if not findings:
-            findings += _manifests(con, hashes, folders)
+            findings += _manifests(con, books, hashes, folders)
             findings += _releases(con, books, rows)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
     return {
@@ -148,12 +148,14 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
                 why = f"it is {found.state}, and the ledger has no reservation for it."
                 yield Finding(len(rows), "missing", release, why)
             continue
+        charged = account.charges_of(release)
         missing = list(_missing(found, account, notes[release]))
         yield from (Finding(len(rows), "missing", release, why) for why in missing)
         seals = list_seals(con, release)
         yield from _seals(found, account, seals.values(), sealed, reserved[release])
         if not missing:
-            yield from _shards(found, seals.values(), sealed, notes[release])
+            kept = [seal for seal in seals.values() if found.state != "abandoned" or seal.level in charged]
+            yield from _shards(found, kept, sealed, notes[release])
 
 
 def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[str]:
@@ -161,6 +163,9 @@ def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[st
     for level, charge in account.charges_of(release.id).items():
         if release.state == "published" and charge.state != "released":
             yield f"it is published and level {level} is {charge.state}."
+    released = [charge.state == "released" for charge in account.charges_of(release.id).values()]
+    if release.state != "published" and all(released):
+        yield f"its charges are released, and the store calls it {release.state}."
     recorded = account.claims[release.id].accountant  # not before version 2 of the store
     if release.state == "published" and recorded and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
         yield "it is published, and what became of its noisy counts is not recorded."
@@ -175,9 +180,8 @@ def _seals(
         yield Finding(reserved, "reserved", release.id, f"level {level} is sealed and it has no such level.")
     for terms in release.levels:
         charge = charges.get(terms.level)
-        cost = (charge.rho, charge.sigma) if charge else (Fraction(0), 0.0)
-        if cost != (terms.rho, terms.sigma):
-            reason = f"the store has another rho or sigma for level {terms.level}."
+        if not as_charged(terms, charge):
+            reason = f"the store has another rho, sigma or sensitivity for level {terms.level}."
             yield Finding(reserved, "reserved", release.id, reason)
         of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
         if of_level and charge and charge.state not in _DRAWN:
@@ -208,7 +212,7 @@ def _wrong_with(path: Path, seal: Seal, *, gone: bool) -> str:
     return "" if sha256_of(path) == seal.sha256 else "is not what was sealed."
 
 
-def _manifests(con: Connection, hashes: Sequence[str], folders: Sequence[Path]) -> Iterator[Finding]:
+def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Sequence[Path]) -> Iterator[Finding]:
     """Yield the manifests that saw a longer ledger than this one, or another past."""
     states = {release["id"]: release["state"] for release in list_releases(con)}
     own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
@@ -238,6 +242,11 @@ def _manifests(con: Connection, hashes: Sequence[str], folders: Sequence[Path]) 
             at = recorded.length - 1
             yield Finding(at, "manifest", manifest.id, f"its manifest saw another event at position {at}.")
         elif manifest.id in states:
+            account = books.account_of(manifest.id)
+            claim = account.claims.get(manifest.id) if account else None
+            stated = manifest.privacy.accountant, manifest.privacy.epsilon, manifest.privacy.delta
+            if claim and claim.accountant and stated != (claim.accountant, claim.epsilon, claim.delta):
+                yield Finding(None, "manifest", manifest.id, "its manifest states another epsilon or delta.")
             published_seals = {(seal.level, seal.branch): seal.sha256 for seal in manifest.seals}
             if published_seals != {key: seal.sha256 for key, seal in list_seals(con, manifest.id).items()}:
                 yield Finding(None, "manifest", manifest.id, "its manifest has other seals than the store.")

@@ -132,7 +132,7 @@ def release(
     from flows.spec import load_spec
 
     if dry_run:
-        _rehearse(spec, different_people, as_json)
+        _rehearse(spec, output, different_people, as_json)
         return
     began = time.monotonic()
     made = new_release(make_plan(load_spec(spec)), output, different_people=different_people)
@@ -239,7 +239,7 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     _print({"id": release_id, "state": state, "deleted": deleted}, as_json, console.show_ending)
 
 
-def _rehearse(spec: Path, different_people: bool, as_json: bool) -> None:
+def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: bool) -> None:
     """Say what a release would be once its table, codebooks and budget have been found to do."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -250,8 +250,11 @@ def _rehearse(spec: Path, different_people: bool, as_json: bool) -> None:
 
     planned = make_plan(load_spec(spec))
     with ThreadPoolExecutor(1) as executor:
-        rehearse(planned, submit_to(executor), different_people=different_people)
-    _print(plan_answer(planned) | {"dry_run": True}, as_json, console.show_plan)
+        rehearse(planned, submit_to(executor), output, different_people=different_people)
+    answer = plan_answer(planned) | {"dry_run": True}
+    if different_people:
+        answer["warnings"] = []
+    _print(answer, as_json, console.show_plan)
 
 
 def _run_flow(spec: Path, output: Path | None, release_id: str, different_people: bool) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from flows.runner import Report
 from storage.errors import TrellisError
+from tasks.publish.readme import rounded_up
 
 Answer = dict[str, Any]
 
@@ -25,7 +27,10 @@ def show_plan(answer: Answer) -> None:
     """Draw a plan: the levels, what is unprotected, and the budget before and after."""
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['name']}[/], dataset {answer['dataset']}, mechanism {answer['mechanism']}")
-    _out.print(f"ε = {answer['epsilon']:.6g}, δ = {answer['delta']:g}, ρ = {answer['rho']:.6g}, {answer['accountant']}")
+    _out.print(
+        f"ε = {rounded_up(answer['epsilon'])}, δ = {answer['delta']:g}, ρ = {rounded_up(answer['rho'])},"
+        f" {answer['accountant']}"
+    )
     _out.print(f"{answer['statement']}\n")
     table = _level_table(answer["levels"], "possible cells")
     for level in answer["levels"]:
@@ -45,13 +50,13 @@ def show_plan(answer: Answer) -> None:
         wanted = answer["for"]
         _out.print(
             f"\n{wanted['level']} within ± {wanted['max_error']:g} with {100 * wanted['confidence']:g} % takes"
-            f" [bold]ε = {wanted['epsilon']:.6g}[/] at δ = {answer['delta']:g} (ρ = {wanted['rho']:.6g})"
+            f" [bold]ε = {rounded_up(wanted['epsilon'])}[/] at δ = {answer['delta']:g} (ρ = {rounded_up(wanted['rho'])})"
         )
     budget = answer["budget"]
     cap = budget["cap"]
     _out.print(
         f"\nbudget (ε at δ = {cap['delta']:g}): cap {cap['epsilon']:g},"
-        f" spent before {budget['before']['epsilon']:.4g}, after {budget['after']['epsilon']:.4g}"
+        f" spent before {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"
     )
     if budget["after"]["epsilon"] > cap["epsilon"]:
         _out.print("[bold red]would be refused:[/] the release would pass the dataset's cap.")
@@ -66,6 +71,8 @@ def show_release(answer: Answer) -> None:
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['id']}[/] {answer['state']}\n")
     _show_levels(answer["levels"])
+    _out.print(answer["statement"])
+    _say_unprotected(answer["unprotected"])
     rooms = ", ".join(f"{room} {seconds:.1f}" for room, seconds in answer["seconds"].items() if room != "total")
     _out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
     _out.print(f"store: {answer['home']}", soft_wrap=True)
@@ -116,18 +123,33 @@ def show_ledger(answer: Answer) -> None:
         _out.print(f"[bold]{account['dataset']}[/]: {account['unit']}, neighbours by {account['neighbours']}")
         if account["same_people"]:
             _out.print(f"  the same people: {', '.join(account['same_people'])}")
+        if account["unprotected"]:
+            _out.print("  [bold red]the claim about these people is the weaker one: not protected at all is[/]")
         _say_unprotected(account["unprotected"])
+        for raised in account["raises"]:
+            _out.print(
+                f"  cap raised {raised['at']} from {raised['before']:g} to {raised['epsilon']:g}: {raised['reason']}"
+            )
+        for claim in account["releases"]:
+            if claim["different_people_from"]:
+                others = ", ".join(claim["different_people_from"])
+                _out.print(f"  {claim['release']}: its table was said to hold other people than those of {others}")
         _out.print(
-            f"  ε at δ = {cap['delta']:g}: cap {cap['epsilon']:g}, spent {account['spent']['epsilon']:.4g}\n"
-            f"  ρ: cap {cap['rho']:.6g}, spent {account['spent']['rho']:.6g}, left {account['left']['rho']:.6g}"
-            f" (enough for ε = {account['left']['epsilon']:.4g} at that δ)"
+            f"  ε at δ = {cap['delta']:g}: cap {cap['epsilon']:g}, spent {rounded_up(account['spent']['epsilon'])}\n"
+            f"  ρ: cap {cap['rho']:.6g}, spent {rounded_up(account['spent']['rho'])},"
+            f" left {rounded_down(account['left']['rho'])}"
+            f" (enough for ε = {rounded_down(account['left']['epsilon'], 4)} at that δ by zcdp)"
         )
-        table = Table("release", "levels", "state", "mechanism", "ρ", box=None, pad_edge=True)
+        table = Table("release", "ε", "δ", "levels", "state", "mechanism", "ρ", box=None, pad_edge=True)
+        stated = {claim["release"]: claim for claim in account["releases"]}
         for release in dict.fromkeys(charge["release"] for charge in account["charges"]):
             charges = [charge for charge in account["charges"] if charge["release"] == release]
             states = ", ".join(dict.fromkeys(charge["state"] for charge in charges))
             drawn = ", ".join(dict.fromkeys(charge["mechanism"].replace("_", " ") for charge in charges))
-            table.add_row(release, str(len(charges)), states, drawn, f"{sum(charge['rho'] for charge in charges):.6g}")
+            spent = sum(charge["rho"] for charge in charges if charge["state"] != "void")
+            claim = stated[release]
+            own = [rounded_up(claim["epsilon"]), f"{claim['delta']:g}"] if claim["epsilon"] is not None else ["", ""]
+            table.add_row(release, *own, str(len(charges)), states, drawn, rounded_up(spent))
         _out.print(table)
 
 
@@ -249,6 +271,11 @@ def _say_unprotected(statements: list[str]) -> None:
 
 def _say_bound() -> None:
     _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
+
+
+def rounded_down(value: float, digits: int = 6) -> str:
+    """Return what is left as it is read, never more than it is."""
+    return f"{Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value)):g}"
 
 
 def _state(state: str) -> str:

@@ -6,16 +6,18 @@ ingest → grow tree → reserve → walk (measure, seal, optimise) → validate
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
-from flows.ending import close_the_books, remove_all, remove_what_is_not_kept
+from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
 from flows.mechanisms import MECHANISMS
 from flows.plan import Plan
-from flows.reservation import check_budget, different_people_from, reserve_release
+from flows.reservation import check_budget, check_writable, different_people_from, reserve_release
 from flows.runner import Report, Submit, result_of
 from storage.database import store, transaction
 from storage.errors import StoreError, TrellisError
 from storage.ledger import read_books
 from storage.releases import Release, claim_id, find_release, record_checks, set_state, state_of
+from storage.shards import held
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.stage import Outcome
@@ -38,7 +40,7 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report) -
     with store() as con:
         if state_of(con, release.id) is not None:
             raise StoreError(f"{release.id} is in the store already; a release is made once.")
-    with _failures_recorded(release.id):
+    with held(release.id), _failures_recorded(release.id):
         outcomes = [
             result_of(submit(ingest, release.id, plan.source, plan.units, plan.promised)),
             result_of(submit(grow_tree, release.id, release.terms["axes"], release.terms["steps"])),
@@ -63,27 +65,31 @@ def finish_release(release_id: str, submit: Submit, report: Report) -> list[Outc
     return outcomes
 
 
-def rehearse(plan: Plan, submit: Submit, *, different_people: bool = False) -> None:
+def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:
     """Do all that comes before the first draw, and leave nothing: check terms, budget, table and codebooks.
 
     Args:
         plan: what was planned.
         submit: runs a stage and returns its future.
+        output: as in `new_release`.
         different_people: as in `new_release`.
     Raises:
         TrellisError: what would stop the release.
     """
+    check_writable((output or plan.file.output()).absolute())
+    sweep_orphans()
     with store() as con:
         books = read_books(con)
         different_people_from(plan, books, different_people=different_people)
         check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
     terms = plan.stage_terms()
-    try:
-        result_of(submit(ingest, rehearsal, plan.source, plan.units, plan.promised))
-        result_of(submit(grow_tree, rehearsal, terms["axes"], terms["steps"]))
-    finally:
-        remove_all(rehearsal)
+    with held(rehearsal):
+        try:
+            result_of(submit(ingest, rehearsal, plan.source, plan.units, plan.promised))
+            result_of(submit(grow_tree, rehearsal, terms["axes"], terms["steps"]))
+        finally:
+            remove_all(rehearsal)
 
 
 @contextmanager

@@ -8,10 +8,10 @@ from storage.database import Connection, store, transaction
 from storage.errors import UsageError
 from storage.ledger import abandon, advance, charges_of, note
 from storage.published import store_levels
-from storage.releases import Release, find_release, set_state
-from storage.seals import list_seals
-from storage.shards import noisy_path, shard_folder
-from storage.vault import remove_vault, vault_path
+from storage.releases import Release, find_release, set_state, state_of
+from storage.seals import list_frontiers, list_seals
+from storage.shards import counts_path, is_held, noisy_path, shard_folder
+from storage.vault import list_vaults, remove_vault, vault_path
 
 
 def close_the_books(release: Release) -> None:
@@ -36,11 +36,14 @@ def remove_what_is_not_kept(release: Release) -> None:
         remove_vault(release.id)
     if not release.terms.get("keep_noisy_counts", True):
         with store() as con:
-            _delete_noisy_counts(con, release.id)
+            _delete_shards(con, find_release(con, release.id))
 
 
 def abandon_release(release_id: str) -> list[str]:
-    """End a release for good: what it has drawn stays charged, what it has not is given back, its vault is deleted.
+    """End a release for good: what it has drawn stays charged, its vault and whatever else is confidential is deleted.
+
+    Sealed noisy counts stay if the spec keeps them. What was drawn and never sealed, and the exact counts of invariant
+    levels, which were never published, go with the vault.
 
     Returns:
         What was deleted, in words.
@@ -51,14 +54,16 @@ def abandon_release(release_id: str) -> list[str]:
         release = find_release(con, release_id)
         if release.state not in {"reserved", "failed"}:
             raise UsageError(f"{release_id} is {release.state} and cannot be abandoned.", field="ID")
+        kept = release.terms.get("keep_noisy_counts", True)
         with transaction(con):
             abandon(con, release_id, standing_of)
+            note(con, "noisy counts kept" if kept else "noisy counts destroyed", release_id)
             set_state(con, release_id, "abandoned")
     return forget_release(release_id)
 
 
 def forget_release(release_id: str) -> list[str]:
-    """Delete what a release was told to keep, or has left behind: its vault, and noisy counts that were to go.
+    """Delete what a release was told to keep, or has left behind: its vault, and shards that were to go.
 
     Returns:
         What was deleted, in words.
@@ -79,9 +84,17 @@ def forget_release(release_id: str) -> list[str]:
                 note(con, "vault deleted", release_id)
             deleted.append("vault")
         remove_vault(release_id)
-        if release.state == "published" and not release.terms.get("keep_noisy_counts", True):
-            deleted += ["noisy counts"] * _delete_noisy_counts(con, release_id)
+        deleted += ["shards"] * _delete_shards(con, release)
+    sweep_orphans()
     return deleted
+
+
+def sweep_orphans() -> None:
+    """Delete the vaults of releases and rehearsals that a killed process has left before they were reserved."""
+    with store() as con:
+        for release_id in list_vaults():
+            if state_of(con, release_id) in {None, "refused"} and not is_held(release_id):
+                remove_all(release_id)
 
 
 def remove_all(release_id: str) -> None:
@@ -90,10 +103,24 @@ def remove_all(release_id: str) -> None:
     shutil.rmtree(shard_folder(release_id), ignore_errors=True)
 
 
-def _delete_noisy_counts(con: Connection, release_id: str) -> bool:
-    """Delete the sealed shards of a release and return whether there were any; their hashes stay."""
-    shards = [noisy_path(release_id, level, branch) for level, branch in list_seals(con, release_id)]
-    there = [shard for shard in shards if shard.exists()]
-    for shard in there:
-        shard.unlink()
-    return bool(there)
+def _delete_shards(con: Connection, release: Release) -> bool:
+    """Delete the shards that a release that has ended is not to keep, and return whether there were any.
+
+    Kept are sealed counts, unless the spec destroys them, and of a published release what was made of them. Exact counts
+    of an abandoned release were never published, and go.
+    """
+    published, kept = release.state == "published", set[Path]()
+    if release.terms.get("keep_noisy_counts", True):
+        seals = list_seals(con, release.id)
+        places = [place for place in seals if published or not release.levels[place[0]].is_invariant]
+        kept |= {noisy_path(release.id, *place) for place in places}
+    if published:
+        kept |= {counts_path(release.id, *place) for place in list_frontiers(con, release.id)}
+    gone = [
+        path
+        for path in shard_folder(release.id).iterdir()
+        if path not in kept and not path.name.startswith("codebook_")
+    ]
+    for path in gone:
+        path.unlink()
+    return bool(gone)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from flows.mechanisms import Mechanism
 from flows.spec import Geometric, PrivacyKeys, Target
 from storage.errors import SpecError
-from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, zcdp_epsilon, zcdp_rho
+from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, rho_of, zcdp_epsilon, zcdp_rho
 from tasks.noise.allocation import Allocation, Measurement, geometric, shares_of, uniform
 from tasks.noise.sensitivity import derivation, l2_sensitivity_squared
 from tasks.tree.order import Tree
@@ -132,7 +132,7 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
         if keys.epsilon is not None:
             accountant = _accountant(keys, scheme.allocation, keys.epsilon)
             rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
-            return Guarantee(accountant, keys.epsilon, keys.delta, rho, scheme.allocation.measurements(rho))
+            return _checked(accountant, keys.epsilon, keys.delta, scheme.allocation.measurements(rho))
         if keys.target is not None:
             return guarantee_for(scheme, keys.target)
         return _guarantee_from(scheme, Fraction(keys.rho or 0))
@@ -146,6 +146,7 @@ def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
 
     Raises:
         SpecError: no measured level is named so.
+        ValueError: no noise of use keeps it.
     """
     return _guarantee_from(scheme, _rho_for(scheme, target))
 
@@ -155,7 +156,7 @@ def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
     if rho <= 0:
         return 0.0
     try:
-        return _round_down(_guarantee_from(scheme, rho * Fraction(999_999, 1_000_000)).epsilon)
+        return _round_down(_guarantee_from(scheme, rho * Fraction(9_999, 10_000)).epsilon)
     except ValueError:
         return 0.0
 
@@ -163,7 +164,14 @@ def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
 def _guarantee_from(scheme: Scheme, rho: Fraction) -> Guarantee:
     keys, measurements = scheme.keys, scheme.allocation.measurements(rho)
     accountant = _accountant(keys, scheme.allocation, zcdp_epsilon(rho, keys.delta))
-    return Guarantee(accountant, accountant.least_epsilon(measurements, keys.delta), keys.delta, rho, measurements)
+    return _checked(accountant, accountant.least_epsilon(measurements, keys.delta), keys.delta, measurements)
+
+
+def _checked(accountant: Accountant, epsilon: float, delta: float, measurements: tuple[Measurement, ...]) -> Guarantee:
+    """Return a guarantee that holds by the accountant's own computation, to the last digit."""
+    if not accountant.holds(measurements, epsilon, delta):
+        raise ValueError(f"the noise does not promise epsilon {epsilon:g} by accountant {accountant.name}.")
+    return Guarantee(accountant, epsilon, delta, rho_of(measurements), measurements)
 
 
 def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Accountant:

@@ -9,13 +9,14 @@ from flows.guarantee import Guarantee, Scheme, guarantee_for, guarantee_of, prom
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import AXES, SpecFile, Target
 from storage.database import Connection, store
-from storage.errors import SpecError
+from storage.errors import SpecError, UsageError
 from storage.ledger import Asked, Books, Claim, Reservation, Spending, agreed_terms, read_books, users_of_table
 from storage.published import published_total
 from storage.releases import LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
+from tasks.publish.readme import rounded_up
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree, alternate
 from tasks.validate.bounds import CONFIDENCE, finest_above_noise
@@ -110,8 +111,19 @@ class Plan:
             table=self.table,
             unprotected=tuple(self.exact_by_choice),
             different_people_from=different_people_from,
+            contributions=self.contributions(),
         )
         return Reservation(self.asked(), self.levels, claim)
+
+    def contributions(self) -> dict[str, Any]:
+        """Return how many records a unit has, and who sees to it."""
+        spec = self.file.spec
+        return {
+            "max_records_per_unit": spec.privacy.max_records_per_unit,
+            "exact_records_per_unit": spec.privacy.total_is_public,
+            "distinct": spec.privacy.distinct,
+            "bounded_by": "ingest" if spec.input.unit else "promise",
+        }
 
     def stage_terms(self) -> dict[str, Any]:
         """Return what the stages need to know of this plan, as the store keeps it."""
@@ -129,10 +141,7 @@ class Plan:
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
-                "max_records_per_unit": keys.max_records_per_unit,
-                "exact_records_per_unit": keys.total_is_public,
-                "distinct": keys.distinct,
-                "bounded_by": "ingest" if spec.input.unit else "promise",
+                **self.contributions(),
                 "epsilon": guarantee.epsilon,
                 "delta": guarantee.delta,
                 "rho": float(guarantee.rho),
@@ -148,7 +157,7 @@ class Plan:
         has = f"exactly {records}" if keys.total_is_public else f"at most {records}"
         change = "replaced by another's" if keys.neighbours == "substitution" else "added or removed"
         told = (
-            f"({guarantee.epsilon:.6g}, {guarantee.delta:g})-differentially private for {keys.unit}, which has {has}:"
+            f"({rounded_up(guarantee.epsilon)}, {guarantee.delta:g})-differentially private for {keys.unit}, which has {has}:"
             f" neighbouring tables differ in the records of one unit, {change}."
         )
         if not self.exact_by_choice:
@@ -261,7 +270,10 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "budget": _budget_summary(plan, books),
     }
     if target:
-        wanted = guarantee_for(plan.scheme, target)
+        try:
+            wanted = guarantee_for(plan.scheme, target)
+        except (SpecError, ValueError) as fault:
+            raise UsageError(f"--for: {fault}", field="--for") from None
         answer["for"] = target.model_dump() | {"epsilon": wanted.epsilon, "rho": float(wanted.rho)}
     return answer
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.budget import standing_of
+from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within
 from flows.plan import Plan
 from storage.clock import utc_now
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, InputError, UsageError
-from storage.ledger import Books, agreed_terms, check_fits, read_books, reserve, users_of_table
+from storage.ledger import Account, Books, DatasetTerms, agreed_terms, check_fits, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id
 from storage.shards import give_up_claim
 
@@ -35,7 +36,8 @@ def new_release(
     """
     spec = plan.file.spec
     output = (output or plan.file.output()).absolute()
-    _check_writable(output)
+    check_writable(output)
+    sweep_orphans()
     with store() as con:
         books = read_books(con)
         agreed_terms(books, plan.asked())
@@ -66,7 +68,7 @@ def check_budget(plan: Plan, books: Books) -> None:
     """
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
-    with _fitting_epsilon_told(plan, first=not (account and account.spendings)):
+    with _fitting_epsilon_told(plan, account, terms):
         check_fits(account, terms, plan.reservation("").spending, standing_of)
 
 
@@ -91,27 +93,26 @@ def reserve_release(release: Release, plan: Plan) -> None:
     with store() as con:
         books = read_books(con)
         others = different_people_from(plan, books, different_people=release.terms["different_people"])
-        account = books.accounts.get(agreed_terms(books, plan.asked()).dataset)
-        first = not (account and account.spendings)
-        with _refusals_recorded(release), _fitting_epsilon_told(plan, first=first), transaction(con):
+        terms = agreed_terms(books, plan.asked())
+        account = books.accounts.get(terms.dataset)
+        with _refusals_recorded(release), _fitting_epsilon_told(plan, account, terms), transaction(con):
             reserve(con, plan.reservation(release.id, others), standing_of)
             add_release(con, release)
 
 
 @contextmanager
-def _fitting_epsilon_told(plan: Plan, *, first: bool) -> Iterator[None]:
-    """Add to a refusal the ε with which a release like this one would fit: of a first one, the cap's own."""
+def _fitting_epsilon_told(plan: Plan, account: Account | None, terms: DatasetTerms) -> Iterator[None]:
+    """Add to a refusal the ε with which a release like this one would fit: where it is the only one, the cap's own."""
     try:
         yield
     except BudgetExceeded as refusal:
-        guarantee, budget = plan.guarantee, plan.file.spec.budget
-        fits = largest_epsilon_within(plan.scheme, refusal.left)
-        if first and budget and guarantee.delta <= budget.delta:
-            fits = max(fits, budget.epsilon)
+        asked, fits = plan.guarantee, largest_epsilon_within(plan.scheme, refusal.left)
+        if not (account and account.spendings) and asked.delta <= terms.cap.delta:
+            fits = max(fits, terms.cap.epsilon)
         refusal.left_epsilon = fits
         refusal.hint = (
-            f"At δ = {guarantee.delta:g} it asks for ε = {guarantee.epsilon:.6g}; what is left is enough for"
-            f" ε = {fits:g}."
+            f"At δ = {asked.delta:g} it asks for ε = {asked.epsilon:.6g};"
+            f" {f'what is left is enough for ε = {fits:g}' if fits else 'nothing is left'}."
         )
         raise
 
@@ -129,7 +130,7 @@ def _refusals_recorded(release: Release) -> Iterator[None]:
         raise
 
 
-def _check_writable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
     """Refuse an output folder that cannot be written, or made; nothing is left there."""
     try:
         there = next(above for above in (folder, *folder.parents) if above.exists())

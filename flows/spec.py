@@ -83,6 +83,7 @@ Number = Annotated[float, BeforeValidator(_no_boolean)]
 Positive = Annotated[Number, AfterValidator(_positive)]
 Delta = Annotated[Number, AfterValidator(_between)]
 Confidence = Annotated[Number, AfterValidator(_between)]
+Name = Annotated[str, Field(min_length=1)]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 Columns = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_differ)]
 
@@ -97,8 +98,8 @@ class Input(_Keys):
     table: str
     origin: Columns
     destination: Columns
-    count: str | None = None
-    unit: str | None = None
+    count: Name | None = None
+    unit: Name | None = None
 
 
 class Hierarchy(_Keys):
@@ -150,7 +151,7 @@ class PrivacyKeys(_Keys):
     neighbours: Literal["substitution", "add_remove"]
     max_records_per_unit: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=MOST_RECORDS, strict=True)]
     exact_records_per_unit: bool | None = None
-    distinct: str | None = None
+    distinct: Name | None = None
     epsilon: Positive | None = None
     rho: Positive | None = None
     target: Target | None = None
@@ -176,6 +177,10 @@ class PrivacyKeys(_Keys):
         given = [key for key in ("epsilon", "rho", "target") if getattr(self, key) is not None]
         if len(given) != 1:
             raise ValueError(f"epsilon, rho or target must be given, one of them; got {' and '.join(given) or 'none'}.")
+        if self.exact_records_per_unit and self.neighbours != SUBSTITUTION:
+            raise ValueError(
+                "exact_records_per_unit says nothing under add_remove, where units come and go; leave it out."
+            )
         if self.invariants and self.neighbours != SUBSTITUTION:
             raise ValueError("invariants cannot be kept under add_remove: one unit more would change them.")
         if self.invariants and not self.i_accept_unprotected:

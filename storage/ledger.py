@@ -94,6 +94,7 @@ class Claim:
         table: the confidential table's path.
         unprotected: what it publishes exactly, beyond a total that is public anyway.
         different_people_from: datasets that used the same table and were said to hold other people.
+        contributions: how many records a unit has, and who sees to it; empty where that was not recorded.
     """
 
     release: str
@@ -104,6 +105,7 @@ class Claim:
     table: str
     unprotected: tuple[str, ...]
     different_people_from: tuple[str, ...]
+    contributions: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ class Account:
         first_cap: the cap that the first release fixed.
         datasets: whose releases are charged here, the first one first.
         standing: where it stood at the last event that changed it; None before that was recorded.
+        raises: each raise of the cap: when, from and to which ε, and why.
     """
 
     terms: DatasetTerms
@@ -157,6 +160,7 @@ class Account:
     charges: dict[tuple[str, int], Charge] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
     standing: Standing | None = None
+    raises: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def spent(self) -> Fraction:
@@ -218,6 +222,8 @@ class Books:
             account, cap = self._known(event["dataset"]), _cap(event["cap"])
             if not (cap.epsilon > account.terms.cap.epsilon and cap.delta == account.terms.cap.delta):
                 raise StoreError(f"the cap of dataset {account.terms.dataset} does not rise.")
+            raised = {"at": event.get("at", ""), "before": account.terms.cap.epsilon, "epsilon": cap.epsilon}
+            account.raises.append(raised | {"reason": event.get("reason", "")})
             account.terms = replace(account.terms, cap=cap)
             account.standing = _standing(event)
         elif kind == "abandoned" and (abandoned := self.account_of(event["release"])):
@@ -251,6 +257,7 @@ class Books:
             event.get("table", ""),
             tuple(event.get("unprotected", ())),
             tuple(event.get("different_people_from", ())),
+            event.get("contributions", {}),
         )
         account.standing = _standing(event)
         for level in event["levels"]:
@@ -341,6 +348,14 @@ def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
     return account.charges_of(release_id) if account else {}
 
 
+def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
+    """Return whether a level is what the ledger was told: measured as charged, or exact and not charged."""
+    if charge is None:
+        return terms.is_invariant and not terms.rho
+    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared
+    return not terms.is_invariant and charged == (terms.rho, terms.sigma, terms.l2_sensitivity_squared)
+
+
 def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
     """Return the terms of a dataset's people, or for their first release those that are asked for.
 
@@ -395,17 +410,22 @@ def _account_for(books: Books, asked: Asked) -> Account | None:
 
 
 def users_of_table(books: Books, asked: Asked, table: str) -> list[str]:
-    """Return the datasets of other people that have used a table, unless they were said to hold other people."""
+    """Return the datasets of other people that have used a table, unless it was said to hold other people's records."""
     mine = _account_for(books, asked)
     my_names = {asked.dataset, *(mine.datasets if mine else ())}
-    my_answers = {other for claim in (mine.claims.values() if mine else ()) for other in claim.different_people_from}
+    my_answers = _answers(mine, table)
     users: list[str] = []
     for account in books.accounts.values():
-        their_answers = {other for claim in account.claims.values() for other in claim.different_people_from}
-        answered = not my_names.isdisjoint(their_answers) or not my_answers.isdisjoint(account.datasets)
+        answered = not my_names.isdisjoint(_answers(account, table)) or not my_answers.isdisjoint(account.datasets)
         if account is not mine and not answered:
             users += [claim.dataset for claim in account.claims.values() if claim.table == table]
     return list(dict.fromkeys(users))
+
+
+def _answers(account: Account | None, table: str) -> set[str]:
+    """Return the datasets from whose people an account's are said to differ, although they used the same table."""
+    claims = [claim for claim in account.claims.values() if claim.table == table] if account else []
+    return {other for claim in claims for other in claim.different_people_from}
 
 
 def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending, standing_of: StandingOf) -> Standing:
@@ -419,8 +439,8 @@ def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending,
     if after.epsilon > terms.cap.epsilon:
         now = standing_of(before, terms.cap)
         refusal = BudgetExceeded(
-            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.6g} at delta"
-            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.6g} of it is spent.",
+            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.8g} at delta"
+            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.8g} of it is spent.",
             field="privacy.epsilon",
             hint="`trellis ledger` shows what it was spent on.",
         )
@@ -482,6 +502,7 @@ def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) 
             "table": claim.table,
             "unprotected": list(claim.unprotected),
             "different_people_from": list(claim.different_people_from),
+            "contributions": dict(claim.contributions),
             "levels": charged,
             "standing": _stated(standing),
         },
@@ -506,14 +527,24 @@ def advance(con: Connection, release_id: str, level: int, state: str, **facts: A
 
 
 def abandon(con: Connection, release_id: str, standing_of: StandingOf) -> None:
-    """Give back what a release has reserved and not begun to draw; the rest stays charged for good."""
-    for level, charge in charges_of(con, release_id).items():
-        if charge.state == "reserved":
-            advance(con, release_id, level, "void")
+    """Give back what a release has reserved and not begun to draw; the rest stays charged for good.
+
+    A release that costs more than the cap's ρ was let in by its own statement alone, and as the only one. If it has drawn
+    anything, nothing is given back, so that nothing can follow it: what was seen of it might decide what follows.
+    """
     account = read_books(con).account_of(release_id)
-    if account:
-        standing = standing_of(account.spendings, account.terms.cap)
-        _append(con, {"event": "abandoned", "release": release_id, "standing": _stated(standing)})
+    if account is None:
+        return
+    charges = account.charges_of(release_id)
+    drawn = any(charge.state not in {"reserved", "void"} for charge in charges.values())
+    cost = sum((charge.rho for charge in charges.values()), Fraction(0))
+    if not (drawn and cost > account.terms.cap.rho):
+        for level, charge in charges.items():
+            if charge.state == "reserved":
+                advance(con, release_id, level, "void")
+    now = read_books(con).accounts[account.terms.dataset]
+    standing = standing_of(now.spendings, now.terms.cap)
+    _append(con, {"event": "abandoned", "release": release_id, "standing": _stated(standing)})
 
 
 def raise_cap(con: Connection, dataset: str, cap: Cap, reason: str, standing_of: StandingOf) -> None:

@@ -31,6 +31,11 @@ def vault(release_id: str, *, read_only: bool = True) -> Iterator[Connection]:
         yield con
 
 
+def list_vaults() -> list[str]:
+    """Return the releases that have a vault, or have left something of one."""
+    return sorted({path.name.partition(".duckdb")[0] for path in subfolder("vault").iterdir()})
+
+
 def remove_vault(release_id: str) -> None:
     """Delete the true counts of a release, with their write-ahead log and what a killed process has spilled."""
     path = vault_path(release_id)

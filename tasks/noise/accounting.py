@@ -1,7 +1,7 @@
 """From (ε, δ) to ρ and back. The one room in which budgets are computed.
 
 ρ is an exact fraction from here on. Rounding never under-states what is spent: ρ from ε is rounded down, ε from ρ up.
-An accountant chooses the noise of a release with the very computation, `holds`, by which the release is checked.
+An accountant checks a release with `holds`, the very computation by which it has chosen the noise.
 """
 
 import math
@@ -120,7 +120,7 @@ def zcdp_epsilon(rho: Fraction, delta: float) -> float:
     Raises:
         ValueError: rho or delta is out of range.
     Source:
-        Canonne, Kamath and Steinke (2020), Proposition 12; OpenDP's conversion, which rounds up. Where its arithmetic
+        Canonne, Kamath and Steinke (2020); OpenDP's conversion, which rounds up. Where its arithmetic
         overflows (ρ far above any use) the lemma's ε stands, which is never less.
     """
     lemma = epsilon_from_rho(rho, delta)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from storage.database import Connection, store
+from storage.errors import StoreError
+from storage.ledger import as_charged, charges_of
 from storage.releases import LevelTerms, find_release
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
@@ -31,7 +33,10 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
             return sealed
         release = find_release(con, release_id)
         frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
+        charge = charges_of(con, release_id).get(level)
     tree, terms = tree_of(release), release.levels[level]
+    if not as_charged(terms, charge):
+        raise StoreError(f"Level {level} of {release_id} is not as the ledger has charged it: nothing of it is drawn.")
     with vault(release_id) as con:
         if level == 0:
             true_chunks = iter([read_true_slice(con, 0, 0, 1)["true_count"]])

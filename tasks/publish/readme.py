@@ -1,5 +1,7 @@
 """The README of a published folder: what a statistician hands on with the tables."""
 
+from decimal import ROUND_CEILING, Context
+
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 
 
@@ -16,12 +18,13 @@ Counts with differential privacy, on {len(manifest.levels)} levels from the tota
 
 ## What is protected
 
-{_records(privacy)} Whatever anybody knows of all
-others, these tables say almost the same whether {_change(privacy)} (neighbours by
-{privacy.neighbours}). The release is (ε, δ)-differentially private with ε = {privacy.epsilon:.6g} and δ = {privacy.delta:g},
-by way of ρ = {privacy.rho:.6g} (zero-concentrated differential privacy; accountant: {privacy.accountant}).
+{_records(privacy)}
+{_promise(manifest)}
 
 {privacy.statement}
+
+The noise costs ρ = {rounded_up(privacy.rho)} (zero-concentrated differential privacy), read as
+ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g} by the accountant {privacy.accountant}.
 
 Not protected, because published exactly:
 
@@ -60,11 +63,26 @@ def _records(privacy: Privacy) -> str:
     return f"The privacy unit is {privacy.unit}; each has {records} in the table{distinct} ({seen_to})."
 
 
-def _change(privacy: Privacy) -> str:
-    many = "such a record reads" if privacy.max_records_per_unit == 1 else "its records read"
-    if privacy.neighbours == "substitution":
-        return f"{many} as {'it does' if privacy.max_records_per_unit == 1 else 'they do'} or otherwise"
-    return "such a unit is in the table or not"
+def _promise(manifest: Manifest) -> str:
+    """Return what the guarantee means to one unit, and where levels are published exactly, what it does not mean."""
+    privacy = manifest.privacy
+    exact = [level.level for level in manifest.levels if not level.sigma]
+    if len(exact) > 1 or (exact and not privacy.exact_records_per_unit):
+        return (
+            f"**Levels {exact[0]} to {exact[-1]} are published exactly, and in which of their cells a unit is, is not"
+            " protected at all.** What is protected is where it is within them."
+        )
+    many = "its record reads as it does" if privacy.max_records_per_unit == 1 else "its records read as they do"
+    change = f"{many} or otherwise" if privacy.neighbours == "substitution" else "it is in the table or not"
+    return (
+        f"Whatever anybody knows of all others, these tables say almost the same about a unit whether {change}"
+        f" (neighbours by {privacy.neighbours})."
+    )
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """Return a cost as it is read, never less than it is."""
+    return f"{Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value)):g}"
 
 
 def _row(level: LevelEntry) -> str:

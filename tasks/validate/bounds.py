@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 CONFIDENCE = 0.95
 ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
@@ -44,7 +45,7 @@ def chebyshev_bounds(
 
 
 def finest_above_noise(total: int, sigmas: Sequence[float], possible_cells: Sequence[int]) -> int | None:
-    """Return the finest level at which a typical cell stands above the noise; None if there is none below the root.
+    """Return the level down to which typical cells stand above the noise; None if they do not at the first one.
 
     A typical cell is the total spread evenly over the level's possible cells; it stands above the noise when it counts at
     least twice the level's σ.
@@ -54,9 +55,7 @@ def finest_above_noise(total: int, sigmas: Sequence[float], possible_cells: Sequ
         sigmas: σ of levels 0 to T, records.
         possible_cells: N of levels 0 to T.
     """
-    above = [
-        level
-        for level, (sigma, cells) in enumerate(zip(sigmas, possible_cells, strict=True))
-        if level > 0 and total >= ABOVE_THE_NOISE * sigma * cells
-    ]
-    return max(above, default=None)
+    above = (
+        total >= ABOVE_THE_NOISE * sigma * cells for sigma, cells in zip(sigmas[1:], possible_cells[1:], strict=True)
+    )
+    return sum(takewhile(bool, above)) or None

@@ -1,7 +1,7 @@
 """The validate stage: each check of a level, as rows for the store."""
 
 from storage.database import store
-from storage.ledger import Charge, charges_of
+from storage.ledger import Charge, as_charged, charges_of
 from storage.releases import LevelTerms, find_release
 from storage.seals import list_frontiers, list_seals
 from storage.shards import is_shard, noisy_path
@@ -38,6 +38,5 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
 
 
 def _charged_as_planned(terms: LevelTerms, charge: Charge | None) -> bool:
-    if charge is None:
-        return terms.is_invariant
-    return (charge.rho, charge.sigma) == (terms.rho, terms.sigma) and charge.state in {"sealed", "released"}
+    drawn = charge is None or charge.state in {"sealed", "released"}
+    return drawn and as_charged(terms, charge)

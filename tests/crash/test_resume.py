@@ -22,6 +22,7 @@ import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
+from flows.ending import sweep_orphans
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release
@@ -32,7 +33,7 @@ from storage.errors import StageFailed, StoreError, UsageError
 from storage.ledger import read_books as read_ledger
 from storage.releases import find_release
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
-from storage.shards import noisy_path, sha256_of, shard_folder
+from storage.shards import held, noisy_path, sha256_of, shard_folder
 from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch
@@ -423,3 +424,18 @@ def test_a_release_killed_before_it_was_reserved_has_cost_nothing(
         assert read_ledger(con).accounts == {}
         with pytest.raises(UsageError):
             find_release(con, release_id)
+
+
+def test_what_a_killed_process_left_before_the_reservation_is_swept(
+    killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vault of a release that was never reserved goes as soon as anything else is begun; one that is held stays."""
+    home, release_id = killed[UNRESERVED]
+    monkeypatch.setenv("TRELLIS_HOME", str(home))
+    (home / "vault" / f"{release_id}.duckdb.tmp").mkdir()
+    with held(release_id):
+        sweep_orphans()
+        assert vault_path(release_id).exists()
+    sweep_orphans()
+    assert list((home / "vault").iterdir()) == []
+    assert not (home / "shards" / release_id).exists()

@@ -61,6 +61,8 @@ def test_a_rehearsal_leaves_nothing(user):
     assert (said.code, said.json()["field"]) == (2, "input.origin")
     assert (events(user), sorted(path.name for path in (user.folder / "home").rglob("*"))) == before
     assert "rehearsed" in user.run("release", "spec.yaml", "--dry-run").stdout
+    said = user.run("release", "spec.yaml", "--dry-run", "--output", "/proc/nowhere", "--json")
+    assert (said.code, said.json()["field"]) == (2, "output")
 
 
 def test_a_plan_tells_what_an_error_takes(user):
@@ -71,8 +73,12 @@ def test_a_plan_tells_what_an_error_takes(user):
     user.spec("for.yaml", privacy={"epsilon": wanted["epsilon"]})
     bound = user.run("plan", "for.yaml", "--json").json()["levels"][4]["bound"]
     assert bound == pytest.approx(60, rel=1e-4)
-    assert f"takes ε = {wanted['epsilon']:.6g}" in user.run("plan", "spec.yaml", "--for", "province=60@95%").stdout
-    assert user.run("plan", "spec.yaml", "--for", "county=60", "--json").json()["field"] == "--for"
+    said = user.run("plan", "spec.yaml", "--for", "province=60@95%").stdout
+    user.spec("said.yaml", privacy={"epsilon": float(said.split("takes ε = ")[1].split()[0])})
+    assert user.run("plan", "said.yaml", "--json").json()["levels"][4]["bound"] <= 60
+    for wrong in ("county=60", "county=60@95%", "province=0.0000001@95%"):
+        said = user.run("plan", "spec.yaml", "--for", wrong, "--json")
+        assert (said.code, said.json()["field"]) == (2, "--for")
 
 
 def test_a_plan_says_what_is_noise(user):
@@ -114,6 +120,9 @@ def test_the_cap_is_raised_for_a_reason(user):
     assert said.code == 0
     assert said.json()["cap"]["epsilon"] == 20
     assert "only the new cap is true" in said.json()["statement"]
+    (raised,) = user.run("ledger", "--json").json()["datasets"][0]["raises"]
+    assert (raised["before"], raised["epsilon"], raised["reason"]) == (10, 20, "decree 7")
+    assert "from 10 to 20: decree 7" in user.run("ledger").stdout
     assert events(user) == before + 1
     for epsilon, code in ((10.0, 0), (20.0, 0), (15.0, 2)):
         user.spec("raised.yaml", budget={"epsilon": epsilon})
@@ -132,7 +141,13 @@ def test_a_table_of_another_dataset_must_be_answered_for(user):
     assert user.run("release", "same.yaml", "--dry-run", "--json").json()["warnings"] == []
     assert user.run("release", "other.yaml", "--different-people", "--json").code == 0
     assert user.run("plan", "other.yaml", "--json").json()["warnings"] == []
+    shutil.copy(user.folder / "data" / "trips.csv", user.folder / "data" / "more.csv")
+    user.spec("more.yaml", name="more", input={"table": "data/more.csv"})
+    assert user.run("release", "more.yaml", "--json").code == 0
+    user.spec("again.yaml", name="again", dataset="other-country", input={"table": "data/more.csv"})
+    assert user.run("plan", "again.yaml", "--json").json()["warnings"]  # what was said of one table holds for it alone
     datasets = user.run("ledger", "--json").json()["datasets"]
+    assert datasets[1]["releases"][0]["different_people_from"] == ["synthetic-country"]
     assert [account["dataset"] for account in datasets] == ["synthetic-country", "other-country"]
 
 
@@ -143,7 +158,7 @@ def test_datasets_of_the_same_people_share_a_ledger(user):
     one, other = (user.run("ledger", name, "--json").json() for name in ("synthetic-country", "version-2"))
     assert one == other
     assert one["datasets"][0]["same_people"] == ["version-2"]
-    assert len({charge["release"] for charge in one["datasets"][0]["charges"]}) == 2
+    assert {claim["dataset"] for claim in one["datasets"][0]["releases"]} == {"synthetic-country", "version-2"}
     user.spec("stray.yaml", name="stray", dataset="version-2", same_people_as="other-country")
     assert user.run("plan", "stray.yaml", "--json").json()["field"] == "same_people_as"
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from test_release_laws import Case, Made, case_csv, make, no_noise, seeded
 
-from flows.answers import ledger_answer, verify_answer
+from flows import console
+from flows.answers import ledger_answer, release_answer, verify_answer
 from storage.database import store
 from storage.ledger import charges_of
 from storage.releases import list_checks
@@ -122,7 +123,7 @@ def test_the_promise_of_distinct_records_earns_its_root_from_its_own_level_on(re
     assert manifest.privacy.distinct == "region"
 
 
-def test_invariants_are_exact_named_and_free(release: Release) -> None:
+def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.CaptureFixture[str]) -> None:
     """Levels down to the regions are the truth, take no share of ρ, are called unprotected, and weaken the claim."""
     made = release(invariants=["region"], i_accept_unprotected=True)
     manifest = manifest_of(made)
@@ -135,7 +136,15 @@ def test_invariants_are_exact_named_and_free(release: Release) -> None:
     assert "not protected at all" in manifest.privacy.statement
     (account,) = ledger_answer(None)["datasets"]
     assert account["unprotected"] == manifest.unprotected[1:]  # the total would be public anyway
-    assert "not protected at all" in (made.folder / "README.md").read_text()
+    readme = " ".join((made.folder / "README.md").read_text().split())
+    assert "**Levels 0 to 2 are published exactly, and in which of their cells a unit is, is not protected" in readme
+    assert "almost the same" not in readme
+    shown = release_answer(made.release.id, {"total": 1.0})
+    assert shown["unprotected"] == manifest.unprotected
+    console.show_release(shown)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "unprotected: level 2 (origin region, destination region)" in said
+    assert "not protected at all" in said
 
 
 @pytest.mark.parametrize(
@@ -185,3 +194,14 @@ def test_noisy_counts_are_kept_or_destroyed(release: Release, kept: bool) -> Non
         events = [event for (event,) in con.execute("SELECT event FROM ledger ORDER BY position").fetchall()]
     assert [event for event in events if "noisy counts kept" in event] == events[-1:] * kept
     assert [event for event in events if "noisy counts destroyed" in event] == events[-1:] * (not kept)
+
+
+def test_what_people_read_is_never_less_than_what_is_spent(release: Release) -> None:
+    """An ε that a target comes to is rounded up wherever it is written."""
+    made = release(epsilon=None, target={"level": "region", "max_error": 97, "confidence": 0.95})
+    manifest = manifest_of(made)
+    epsilon = manifest.privacy.epsilon
+    written = [text.split(", ")[0] for text in manifest.privacy.statement.split("(")[1:2]]
+    written += [text.split()[0] for text in (made.folder / "README.md").read_text().split("ε = ")[1:]]
+    assert len(written) == 2
+    assert all(epsilon <= float(text) < epsilon * (1 + 1e-5) for text in written)

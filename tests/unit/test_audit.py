@@ -32,8 +32,10 @@ from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.releases import set_state, state_of
 from storage.seals import list_seals
-from storage.shards import noisy_path
+from storage.shards import noisy_path, shard_folder
 from storage.vault import vault_path
+from tasks.noise.samplers import discrete_gaussian
+from tasks.noise.task import measure_branch
 from tasks.synthesize.country import draw_country, write_country
 
 SPEC = {
@@ -561,7 +563,7 @@ def test_destroyed_counts_must_be_gone(world: World) -> None:
     assert not any(shard.exists() for shard in shards)
     shutil.copy(noisy_path(world.ids["one"], 2, TRUNK), shards[2])
     assert "still there" in world.blames(world.at("sealed", "two", 2), "sealed", "two")
-    assert forget_release(world.ids["two"]) == ["noisy counts"]
+    assert forget_release(world.ids["two"]) == ["shards"]
     assert audit_answer()["ok"]
 
 
@@ -600,14 +602,22 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> 
     before = world.events()
     assert states(world, "failed") == {1: "sealed", 2: "drawing", 3: "reserved", 4: "reserved"}
     assert vault_path(world.ids["failed"]).exists()
-    assert abandon_release(world.ids["failed"]) == ["vault"]
+    assert abandon_release(world.ids["failed"]) == ["vault", "shards"]
     assert states(world, "failed") == {1: "sealed", 2: "drawing", 3: "void", 4: "void"}
     assert not vault_path(world.ids["failed"]).exists()
     added = world.events()[len(before) :]
     assert [(event["event"], event.get("level")) for event in added] == [
         *(("void", 3), ("void", 4)),
-        *(("abandoned", None), ("vault deleted", None)),
+        *(("abandoned", None), ("noisy counts kept", None), ("vault deleted", None)),
     ]
+    with store() as con:
+        kept = {
+            noisy_path(world.ids["failed"], level, branch)
+            for level, branch in list_seals(con, world.ids["failed"])
+            if level  # level 0 is exact, and was not published
+        }
+    left = {path for path in shard_folder(world.ids["failed"]).iterdir() if not path.name.startswith("codebook_")}
+    assert left == kept
     assert {event["release"] for event in added} == {world.ids["failed"]}
     with store() as con:
         account = read_books(con).account_of(world.ids["failed"])
@@ -664,7 +674,7 @@ def test_a_crash_while_abandoning_leaves_the_release_as_it_was(world: World, mon
             abandon_release(world.ids["failed"])
     assert world.events() == before
     assert vault_path(world.ids["failed"]).exists()
-    assert abandon_release(world.ids["failed"]) == ["vault"]
+    assert abandon_release(world.ids["failed"]) == ["vault", "shards"]
 
 
 def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
@@ -677,7 +687,7 @@ def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
         abandon_release(world.ids["failed"])
     assert vault_path(world.ids["failed"]).exists()
     before = world.events()
-    assert forget_release(world.ids["failed"]) == ["vault"]
+    assert forget_release(world.ids["failed"]) == ["vault", "shards"]
     assert not vault_path(world.ids["failed"]).exists()
     assert [event["event"] for event in world.events()[len(before) :]] == ["vault deleted"]
     assert audit_answer()["ok"]
@@ -738,3 +748,30 @@ def test_a_note_without_a_release_does_not_stop_the_audit(world: World) -> None:
     """A note that says nothing of anybody changes nothing."""
     world.rewrite([*world.events(), {"event": "noisy counts destroyed"}])
     assert audit_answer()["ok"]
+
+
+@pytest.mark.parametrize(
+    "change", ["is_invariant = true", "l2_sensitivity_squared = 1", "rho = '1/7'", "is_invariant = true, rho = '0'"]
+)
+def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) -> None:
+    """A store that calls a charged level exact, or cheaper, cannot have it drawn so; the audit tells."""
+    world.restore("failed")
+    world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
+    with pytest.raises(StoreError, match="not as the ledger has charged it"):
+        measure_branch.fn(world.ids["failed"], 3, TRUNK, discrete_gaussian)
+    assert "sensitivity for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
+
+
+def test_a_state_that_the_charges_contradict_is_found(world: World) -> None:
+    """A release whose charges are released is published, whatever the store says."""
+    world.execute("UPDATE releases SET state = 'failed' WHERE id = ?", world.ids["one"])
+    assert "calls it failed" in world.blames(None, "missing", "one", only=False)
+
+
+def test_a_manifest_that_states_less_is_found(world: World) -> None:
+    """The ε that a manifest states must be the one that was reserved."""
+    path = world.published("one") / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["privacy"]["epsilon"] /= 2
+    path.write_text(json.dumps(manifest))
+    assert "another epsilon" in world.blames(None, "manifest", "one")

@@ -122,12 +122,13 @@ def test_a_release_is_bounded_by_the_scales_of_all_its_levels(universe_of, priva
         (99, [5.0, 5.0, 5.0], [1, 10, 100], None),
         (10**9, [5.0, 5.0, 5.0], [1, 10, 100], 2),
         (1, [0.0, 0.0, 5.0], [1, 10, 100], 1),
-        (100, [0.0, 50.0, 1.0, 50.0], [1, 2, 4, 8], 2),
+        (100, [0.0, 50.0, 1.0, 50.0], [1, 2, 4, 8], None),
+        (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 1),
         (100, [1.0], [1], None),
     ],
 )
 def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(total, scales, possible, finest) -> None:
-    """It is the finest one below the root whose even share of the total is at least 2σ; exactly 2σ is enough."""
+    """Down to it every level's even share of the total is at least 2σ; exactly 2σ is enough, and a gap is the end."""
     assert finest_above_noise(total, scales, possible) == finest
 
 
@@ -137,7 +138,8 @@ def test_more_records_never_lift_the_finest_level_above_noise(levels, total) -> 
     scales, possible = [0.0, *(sigma for sigma, _ in levels)], [1, *(many for _, many in levels)]
     found, more = (finest_above_noise(many, scales, possible) for many in (total, 2 * total))
     assert (found or 0) <= (more or 0)
-    for level in range((found or 0) + 1, len(scales)):
-        assert total / possible[level] < 2 * scales[level] * (1 + 1e-12)
-    if found:
-        assert total / possible[found] >= 2 * scales[found] * (1 - 1e-12)
+    after = (found or 0) + 1
+    if after < len(scales):
+        assert total / possible[after] < 2 * scales[after] * (1 + 1e-12)
+    for level in range(1, after):
+        assert total / possible[level] >= 2 * scales[level] * (1 - 1e-12)

@@ -17,6 +17,8 @@ ACCOUNT = {
     "cap": {"epsilon": 10.0, "delta": 1e-7, "rho": 1.2},
     "spent": {"epsilon": 1.0, "rho": 0.1},
     "left": {"epsilon": 9.0, "rho": 1.1},
+    "raises": [{"at": "2026", "before": 5.0, "epsilon": 10.0, "reason": "decree [7]"}],
+    "releases": [{"release": "a[b]", "epsilon": 1.0, "delta": 1e-8, "different_people_from": ["other"]}],
     "charges": [{"release": "a[b]", "level": 1, "state": "released", "mechanism": "discrete_gaussian", "rho": 0.1}],
 }
 
@@ -28,6 +30,7 @@ def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "one job [/tax] [red]of[/] one :smile: person" in said
     assert "a[b]" in said
     assert "level 1 [red]cty[/]" in said
+    assert "from 5 to 10: decree [7]" in said
 
 
 @pytest.mark.parametrize("code", [cli.DONE, cli.FAILED, None])
