@@ -353,13 +353,18 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
     @rule(release_id=releases)
     def abandon(self, release_id: str) -> None:
-        """End a release, after a crash: what it had only reserved is given back, and no more."""
+        """End a release, after a crash: what it had only reserved is given back, and no more.
+
+        Nothing is given back of one that has drawn and costs more than the cap's ρ.
+        """
         self.crash(lambda: abandon(self.con, release_id, standing_of))
         with transaction(self.con):
             abandon(self.con, release_id, standing_of)
         made = self.made[release_id]
+        drawn = any(state not in {"reserved", "void"} for state, _ in made.levels.values())
+        too_dear = sum(rho for _, rho in made.levels.values()) > self.caps[made.people].rho
         for level, (state, rho) in made.levels.items():
-            if state == "reserved":
+            if state == "reserved" and not (drawn and too_dear):
                 self.events.append("void")
                 made.levels[level] = "void", rho
         self.events.append("abandoned")
@@ -562,6 +567,22 @@ def test_an_abandoned_release_keeps_what_it_has_drawn(con: Connection, drawn: st
     assert account.standing == standing_of(account.spendings, cap)
     assert account.standing.left_rho == cap.rho / 2
     assert [event["event"] for event in read_chain(con)][-2:] == ["void", "abandoned"]
+
+
+def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con: Connection) -> None:
+    """It was let in as the only one: what was seen of it could decide what follows, so that nothing can follow."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho, cap.rho / 10], epsilon=1.0)
+    advance(con, "one", 0, "drawing")
+    with transaction(con):
+        abandon(con, "one", standing_of)
+    assert {level: charge.state for level, charge in charges_of(con, "one").items()} == {0: "drawing", 1: "reserved"}
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "two", asked_of(), [cap.rho / 1000])
+    reserve_at_once(con, "other", asked_of("others", cap), [cap.rho, cap.rho / 10], epsilon=1.0)
+    with transaction(con):
+        abandon(con, "other", standing_of)  # of which nothing was drawn
+    assert {charge.state for charge in charges_of(con, "other").values()} == {"void"}
 
 
 def test_a_release_is_reserved_once(con: Connection) -> None:
