@@ -275,7 +275,7 @@ def _say_bound() -> None:
 
 def rounded_down(value: float, digits: int = 6) -> str:
     """Return what is left as it is read, never more than it is."""
-    return f"{Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value)):g}"
+    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
 def _state(state: str) -> str:

@@ -82,7 +82,7 @@ def _promise(manifest: Manifest) -> str:
 
 def rounded_up(value: float, digits: int = 6) -> str:
     """Return a cost as it is read, never less than it is."""
-    return f"{Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value)):g}"
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):.{digits}g}"
 
 
 def _row(level: LevelEntry) -> str:
