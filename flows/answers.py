@@ -5,10 +5,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from storage.books import Account, Books, Charge, Claim
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
-from storage.ledger import Account, Books, Charge, Claim, charges_of, raise_cap, read_books
+from storage.ledger import charges_of, raise_cap, read_books
 from storage.releases import find_release, list_checks, list_releases
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals
 from tasks.noise.accounting import epsilon_from_rho

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from storage.ledger import Cap, Spending, Standing
+from storage.books import Cap, Spending, Standing
 from tasks.noise.accounting import zcdp_epsilon, zcdp_rho
 
 

@@ -8,9 +8,10 @@ from flows.budget import cap_of, composed_epsilon
 from flows.guarantee import Guarantee, Scheme, guarantee_for, guarantee_of, promised_levels, scheme_of
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import AXES, SpecFile, Target
+from storage.books import Asked, Books, Claim, Spending
 from storage.database import Connection, store
 from storage.errors import SpecError, UsageError
-from storage.ledger import Asked, Books, Claim, Reservation, Spending, agreed_terms, read_books, users_of_table
+from storage.ledger import Reservation, agreed_terms, read_books, users_of_table
 from storage.published import published_total
 from storage.releases import LevelTerms
 from tasks.ingest.codebook import down_to

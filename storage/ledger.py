@@ -1,297 +1,33 @@
-"""The ledger: an append-only list of events, hashed one onto the other. What is spent is a view of it.
+"""The ledger: an append-only list of events, hashed one onto the other. What is spent is a view of it, the books.
 
-A charge goes reserved → drawing → sealed → released; void is reached from reserved only. Every charge that is not
-void counts, so that nothing is drawn that is not paid for. Budgets are exact fractions of ρ. How charges compose into
-the ε that is held against a cap, the ledger is told: it computes nothing, it keeps.
+How charges compose into the ε that is held against a cap, the ledger is told: it computes nothing, it keeps.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from storage.books import (
+    DISCRETE_GAUSSIAN,
+    MALFORMED,
+    Account,
+    Asked,
+    Books,
+    Cap,
+    Charge,
+    Claim,
+    DatasetTerms,
+    Spending,
+    Standing,
+    StandingOf,
+)
 from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.releases import LevelTerms
-
-DISCRETE_GAUSSIAN = "discrete_gaussian"
-
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what a bad event's fields lead to
-
-_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
-
-
-@dataclass(frozen=True, slots=True)
-class Cap:
-    """What all releases about the same people may cost together: (ε, δ), and the ρ that zCDP's conversion allows."""
-
-    epsilon: float
-    delta: float
-    rho: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetTerms:
-    """Whose people a dataset holds, and the cap on what may be learned of them; fixed by its first release.
-
-    Attributes:
-        dataset: the first dataset of these people; others share its ledger.
-    """
-
-    dataset: str
-    unit: str
-    neighbours: str
-    cap: Cap
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a spec says about its dataset.
-
-    Attributes:
-        cap: what its `budget` asks for; None where it names none.
-        same_people_as: the dataset whose ledger it wants to share; None for one of its own.
-    """
-
-    dataset: str
-    unit: str
-    neighbours: str
-    cap: Cap | None = None
-    same_people_as: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What one level of one release costs, and how far its drawing is.
-
-    Attributes:
-        mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
-        rho: 0 for mechanisms that are only (ε, δ).
-        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
-    """
-
-    release: str
-    level: int
-    state: str
-    rho: Fraction
-    sigma: float
-    l2_sensitivity_squared: int = 0
-    mechanism: str = DISCRETE_GAUSSIAN
-    epsilon: float = 0.0
-    delta: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a release says of itself.
-
-    Attributes:
-        accountant: by which it is (ε, δ)-differentially private; empty for releases from before it was recorded.
-        epsilon: its own statement, with `delta`; infinite where none was recorded.
-        table: the confidential table's path.
-        unprotected: what it publishes exactly, beyond a total that is public anyway.
-        different_people_from: datasets that used the same table and were said to hold other people.
-        contributions: how many records a unit has, and who sees to it; empty where that was not recorded.
-    """
-
-    release: str
-    dataset: str
-    accountant: str
-    epsilon: float
-    delta: float
-    table: str
-    unprotected: tuple[str, ...]
-    different_people_from: tuple[str, ...]
-    contributions: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """What one release has spent or reserved.
-
-    Attributes:
-        rho: of all its discrete Gaussians.
-        approximate: (ε, δ) of each of its mechanisms that is only that.
-        epsilon: its own statement, with `delta`, which counts where it is the only release.
-    """
-
-    rho: Fraction
-    approximate: tuple[tuple[float, float], ...]
-    epsilon: float
-    delta: float
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where the releases about the same people stand against their cap.
-
-    Attributes:
-        epsilon: all of them composed, at the cap's δ.
-        left_rho: what one more release may cost.
-        left_epsilon: the ε at the cap's δ that this is enough for, by zCDP's conversion.
-    """
-
-    epsilon: float
-    left_rho: Fraction
-    left_epsilon: float
-
-
-StandingOf = Callable[[Sequence[Spending], Cap], Standing]
-
-
-@dataclass(slots=True)
-class Account:
-    """What the ledger knows of some people: the terms, the datasets that hold them, and what was charged.
-
-    Attributes:
-        terms: with the cap as it is now.
-        first_cap: the cap that the first release fixed.
-        datasets: whose releases are charged here, the first one first.
-        standing: where it stood at the last event that changed it; None before that was recorded.
-        raises: each raise of the cap: when, from and to which ε, and why.
-    """
-
-    terms: DatasetTerms
-    first_cap: Cap
-    datasets: list[str]
-    charges: dict[tuple[str, int], Charge] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
-    standing: Standing | None = None
-    raises: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def spent(self) -> Fraction:
-        """ρ of all charges that are not void."""
-        return sum((charge.rho for charge in self.charges.values() if charge.state != "void"), Fraction(0))
-
-    @property
-    def spendings(self) -> list[Spending]:
-        """What every release has spent or reserved; releases that gave all of it back are left out."""
-        spendings = []
-        for release, claim in self.claims.items():
-            kept = [charge for charge in self.charges_of(release).values() if charge.state != "void"]
-            if kept:
-                rho = sum((charge.rho for charge in kept), Fraction(0))
-                only = tuple((charge.epsilon, charge.delta) for charge in kept if not charge.rho)
-                spendings.append(Spending(rho, only, claim.epsilon, claim.delta))
-        return spendings
-
-    @property
-    def unprotected(self) -> list[str]:
-        """What releases about these people have published exactly: the claim about all of them is the weaker one."""
-        return list(dict.fromkeys(what for claim in self.claims.values() for what in claim.unprotected))
-
-    def charges_of(self, release_id: str) -> dict[int, Charge]:
-        """Return the charges of one release, by level."""
-        return {level: charge for (release, level), charge in self.charges.items() if release == release_id}
-
-
-@dataclass(slots=True)
-class Books:
-    """All accounts, replayed event by event."""
-
-    accounts: dict[str, Account] = field(default_factory=dict)
-    holder: dict[str, str] = field(default_factory=dict)  # dataset → first dataset of the same people
-    charged_to: dict[str, str] = field(default_factory=dict)  # release → first dataset of its people
-
-    def account(self, dataset: str | None) -> Account | None:
-        """Return the account to which a dataset's releases are charged; None before its first."""
-        return self.accounts[self.holder[dataset]] if dataset in self.holder else None
-
-    def account_of(self, release_id: str) -> Account | None:
-        """Return the account to which a release is charged; None if it is not reserved."""
-        return self.accounts[self.charged_to[release_id]] if release_id in self.charged_to else None
-
-    def post(self, event: Mapping[str, Any]) -> None:
-        """Take in the next event.
-
-        Raises:
-            StoreError: it does not follow from those before.
-        """
-        kind = event["event"]
-        if kind == "dataset":
-            self._open(event)
-        elif kind == "reserved":
-            self._reserve(event)
-        elif kind in _BEFORE:
-            self._advance(event)
-        elif kind == "budget raised":
-            account, cap = self._known(event["dataset"]), _cap(event["cap"])
-            if not (cap.epsilon > account.terms.cap.epsilon and cap.delta == account.terms.cap.delta):
-                raise StoreError(f"the cap of dataset {account.terms.dataset} does not rise.")
-            raised = {"at": event.get("at", ""), "before": account.terms.cap.epsilon, "epsilon": cap.epsilon}
-            account.raises.append(raised | {"reason": event.get("reason", "")})
-            account.terms = replace(account.terms, cap=cap)
-            account.standing = _standing(event)
-        elif kind == "abandoned" and (abandoned := self.account_of(event["release"])):
-            abandoned.standing = _standing(event)
-
-    def _open(self, event: Mapping[str, Any]) -> None:
-        dataset = event["dataset"]
-        if dataset in self.holder:
-            raise StoreError(f"dataset {dataset} has its terms already.")
-        if "same_people_as" in event:
-            account = self._known(event["same_people_as"])
-            account.datasets.append(dataset)
-            self.holder[dataset] = account.terms.dataset
-            return
-        cap = _cap(event["cap"])
-        terms = DatasetTerms(dataset, event["unit"], event["neighbours"], cap)
-        self.accounts[dataset] = Account(terms, cap, [dataset])
-        self.holder[dataset] = dataset
-
-    def _reserve(self, event: Mapping[str, Any]) -> None:
-        release, account = event["release"], self._known(event["dataset"])
-        if release in self.charged_to:
-            raise StoreError(f"{release} is reserved already: what it has drawn is charged once.")
-        self.charged_to[release] = account.terms.dataset
-        account.claims[release] = Claim(
-            release,
-            event["dataset"],
-            event.get("accountant", ""),
-            event.get("epsilon", float("inf")),
-            event.get("delta", 1.0),
-            event.get("table", ""),
-            tuple(event.get("unprotected", ())),
-            tuple(event.get("different_people_from", ())),
-            event.get("contributions", {}),
-        )
-        account.standing = _standing(event)
-        for level in event["levels"]:
-            charge = Charge(
-                release,
-                level["level"],
-                "reserved",
-                Fraction(level.get("rho", 0)),
-                level.get("sigma", 0.0),
-                level.get("l2_sensitivity_squared", 0),
-                level.get("mechanism", DISCRETE_GAUSSIAN),
-                level.get("epsilon", 0.0),
-                level.get("delta", 0.0),
-            )
-            if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
-                raise StoreError(f"level {charge.level} of {release} is charged nothing.")
-            if (release, charge.level) in account.charges:
-                raise StoreError(f"level {charge.level} of {release} is charged twice.")
-            account.charges[release, charge.level] = charge
-
-    def _advance(self, event: Mapping[str, Any]) -> None:
-        release, level, state = event["release"], event["level"], event["event"]
-        account = self.account_of(release)
-        charge = account.charges.get((release, level)) if account else None
-        if account is None or charge is None or charge.state != _BEFORE[state]:
-            was = charge.state if charge else "not charged"
-            raise StoreError(f"Level {level} of {release} cannot become {state}: it is {was}.")
-        account.charges[release, level] = replace(charge, state=state)
-
-    def _known(self, dataset: str) -> Account:
-        account = self.account(dataset)
-        if account is None:
-            raise StoreError(f"dataset {dataset} has no terms.")
-        return account
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,14 +82,6 @@ def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
     """Return the charges of one release, by level."""
     account = read_books(con).account_of(release_id)
     return account.charges_of(release_id) if account else {}
-
-
-def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
-    """Return whether a level is what the ledger was told: measured as charged, or exact and not charged."""
-    if charge is None:
-        return terms.is_invariant and not terms.rho
-    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared
-    return not terms.is_invariant and charged == (terms.rho, terms.sigma, terms.l2_sensitivity_squared)
 
 
 def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
@@ -597,19 +325,8 @@ def _append(con: Connection, event: dict[str, Any]) -> None:
     con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hash_of(last.hash, text)])
 
 
-def _cap(recorded: Mapping[str, Any]) -> Cap:
-    return Cap(recorded["epsilon"], recorded["delta"], Fraction(recorded["rho"]))
-
-
 def _recorded(cap: Cap) -> dict[str, Any]:
     return {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
-
-
-def _standing(event: Mapping[str, Any]) -> Standing | None:
-    stated = event.get("standing")
-    if stated is None:
-        return None
-    return Standing(float(stated["epsilon"]), Fraction(stated["left_rho"]), float(stated["left_epsilon"]))
 
 
 def _stated(standing: Standing) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from storage.books import as_charged
 from storage.database import Connection, store
 from storage.errors import StoreError
-from storage.ledger import as_charged, charges_of
+from storage.ledger import charges_of
 from storage.releases import LevelTerms, find_release
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard

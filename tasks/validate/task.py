@@ -1,7 +1,8 @@
 """The validate stage: each check of a level, as rows for the store."""
 
+from storage.books import Charge, as_charged
 from storage.database import store
-from storage.ledger import Charge, as_charged, charges_of
+from storage.ledger import charges_of
 from storage.releases import LevelTerms, find_release
 from storage.seals import list_frontiers, list_seals
 from storage.shards import is_shard, noisy_path

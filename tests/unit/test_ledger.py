@@ -30,18 +30,12 @@ from hypothesis.stateful import (
 )
 
 from flows.budget import cap_of, composed_epsilon, standing_of
+from storage.books import Account, Asked, Books, Cap, Charge, Claim, Spending
 from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger import (
-    Account,
-    Asked,
-    Books,
-    Cap,
-    Charge,
-    Claim,
     Head,
     Reservation,
-    Spending,
     abandon,
     advance,
     agreed_terms,
@@ -68,7 +62,8 @@ import sys
 from flows.budget import cap_of, standing_of
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger import Asked, Claim, Reservation, reserve
+from storage.books import Asked, Claim
+from storage.ledger import Reservation, reserve
 from storage.releases import LevelTerms
 
 cap = cap_of(1.0, 1e-6)

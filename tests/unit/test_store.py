@@ -1,6 +1,7 @@
 """The store: seals once, shards whole or absent, files closed to others, and one writer at a time."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -346,8 +347,10 @@ def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytes
         (level,) = find_release(con, "old").levels
         assert (level.rho, level.sigma, level.l2_sensitivity_squared, level.derivation) == (Fraction(1, 3), 2.5, 2, "")
         assert read_books(con).accounts["jobs"].spent == Fraction(1, 3)
-        con.execute("UPDATE levels SET l2_sensitivity_squared = 2199023255552")
     assert audit_answer()["ok"]
+    with store() as con:
+        con.execute("UPDATE levels SET l2_sensitivity_squared = 2199023255552")
+        assert find_release(con, "old").levels[0].l2_sensitivity == math.sqrt(2**41)
 
 
 @pytest.mark.parametrize("killed", [False, True])
