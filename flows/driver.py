@@ -4,28 +4,37 @@ ingest → grow tree → reserve → walk (measure, seal, optimise) → validate
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
 from flows.mechanisms import MECHANISMS
-from flows.plan import Plan
-from flows.reservation import check_budget, check_writable, different_people_from, reserve_release
+from flows.plan import Plan, make_plan
+from flows.reservation import (
+    check_budget,
+    check_unchanged,
+    check_writable,
+    different_people_from,
+    reserve_release,
+)
 from flows.runner import Report, Submit, result_of
+from flows.running import running
+from flows.spec import load_spec
 from storage.database import store, transaction
-from storage.errors import StoreError, TrellisError
-from storage.ledger import read_books
-from storage.releases import Release, claim_id, find_release, record_checks, set_state, state_of
-from storage.shards import held
+from storage.errors import StoreError, UsageError
+from storage.ledger import charges_of, read_books
+from storage.releases import Release, claim_id, find_release, forget_refusal, record_checks, set_state, state_of
+from storage.running import held
+from storage.seals import list_branches
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.stage import Outcome
-from tasks.tree.task import grow_tree
+from tasks.tree.branches import TRUNK
+from tasks.tree.task import grow_tree, is_grown
 from tasks.validate.task import validate_level
 
 
-def make_release(plan: Plan, release: Release, submit: Submit, report: Report) -> dict[str, float]:
+def make_release(plan: Plan, release: Release, submit: Submit, report: Report, run: str = "") -> dict[str, float]:
     """Make a release from its plan and return the thread seconds spent in each room.
 
     Args:
@@ -33,36 +42,110 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report) -
         release: from `new_release`.
         submit: runs a stage and returns its future.
         report: is told of progress.
+        run: Prefect's id of the flow run, if there is one.
     Raises:
         TrellisError: what stopped it; public. Before the reservation nothing is left behind, afterwards the release
             is recorded as failed and keeps what was sealed.
     """
     with store() as con:
+        forget_refusal(con, release.id)
         if state_of(con, release.id) is not None:
             raise StoreError(f"{release.id} is in the store already; a release is made once.")
-    with held(release.id), _failures_recorded(release.id):
-        outcomes = [
-            result_of(submit(ingest, release.id, plan.source, plan.units, plan.promised)),
-            result_of(submit(grow_tree, release.id, release.terms["axes"], release.terms["steps"])),
-        ]
+    with running(release.id, release.dataset, run):
+        outcomes = _grow(plan, release.id, submit)
         reserve_release(release, plan)
-        outcomes += finish_release(release.id, submit, report)
+        outcomes += _finish(release, submit, report)
     return seconds_per_room(outcomes)
 
 
-def finish_release(release_id: str, submit: Submit, report: Report) -> list[Outcome]:
-    """Walk, validate and publish a reserved release, doing only what the store does not hold already."""
+def finish_release(
+    release_id: str, submit: Submit, report: Report, *, only: str | None = None, run: str = ""
+) -> dict[str, float]:
+    """Go on with a reserved or failed release, doing only what the store does not hold already.
+
+    Args:
+        release_id: the release.
+        submit: as in `make_release`.
+        report: as in `make_release`.
+        only: the branch that is wanted; what others lack is left for later. All of them if left out.
+        run: as in `make_release`.
+    Returns:
+        The thread seconds spent in each room; none where it was published already.
+    Raises:
+        HeldElsewhere: another run has it.
+        UsageError: it was abandoned or refused, or has no such branch.
+        SpecError: its spec was edited since it was reserved.
+        InputError: a codebook was changed since then.
+        TrellisError: what stopped it, as in `make_release`.
+    """
     with store() as con:
         release = find_release(con, release_id)
-        set_state(con, release_id, "running")
+        known = {TRUNK, *list_branches(con, release_id)}
+    _check_open(release)
+    if only is not None and only not in known:
+        raise UsageError(f"{release_id} has no branch {only}: it has {', '.join(sorted(known))}.", field="--branch")
+    with running(release_id, release.dataset, run):
+        with store() as con:
+            release = find_release(con, release_id)
+        _check_open(release)
+        if release.state == "published":
+            remove_what_is_not_kept(release)
+            return {}
+        check_unchanged(release)
+        outcomes = [] if _is_grown(release) else _grow_again(release, submit)
+        outcomes += _finish(release, submit, report, only)
+    return seconds_per_room(outcomes)
+
+
+def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
+    """Ingest the table and grow the true tree in the vault."""
+    terms = plan.stage_terms()
+    return [
+        result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised)),
+        result_of(release_id, submit(grow_tree, release_id, terms["axes"], terms["steps"])),
+    ]
+
+
+def _grow_again(release: Release, submit: Submit) -> list[Outcome]:
+    """Grow the tree of a release that was reserved without one, as those of a declared series are."""
+    remove_all(release.id)
+    return _grow(make_plan(load_spec(Path(release.terms["files"]["spec"]))), release.id, submit)
+
+
+def _is_grown(release: Release) -> bool:
+    """Return whether the true tree is there, or is too late to be grown: what is drawn already is of the old one."""
+    with store() as con:
+        charges = charges_of(con, release.id)
+    drawn = any(charge.state != "reserved" for charge in charges.values())
+    return drawn or "files" not in release.terms or is_grown(release.id, len(release.levels) - 1)
+
+
+def _finish(release: Release, submit: Submit, report: Report, only: str | None = None) -> list[Outcome]:
+    """Walk, validate and publish; with `only`, publish if that branch was all that was missing."""
+    with store() as con:
+        set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms["mechanism"]]
-    with _failures_recorded(release_id):
-        outcomes = mechanism.traverse(release_id, mechanism.sampler, mechanism.optimiser, submit, report)
-        outcomes += _validate(release, submit)
-        outcomes.append(result_of(submit(publish, release_id)))
-        close_the_books(release)
+    outcomes, missing = mechanism.traverse(release.id, mechanism.sampler, mechanism.optimiser, submit, report, only)
+    if missing:
+        with store() as con:
+            set_state(con, release.id, "failed", f"Still missing: {', '.join(missing)}.")
+        return outcomes
+    outcomes += _validate(release, submit)
+    outcomes.append(result_of(release.id, submit(publish, release.id)))
+    close_the_books(release)
     remove_what_is_not_kept(release)
     return outcomes
+
+
+def _check_open(release: Release) -> None:
+    if release.state == "abandoned":
+        raise UsageError(f"{release.id} was abandoned: it has ended for good.", field="ID")
+    if release.state == "refused":
+        raise UsageError(
+            f"{release.id} was refused: nothing of it was reserved.",
+            field="ID",
+            hint="`trellis release` asks anew, once there is budget.",
+        )
 
 
 def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:
@@ -83,31 +166,11 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
         different_people_from(plan, books, different_people=different_people)
         check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
-    terms = plan.stage_terms()
     with held(rehearsal):
         try:
-            result_of(submit(ingest, rehearsal, plan.source, plan.units, plan.promised))
-            result_of(submit(grow_tree, rehearsal, terms["axes"], terms["steps"]))
+            _grow(plan, rehearsal, submit)
         finally:
             remove_all(rehearsal)
-
-
-@contextmanager
-def _failures_recorded(release_id: str) -> Iterator[None]:
-    """Leave nothing of a release that stops before it is reserved; record it as failed afterwards, with what it has."""
-    try:
-        yield
-    except BaseException as fault:
-        reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
-        with store() as con:
-            state = state_of(con, release_id)
-            if state in {"reserved", "running"}:
-                set_state(con, release_id, "failed", reason)
-        if state in {None, "refused"}:
-            remove_all(release_id)
-        elif isinstance(fault, TrellisError) and not fault.hint:
-            fault.hint = f"What was sealed is kept: `trellis show {release_id}` says how far it is."
-        raise
 
 
 def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -121,7 +184,7 @@ def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record what was found, and stop where one failed."""
     futures = [submit(validate_level, release.id, terms.level) for terms in release.levels]
-    outcomes = [result_of(future) for future in futures]
+    outcomes = [result_of(release.id, future) for future in futures]
     checks = [check for outcome in outcomes for check in outcome.value]
     with store() as con, transaction(con):
         record_checks(con, release.id, checks)

@@ -139,6 +139,11 @@ class Plan:
             "published_spec": self.file.published(),
             "unprotected": self.unprotected,
             "codebooks": self.codebooks,
+            "files": {  # to notice changes; not published
+                "spec": str(self.file.path),
+                "codebooks": {axis.name: str(axis.codebook.path) for axis in self.source.axes},
+            },
+            "workers": spec.run.workers,
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,

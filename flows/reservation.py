@@ -10,13 +10,14 @@ from flows.budget import standing_of
 from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within
 from flows.plan import Plan
+from flows.spec import says_the_same
 from storage.books import Account, Books, DatasetTerms
 from storage.clock import utc_now
 from storage.database import store, transaction
-from storage.errors import BudgetExceeded, InputError, UsageError
+from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
 from storage.ledger import agreed_terms, check_fits, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id
-from storage.shards import give_up_claim
+from storage.shards import give_up_claim, sha256_of
 
 
 def new_release(
@@ -59,6 +60,34 @@ def new_release(
     with _refusals_recorded(release):
         check_budget(plan, books)
     return release
+
+
+def check_unchanged(release: Release) -> None:
+    """Refuse to go on with a release whose spec or codebooks are not what they were when it was reserved.
+
+    Files that are gone do not matter: the store keeps the spec, and the shards a copy of each codebook.
+
+    Raises:
+        SpecError: the spec was edited.
+        InputError: a codebook was changed; names both hashes.
+    """
+    files = release.terms.get("files", {"spec": "", "codebooks": {}})
+    spec = Path(files["spec"])
+    if spec.is_file() and not says_the_same(spec.read_text(encoding="utf-8"), release.spec):
+        raise SpecError(
+            f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
+            field="SPEC",
+            hint=f"Put it back (`trellis show {release.id} --spec` prints it), or `trellis abandon {release.id}`.",
+        )
+    for axis, path in files["codebooks"].items():
+        reserved = release.terms["codebooks"][axis]
+        if Path(path).is_file() and (now := sha256_of(Path(path))) != reserved:
+            raise InputError(
+                f"The codebook of {axis}, {path}, was changed since {release.id} was reserved: its sha256 was {reserved}"
+                f" and is {now}.",
+                field="hierarchy",
+                hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
+            )
 
 
 def check_budget(plan: Plan, books: Books) -> None:

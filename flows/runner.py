@@ -5,6 +5,8 @@ from concurrent.futures import Executor
 from threading import Event
 from typing import Any, Protocol
 
+from storage.running import ask_to_stop
+
 
 class Future(Protocol):
     """What `submit` returns: concurrent.futures and Prefect both have it."""
@@ -29,13 +31,14 @@ def submit_to(executor: Executor) -> Submit:
     return submit
 
 
-def result_of(future: Future) -> Any:
-    """Return what a stage returned; where the wait is interrupted, let the stage end before going on."""
+def result_of(release_id: str, future: Future) -> Any:
+    """Return what a stage of a release returned; where the wait is interrupted, let the stage stop before going on."""
     done = Event()
     future.add_done_callback(lambda _: done.set())
     try:
         done.wait()
     except BaseException:
+        ask_to_stop(release_id)
         done.wait()
         raise
     return future.result()

@@ -5,9 +5,11 @@ import os
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from zoneinfo import available_timezones
 
 import yaml
 from pydantic import (
@@ -22,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from flows.schedule import checked_cron, parse_until
 from storage.errors import SpecError, UsageError
 from storage.shards import sha256_of
 from tasks.ingest.tables import Table, table_at
@@ -66,6 +69,21 @@ def _positive(value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"must be a finite number > 0, got {value:g}.")
     return value
+
+
+def _known_timezone(name: str) -> str:
+    if name not in available_timezones():
+        raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
+    return name
+
+
+def _as_text(value: object) -> object:
+    return value.isoformat() if isinstance(value, date) else value  # as YAML reads a day
+
+
+def _end_of_series(until: str) -> str:
+    parse_until(until)
+    return until
 
 
 def _between(value: float) -> float:
@@ -197,6 +215,20 @@ class BudgetKeys(_Keys):
     delta: Delta
 
 
+class RunKeys(_Keys):
+    """How a release is run; what it publishes does not depend on it."""
+
+    workers: Literal["threads", "processes"] = "threads"
+
+
+class ScheduleKeys(_Keys):
+    """When releases are made, and how many or until which day; without an end each is reserved on its own day."""
+
+    cron: Annotated[str, AfterValidator(checked_cron)]
+    timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
+    until: Annotated[str, BeforeValidator(_as_text), AfterValidator(_end_of_series)] | None = None
+
+
 class Spec(_Keys):
     """A release spec. Unknown keys are refused."""
 
@@ -211,6 +243,8 @@ class Spec(_Keys):
     mechanism: str
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None
+    run: RunKeys = RunKeys()
+    schedule: ScheduleKeys | None = None
     keep_noisy_counts: bool = True
     keep_vault: bool = False
     expected_total: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, strict=True)] | None = None
@@ -267,12 +301,17 @@ class SpecFile:
     Attributes:
         spec: the checked keys.
         text: as written.
-        folder: what paths in it are relative to.
+        path: where it is; paths in it are relative to its folder.
     """
 
     spec: Spec
     text: str
-    folder: Path
+    path: Path
+
+    @property
+    def folder(self) -> Path:
+        """What paths in it are relative to."""
+        return self.path.parent
 
     def source(self) -> Source:
         """Return where the tables are; refuse those that do not exist."""
@@ -308,10 +347,18 @@ def load_spec(path: Path) -> SpecFile:
     except (OSError, UnicodeDecodeError):
         raise SpecError(f"There is no spec that can be read at {path}.", field="SPEC") from None
     try:
-        return SpecFile(Spec.model_validate(_parse(text)), text, path.absolute().parent)
+        return SpecFile(Spec.model_validate(_parse(text)), text, path.absolute())
     except ValidationError as fault:
         first = fault.errors()[0]
     raise _as_spec_error(first)
+
+
+def says_the_same(text: str, other: str) -> bool:
+    """Return whether two specs have the same keys and values, however they are laid out."""
+    try:
+        return _parse(text) == _parse(other)
+    except SpecError:
+        return False
 
 
 def parse_target(text: str) -> Target:

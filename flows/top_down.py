@@ -10,9 +10,10 @@ from typing import Any
 
 from flows.runner import Future, Report, Submit
 from storage.database import store, transaction
-from storage.errors import StageFailed, StoreError, TrellisError
+from storage.errors import Interrupted, StageFailed, StoreError, TrellisError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release
+from storage.running import ask_to_stop
 from storage.seals import (
     FrontierShard,
     Seal,
@@ -31,25 +32,38 @@ from tasks.stage import Outcome
 from tasks.tree.branches import TRUNK, TRUNK_CELLS
 from tasks.tree.task import cut_trunk
 
-Traversal = Callable[[str, Sampler, Optimiser, Submit, Report], list[Outcome]]
+Traversal = Callable[[str, Sampler, Optimiser, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
 
 
 def walk_top_down(
-    release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report
-) -> list[Outcome]:
-    """Measure and optimise every level of every branch that the store does not hold already.
+    release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report, only: str | None = None
+) -> tuple[list[Outcome], list[str]]:
+    """Measure and optimise every level of every branch, or of one, that the store does not hold already.
 
-    A branch that fails does not stop the others.
+    A branch that fails does not stop the others. Where the walk is interrupted, the stages that run are asked to stop,
+    and what they have finished is kept.
 
+    Returns:
+        What was done, and the branches that are not finished since only another one was asked for.
     Raises:
+        Interrupted: the release was asked to stop.
         TrellisError: what the first failed branch raised, once all others are done.
     """
-    return _Walk(release_id, sampler, optimiser, submit, report).run()
+    walk = _Walk(release_id, sampler, optimiser, submit, report, only)
+    return walk.run(), walk.missing()
 
 
 class _Walk:
-    def __init__(self, release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report) -> None:
-        self.release_id, self.sampler, self.optimiser = release_id, sampler, optimiser
+    def __init__(
+        self,
+        release_id: str,
+        sampler: Sampler,
+        optimiser: Optimiser,
+        submit: Submit,
+        report: Report,
+        only: str | None,
+    ) -> None:
+        self.release_id, self.sampler, self.optimiser, self.only = release_id, sampler, optimiser, only
         self.submit, self.report = submit, report
         self.finished: SimpleQueue[tuple[str, Future]] = SimpleQueue()
         self.running = 0
@@ -66,16 +80,30 @@ class _Walk:
         self.depth = len(self.release.levels) - 1
 
     def run(self) -> list[Outcome]:
-        self.go_on(TRUNK)
-        while self.running:
-            done = self.take_finished()
-            if done:
-                self.commit([outcome.value for _, outcome in done])
-            for branch, _ in done:
-                self.go_on(branch)
+        try:
+            self.go_on(TRUNK)
+            while self.running:
+                for branch in self.commit_finished():
+                    self.go_on(branch)
+        except BaseException:
+            ask_to_stop(self.release_id)
+            while self.running:
+                self.commit_finished()
+            raise
         if self.failures:
             self.raise_first()
         return self.outcomes
+
+    def commit_finished(self) -> list[str]:
+        """Wait until a stage is done, commit what all that are have made, and return their branches."""
+        done = self.take_finished()
+        if done:
+            self.commit([outcome.value for _, outcome in done])
+        return [branch for branch, _ in done]
+
+    def missing(self) -> list[str]:
+        """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
+        return [name for name in self.branches or [TRUNK] if (self.depth, name) not in self.frontiers]
 
     def take_finished(self) -> list[tuple[str, Outcome]]:
         """Wait until a stage is done, and take all that are: one transaction will hold them."""
@@ -97,8 +125,9 @@ class _Walk:
         level = self.branches[branch].trunk_level + 1 if branch != TRUNK else 0
         while (level, branch) in self.frontiers:
             if branch == TRUNK and self.trunk_ends(self.frontiers[level, TRUNK]):
-                for name in self.branches:
-                    self.go_on(name)
+                for name in self.branches if self.only is None else [self.only]:
+                    if name != TRUNK:
+                        self.go_on(name)
                 return
             level += 1
         if level > self.depth:
@@ -171,6 +200,9 @@ class _Walk:
         self.report(level, measured, max(measured, known))
 
     def raise_first(self) -> None:
+        for fault in self.failures.values():
+            if isinstance(fault, Interrupted):
+                raise fault
         branch, *others = sorted(self.failures)
         also = f" Also failed: {', '.join(others)}." if others else ""
         first = self.failures[branch]

@@ -90,6 +90,7 @@ class Claim:
         unprotected: what it publishes exactly, beyond a total that is public anyway.
         different_people_from: datasets that used the same table and were said to hold other people.
         contributions: how many records a unit has, and who sees to it; empty where that was not recorded.
+        series: the declared series that it belongs to; empty where it stands alone.
     """
 
     release: str
@@ -101,16 +102,36 @@ class Claim:
     unprotected: tuple[str, ...]
     different_people_from: tuple[str, ...]
     contributions: Mapping[str, Any] = field(default_factory=dict)
+    series: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Releases that were declared together, before the first of them was made.
+
+    Attributes:
+        id: the first one's.
+        name: of the spec.
+        releases: their ids, in the order of their days.
+        epsilon: the statement of all of them together, with `delta`.
+    """
+
+    id: str
+    name: str
+    dataset: str
+    releases: tuple[str, ...]
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one release has spent or reserved.
+    """What one release, or one declared series, has spent or reserved.
 
     Attributes:
         rho: of all its discrete Gaussians.
         approximate: (ε, δ) of each of its mechanisms that is only that.
-        epsilon: its own statement, with `delta`, which counts where it is the only release.
+        epsilon: its own statement, with `delta`, which counts where there is no other.
     """
 
     rho: Fraction
@@ -147,6 +168,7 @@ class Account:
         datasets: whose releases are charged here, the first one first.
         standing: where it stood at the last event that changed it; None before that was recorded.
         raises: each raise of the cap: when, from and to which ε, and why.
+        series: those that were declared, by id.
     """
 
     terms: DatasetTerms
@@ -156,6 +178,7 @@ class Account:
     claims: dict[str, Claim] = field(default_factory=dict)
     standing: Standing | None = None
     raises: list[dict[str, Any]] = field(default_factory=list)
+    series: dict[str, Series] = field(default_factory=dict)
 
     @property
     def spent(self) -> Fraction:
@@ -164,15 +187,23 @@ class Account:
 
     @property
     def spendings(self) -> list[Spending]:
-        """What every release has spent or reserved; releases that gave all of it back are left out."""
-        spendings = []
+        """What every release or declared series has spent or reserved; what gave all of it back is left out."""
+        kept: dict[str, list[Charge]] = {}
         for release, claim in self.claims.items():
-            kept = [charge for charge in self.charges_of(release).values() if charge.state != "void"]
-            if kept:
-                rho = sum((charge.rho for charge in kept), Fraction(0))
-                only = tuple((charge.epsilon, charge.delta) for charge in kept if not charge.rho)
-                spendings.append(Spending(rho, only, claim.epsilon, claim.delta))
-        return spendings
+            of_release = [charge for charge in self.charges_of(release).values() if charge.state != "void"]
+            kept.setdefault(claim.series or release, []).extend(of_release)
+        return [self._spending(id_, charges) for id_, charges in kept.items() if charges]
+
+    def _spending(self, id_: str, charges: Sequence[Charge]) -> Spending:
+        rho = sum((charge.rho for charge in charges), Fraction(0))
+        only = tuple((charge.epsilon, charge.delta) for charge in charges if not charge.rho)
+        stated = self.series.get(id_) or self.claims[id_]
+        return Spending(rho, only, stated.epsilon, stated.delta)
+
+    def declared_with(self, release_id: str) -> tuple[str, ...]:
+        """Return the releases that were declared together with one, itself included."""
+        series = self.series.get(self.claims[release_id].series)
+        return tuple(release for release in series.releases if release in self.claims) if series else (release_id,)
 
     @property
     def unprotected(self) -> list[str]:
@@ -209,6 +240,8 @@ class Books:
         kind = event["event"]
         if kind == "dataset":
             self._open(event)
+        elif kind == "series":
+            self._declare(event)
         elif kind == "reserved":
             self._reserve(event)
         elif kind in _BEFORE:
@@ -238,10 +271,21 @@ class Books:
         self.accounts[dataset] = Account(terms, cap, [dataset])
         self.holder[dataset] = dataset
 
+    def _declare(self, event: Mapping[str, Any]) -> None:
+        account, releases = self._known(event["dataset"]), tuple(event["releases"])
+        if not releases or len(set(releases)) < len(releases) or releases[0] in account.series:
+            raise StoreError(f"series {event['name']} does not name its releases once.")
+        account.series[releases[0]] = Series(
+            releases[0], event["name"], event["dataset"], releases, float(event["epsilon"]), float(event["delta"])
+        )
+
     def _reserve(self, event: Mapping[str, Any]) -> None:
         release, account = event["release"], self._known(event["dataset"])
         if release in self.charged_to:
             raise StoreError(f"{release} is reserved already: what it has drawn is charged once.")
+        series = event.get("series", "")
+        if series and not (series in account.series and release in account.series[series].releases):
+            raise StoreError(f"{release} is no release of series {series}.")
         self.charged_to[release] = account.terms.dataset
         account.claims[release] = Claim(
             release,
@@ -253,6 +297,7 @@ class Books:
             tuple(event.get("unprotected", ())),
             tuple(event.get("different_people_from", ())),
             event.get("contributions", {}),
+            series,
         )
         account.standing = _standing(event)
         for level in event["levels"]:

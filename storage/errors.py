@@ -67,6 +67,14 @@ class StoreError(TrellisError):
     """The store, a vault or a shard is missing, locked, altered, or from another version."""
 
 
+class HeldElsewhere(StoreError):
+    """Another run, in this process or another, has what is asked for."""
+
+
+class Interrupted(TrellisError):
+    """A stage was asked to stop, and did at its next chunk."""
+
+
 class StageFailed(TrellisError):
     """A stage stopped for a reason that is no person's input: kind and place of the fault, never its text."""
 

@@ -189,11 +189,52 @@ def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) 
         SpecError: the spec's terms are not the dataset's.
         StoreError: the release is reserved already.
     """
-    books, asked, claim = read_books(con), reservation.asked, reservation.claim
-    if books.account_of(claim.release):
-        raise StoreError(f"{claim.release} is reserved already: what it has drawn is charged once.")
-    terms = agreed_terms(books, asked)
-    standing = check_fits(books.accounts.get(terms.dataset), terms, reservation.spending, standing_of)
+    terms = _check_reservable(con, [reservation], reservation.spending, standing_of)
+    _open_account(con, reservation.asked, terms)
+    _append_reserved(con, reservation, "", standing_of)
+
+
+def declare(
+    con: Connection, name: str, reservations: Sequence[Reservation], whole: Spending, standing_of: StandingOf
+) -> None:
+    """Declare a series and reserve all its releases, before anything of any of them is drawn; inside a transaction.
+
+    Args:
+        con: the store.
+        name: of the series.
+        reservations: its releases, in the order of their days.
+        whole: what they cost together, and what they promise together.
+        standing_of: composes what releases have spent.
+    Raises:
+        BudgetExceeded: the cap would be passed; nothing is recorded.
+        SpecError: the spec's terms are not the dataset's.
+        StoreError: one of the releases is reserved already.
+    """
+    first = reservations[0]
+    terms = _check_reservable(con, reservations, whole, standing_of)
+    _open_account(con, first.asked, terms)
+    ids = [reservation.claim.release for reservation in reservations]
+    declared = {"event": "series", "name": name, "dataset": first.claim.dataset, "releases": ids}
+    _append(con, declared | {"epsilon": whole.epsilon, "delta": whole.delta})
+    for reservation in reservations:
+        _append_reserved(con, reservation, ids[0], standing_of)
+
+
+def _check_reservable(
+    con: Connection, reservations: Sequence[Reservation], spending: Spending, standing_of: StandingOf
+) -> DatasetTerms:
+    books = read_books(con)
+    for reservation in reservations:
+        if books.account_of(reservation.claim.release):
+            raise StoreError(f"{reservation.claim.release} is reserved already: what it has drawn is charged once.")
+    terms = agreed_terms(books, reservations[0].asked)
+    check_fits(books.accounts.get(terms.dataset), terms, spending, standing_of)
+    return terms
+
+
+def _open_account(con: Connection, asked: Asked, terms: DatasetTerms) -> None:
+    """Record a dataset's terms, or whose people it shares, unless that is known."""
+    books = read_books(con)
     if terms.dataset not in books.accounts:
         _append(
             con,
@@ -207,6 +248,10 @@ def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) 
         )
     elif asked.dataset not in books.holder:
         _append(con, {"event": "dataset", "dataset": asked.dataset, "same_people_as": terms.dataset})
+
+
+def _append_reserved(con: Connection, reservation: Reservation, series: str, standing_of: StandingOf) -> None:
+    claim = reservation.claim
     charged = [
         {
             "level": level.level,
@@ -218,23 +263,25 @@ def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) 
         for level in reservation.levels
         if not level.is_invariant
     ]
-    _append(
-        con,
-        {
-            "event": "reserved",
-            "release": claim.release,
-            "dataset": claim.dataset,
-            "accountant": claim.accountant,
-            "epsilon": claim.epsilon,
-            "delta": claim.delta,
-            "table": claim.table,
-            "unprotected": list(claim.unprotected),
-            "different_people_from": list(claim.different_people_from),
-            "contributions": dict(claim.contributions),
-            "levels": charged,
-            "standing": _stated(standing),
-        },
-    )
+    event = {
+        "event": "reserved",
+        "release": claim.release,
+        "dataset": claim.dataset,
+        "accountant": claim.accountant,
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "table": claim.table,
+        "unprotected": list(claim.unprotected),
+        "different_people_from": list(claim.different_people_from),
+        "contributions": dict(claim.contributions),
+        "levels": charged,
+    }
+    if series:
+        event["series"] = series
+    books = read_books(con)
+    books.post(event)
+    account = books.accounts[books.charged_to[claim.release]]
+    _append(con, event | {"standing": _stated(standing_of(account.spendings, account.terms.cap))})
 
 
 def advance(con: Connection, release_id: str, level: int, state: str, **facts: Any) -> None:
@@ -257,15 +304,17 @@ def advance(con: Connection, release_id: str, level: int, state: str, **facts: A
 def abandon(con: Connection, release_id: str, standing_of: StandingOf) -> None:
     """Give back what a release has reserved and not begun to draw; the rest stays charged for good.
 
-    A release that costs more than the cap's ρ was let in by its own statement alone, and as the only one. If it has drawn
-    anything, nothing is given back, so that nothing can follow it: what was seen of it might decide what follows.
+    A release, or a declared series, that costs more than the cap's ρ was let in by its own statement alone, and as the
+    only one. If it has drawn anything, nothing is given back, so that nothing can follow it: what was seen of it might
+    decide what follows.
     """
     account = read_books(con).account_of(release_id)
     if account is None:
         return
     charges = account.charges_of(release_id)
-    drawn = any(charge.state not in {"reserved", "void"} for charge in charges.values())
-    cost = sum((charge.rho for charge in charges.values()), Fraction(0))
+    together = [charge for one in account.declared_with(release_id) for charge in account.charges_of(one).values()]
+    drawn = any(charge.state not in {"reserved", "void"} for charge in together)
+    cost = sum((charge.rho for charge in together), Fraction(0))
     if not (drawn and cost > account.terms.cap.rho):
         for level, charge in charges.items():
             if charge.state == "reserved":

@@ -70,4 +70,13 @@ ALTER TABLE levels ALTER l2_sensitivity_squared TYPE BIGINT;
 ALTER TABLE levels ADD COLUMN derivation VARCHAR DEFAULT '';    -- of l2_sensitivity_squared, in words
 """
 
-MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY)
+_RUNS = """
+CREATE TABLE runs (
+    run VARCHAR PRIMARY KEY,            -- Prefect's id of the flow run, which a retry keeps
+    release_id VARCHAR NOT NULL,
+    began VARCHAR NOT NULL,             -- UTC, ISO 8601; the last time
+    is_open BOOLEAN NOT NULL            -- until it ends, or is found to be dead
+);
+"""
+
+MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS)

@@ -153,6 +153,13 @@ def set_state(con: Connection, release_id: str, state: str, reason: str = "") ->
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
 
 
+def forget_refusal(con: Connection, release_id: str) -> None:
+    """Forget that a release was refused, so that it can be asked for again: nothing of it was ever reserved."""
+    if state_of(con, release_id) == "refused":
+        con.execute("DELETE FROM levels WHERE release_id = ?", [release_id])
+        con.execute("DELETE FROM releases WHERE id = ?", [release_id])
+
+
 def claim_id(con: Connection, name: str) -> str:
     """Return `<name>-<UTC time>`, with a number behind it where another release of that second has it already.
 

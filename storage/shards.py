@@ -1,10 +1,9 @@
 """Shards: Parquet files of one level of one branch, whole or absent, known by their hash."""
 
-import fcntl
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -39,29 +38,6 @@ def give_up_claim(release_id: str) -> None:
     """Remove the folder that a new release has claimed, unless something is in it."""
     with suppress(OSError):
         (subfolder("shards") / release_id).rmdir()
-
-
-@contextmanager
-def held(release_id: str) -> Iterator[None]:
-    """Hold the folder of a release's shards while its table is read: a lock that ends with the process, however it ends."""
-    folder = os.open(shard_folder(release_id), os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
-def is_held(release_id: str) -> bool:
-    """Return whether a process holds the folder of a release's shards."""
-    folder = os.open(shard_folder(release_id), os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(folder)
-    return False
 
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:

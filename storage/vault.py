@@ -62,6 +62,13 @@ def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], col
     con.execute(f"CREATE TABLE true_level_{level} AS SELECT * FROM rows")
 
 
+def true_levels(release_id: str) -> int:
+    """Return how many true levels a vault holds; none while there are records that they do not hold yet."""
+    with vault(release_id) as con:
+        names = [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+    return 0 if "records" in names else sum(name.startswith("true_level_") for name in names)
+
+
 def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest: Sequence[int]) -> dict[str, IntArray]:
     """Return the true nodes of a level whose areas lie within bounds per axis, both included. Confidential."""
     within = " AND ".join(f"area_{axis} BETWEEN ? AND ?" for axis in range(len(lowest)))

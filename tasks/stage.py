@@ -10,6 +10,7 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
 from storage.errors import public_errors
+from storage.running import check_going_on
 
 P = ParamSpec("P")
 
@@ -30,7 +31,7 @@ class Outcome:
 def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
     """Make a function a Prefect task whose runs are named for people.
 
-    The task stores no result and no key derived from its inputs, and what it raises may be shown.
+    Its first argument is the release, which may have been asked to stop. The task stores no result and no key derived from its inputs, and what it raises may be shown.
     """
 
     def make(function: Callable[P, Any]) -> "Task[P, Outcome]":
@@ -38,6 +39,7 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
 
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> Outcome:
+            check_going_on(str(args[0]))
             began = time.thread_time()
             value = function(*args, **kwargs)
             return Outcome(room, value, time.thread_time() - began)

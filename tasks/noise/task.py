@@ -9,6 +9,7 @@ from storage.database import Connection, store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.releases import LevelTerms, find_release
+from storage.running import check_going_on
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
 from storage.vault import read_true_nodes, read_true_slice, vault
@@ -46,9 +47,19 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
             parents = load_parents(release, level, branch, frontiers, branches)
             true_chunks = _true_counts(con, tree, parents)
             cells = int(cell_counts(tree, parents).sum())
-        row_groups = ({"noisy": _released(true_counts, terms, sampler)} for true_counts in true_chunks)
+        row_groups = (
+            {"noisy": _released(true_counts, terms, sampler)}
+            for true_counts in _while_going_on(release_id, true_chunks)
+        )
         sha256 = write_shard(noisy_path(release_id, level, branch), ("noisy",), row_groups)
     return Seal(level, branch, sha256, cells)
+
+
+def _while_going_on(release_id: str, true_chunks: Iterator[IntArray]) -> Iterator[IntArray]:
+    """Yield chunks until the release is asked to stop. What was drawn by then is in no shard, and is drawn again."""
+    for true_counts in true_chunks:
+        check_going_on(release_id)
+        yield true_counts
 
 
 def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:

@@ -7,7 +7,7 @@ from pathlib import Path
 from storage.releases import Release
 from storage.seals import Branch, FrontierShard
 from storage.shards import counts_path, read_codebook, read_shard, shard_folder
-from storage.vault import read_records, vault, write_true_level
+from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import TRUNK, branch_count, branch_name, cut
@@ -30,6 +30,11 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int]) -> Non
             }
             write_true_level(con, level, nodes.areas, columns)
         con.execute("DROP TABLE records")
+
+
+def is_grown(release_id: str, depth: int) -> bool:
+    """Return whether the vault of a release holds all its true levels, and nothing besides."""
+    return vault_path(release_id).exists() and true_levels(release_id) == depth + 1
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,75 @@
+"""What holds while a release is run: nobody else runs it, its dataset's releases take turns, and how it ends is recorded."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from flows.ending import remove_all
+from storage.database import store
+from storage.errors import TrellisError
+from storage.releases import set_state, state_of
+from storage.running import check_going_on, forget_to_stop, held, in_turn
+from storage.runs import close_run, open_run
+
+
+@contextmanager
+def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
+    """Run a release inside: hold it, wait for the turn of its dataset, record a failure.
+
+    A release that stops before it is reserved leaves nothing; afterwards it is failed, and keeps what it has.
+
+    Args:
+        release_id: the release.
+        dataset: whose releases are run one after the other.
+        run: Prefect's id of the flow run, if there is one.
+    Raises:
+        HeldElsewhere: another run has it.
+    """
+
+    def ahead(process: str) -> None:
+        print(  # noqa: T201 (the caller's terminal)
+            f"{release_id} waits: process {process} runs another release of dataset {dataset}.", file=sys.stderr
+        )
+
+    with held(release_id, run):
+        forget_to_stop(release_id)
+        try:
+            with (
+                _run_recorded(release_id, run),
+                _failures_recorded(release_id),
+                in_turn(f"dataset.{dataset}", ahead, lambda: check_going_on(release_id)),
+            ):
+                yield
+        finally:
+            forget_to_stop(release_id)
+
+
+@contextmanager
+def _run_recorded(release_id: str, run: str) -> Iterator[None]:
+    if not run:
+        yield
+        return
+    with store() as con:
+        open_run(con, run, release_id)
+    try:
+        yield
+    finally:
+        with store() as con:
+            close_run(con, run)
+
+
+@contextmanager
+def _failures_recorded(release_id: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as fault:
+        reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
+        with store() as con:
+            state = state_of(con, release_id)
+            if state in {"reserved", "running"}:
+                set_state(con, release_id, "failed", reason)
+        if state in {None, "refused"}:
+            remove_all(release_id)
+        elif isinstance(fault, TrellisError) and not fault.hint:
+            fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` goes on from there."
+        raise
