@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from flows.ending import note_crashes
 from storage.books import Account, Books, Charge, Claim
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
@@ -45,12 +46,14 @@ def error_answer(fault: TrellisError) -> dict[str, Any]:
 
 def releases_answer() -> dict[str, Any]:
     """Return every release with its state, the newest last."""
+    note_crashes()
     with store() as con:
         return {"releases": list_releases(con)}
 
 
 def show_answer(release_id: str) -> dict[str, Any]:
     """Return one release with its levels, branches, seals, checks and charges."""
+    note_crashes()
     with store() as con:
         release = find_release(con, release_id)
         levels, seals = level_entries(con, release), list_seals(con, release_id)

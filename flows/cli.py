@@ -8,16 +8,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from flows import console
 from flows.server import quiet_prefect
-from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, UsageError, kind_and_place
+from storage.errors import BudgetExceeded, InputError, Interrupted, SpecError, TrellisError, UsageError, kind_and_place
+
+if TYPE_CHECKING:
+    from flows.plan import Plan
+    from storage.releases import Release
+
+_LISTEN_EVERY = 2.0  # seconds
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -74,22 +80,25 @@ def _run(arguments: list[str]) -> int:
 
 @contextmanager
 def _interruptions() -> Iterator[Event]:
-    """Yield an event that is set once the user presses Ctrl-C, which also raises KeyboardInterrupt as ever."""
+    """Yield an event that is set once the user presses Ctrl-C or sends SIGTERM, which also raise KeyboardInterrupt."""
     interrupted = Event()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         interrupted.set()
         signal.default_int_handler(signum, frame)
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:  # as a shell's background jobs have it
-        signal.signal(signal.SIGINT, interrupt)
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {signum: signal.getsignal(signum) for signum in signals}
+    for signum, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as a shell's background jobs have it
+            signal.signal(signum, interrupt)
     try:
         yield interrupted
     except KeyboardInterrupt:
         interrupted.set()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 @app.command()
@@ -126,7 +135,6 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
-    from flows.answers import release_answer
     from flows.plan import make_plan
     from flows.reservation import new_release
     from flows.spec import load_spec
@@ -135,17 +143,73 @@ def release(
         _rehearse(spec, output, different_people, as_json)
         return
     began = time.monotonic()
-    made = new_release(make_plan(load_spec(spec)), output, different_people=different_people)
+    planned = make_plan(load_spec(spec))
+    made = new_release(planned, output, different_people=different_people)
+    _make(made.id, "release", {"spec": str(spec.absolute())}, began, as_json, (planned, made))
+
+
+@app.command()
+def rerun(
+    release_id: ReleaseId,
+    branch: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this branch, as `trellis show` names it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a release that has failed: only what is missing runs again, and nothing is charged again."""
+    from flows.answers import release_answer
+    from flows.driver import check_can_go_on
+    from flows.ending import note_crashes
+    from storage.errors import HeldElsewhere
+    from storage.running import holder_of
+
+    began = time.monotonic()
+    note_crashes()
+    if check_can_go_on(release_id, branch) == "published":
+        console.say(f"{release_id} is published already.")
+        _print(release_answer(release_id, {"total": time.monotonic() - began}), as_json, console.show_release)
+        return
+    if holder := holder_of(release_id):
+        raise HeldElsewhere(
+            f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` says how far it is."
+        )
+    _make(release_id, "rerun", {"release_id": release_id, "branch": branch}, began, as_json)
+
+
+def _make(
+    release_id: str,
+    flow_name: str,
+    parameters: dict[str, Any],
+    began: float,
+    as_json: bool,
+    planned: "tuple[Plan, Release] | None" = None,
+) -> None:
+    """Run a flow that makes a release or goes on with one, and say what became of it."""
+    from flows.answers import release_answer
+
     seconds: dict[str, float] = {}
     try:
-        seconds = _run_flow(spec.absolute(), output, made.id, different_people)
+        seconds = _run_flow(flow_name, parameters, release_id, planned)
     except (KeyboardInterrupt, TrellisError) as fault:
-        if _say_what_became_of(made.id) != "published":  # otherwise only the wait for Prefect was interrupted
+        if _say_what_became_of(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, TrellisError):
                 raise
             raise TrellisError("Interrupted.", hint="`trellis releases` shows what there is.") from None
     seconds["total"] = time.monotonic() - began
-    _print(release_answer(made.id, seconds), as_json, console.show_release)
+    _print(release_answer(release_id, seconds), as_json, console.show_release)
+
+
+@app.command()
+def up(
+    specs: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The specs that may be released, or scheduled, from the UI.")
+    ],
+    port: Annotated[int, typer.Option(help="Of 127.0.0.1.", min=1, max=65535)] = 4200,
+) -> None:
+    """Bring up the Prefect server with its UI, and serve releases, reruns and the schedules of specs until Ctrl-C."""
+    from flows.up import be_up
+
+    be_up(specs, port, console.say)
 
 
 @app.command()
@@ -257,23 +321,73 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: 
     _print(answer, as_json, console.show_plan)
 
 
-def _run_flow(spec: Path, output: Path | None, release_id: str, different_people: bool) -> dict[str, float]:
-    """Run the Prefect flow beneath a server and a progress bar; return the thread seconds per room."""
+def _run_flow(
+    flow_name: str,
+    parameters: dict[str, Any],
+    release_id: str,
+    planned: "tuple[Plan, Release] | None" = None,
+) -> dict[str, float]:
+    """Run a Prefect flow beneath a server and a progress bar; return the thread seconds per room.
+
+    Raises:
+        Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
+        TrellisError: what stopped it.
+    """
     from flows.server import prefect_server, wait_until_recorded
-    from storage.home import subfolder
+    from storage.home import home, subfolder
 
-    with prefect_server(subfolder("prefect")), console.progress() as report:
-        from flows.release import Watch, watching
-        from flows.release import release as release_flow
+    with prefect_server(subfolder("prefect"), home() / "address") as address, console.progress() as report:
+        import flows.release
+        from flows.crashes import end_cancelled, tell_prefect_of_crashes
+        from flows.release import Order, ordering
 
-        with watching(Watch(report)) as watch:
+        tell_prefect_of_crashes()
+        plan, made = planned or (None, None)
+        with ordering(Order(report, plan, made)) as order, _cancel_heard(address, order):
             try:
-                release_flow(str(spec), str(output) if output else None, release_id, different_people)
+                state = getattr(flows.release, flow_name)(**parameters, return_state=True)
+                if not state.is_final():  # cancelled in the UI, too late to be heard
+                    end_cancelled(order.flow_run_id)
+                if state.is_cancelled() or not state.is_final():
+                    raise Interrupted(
+                        f"{release_id}: it was interrupted.", hint=f"`trellis rerun {release_id}` goes on."
+                    )
+                state.result()
             finally:
-                recorded = wait_until_recorded(watch.flow_run_id, watch.task_runs) if watch.flow_run_id else 0
-                if recorded < watch.task_runs:
-                    console.warn(f"Prefect recorded {recorded} of {watch.task_runs} task runs.")
-    return watch.seconds
+                recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
+                if recorded < order.task_runs:
+                    console.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
+    return order.seconds
+
+
+@contextmanager
+def _cancel_heard(address: str, order: Any) -> Iterator[None]:
+    """Interrupt this process when its flow run is cancelled in the UI: Prefect itself reaches only runs of deployments."""
+    ended = Event()
+
+    def listen() -> None:
+        while not ended.wait(_LISTEN_EVERY):
+            if order.flow_run_id and _is_cancelled(address, order.flow_run_id):
+                os.kill(os.getpid(), signal.SIGTERM)  # SIGINT is ignored in a shell's background
+                return
+
+    listener = Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _is_cancelled(address: str, flow_run_id: str) -> bool:
+    import urllib.request
+    from http.client import HTTPException
+
+    try:
+        with urllib.request.urlopen(f"{address}/flow_runs/{flow_run_id}", timeout=2.0) as answer:  # noqa: S310 (our own server)
+            return json.load(answer)["state_type"] in {"CANCELLING", "CANCELLED"}
+    except (OSError, HTTPException, ValueError, KeyError):
+        return False
 
 
 def _say_what_became_of(release_id: str) -> str | None:
@@ -307,6 +421,8 @@ def _say_error(fault: TrellisError, arguments: list[str]) -> int:
         console.error(fault)
     if isinstance(fault, BudgetExceeded):
         return REFUSED
+    if isinstance(fault, Interrupted):
+        return INTERRUPTED
     return WRONG if isinstance(fault, SpecError | InputError | UsageError) else FAILED
 
 

@@ -78,23 +78,45 @@ def finish_release(
         InputError: a codebook was changed since then.
         TrellisError: what stopped it, as in `make_release`.
     """
+    check_can_go_on(release_id, only)
     with store() as con:
-        release = find_release(con, release_id)
-        known = {TRUNK, *list_branches(con, release_id)}
-    _check_open(release)
-    if only is not None and only not in known:
-        raise UsageError(f"{release_id} has no branch {only}: it has {', '.join(sorted(known))}.", field="--branch")
-    with running(release_id, release.dataset, run):
+        dataset = find_release(con, release_id).dataset
+    with running(release_id, dataset, run):
+        state = check_can_go_on(release_id, only)
         with store() as con:
             release = find_release(con, release_id)
-        _check_open(release)
-        if release.state == "published":
+        if state == "published":
             remove_what_is_not_kept(release)
             return {}
-        check_unchanged(release)
         outcomes = [] if _is_grown(release) else _grow_again(release, submit)
         outcomes += _finish(release, submit, report, only)
     return seconds_per_room(outcomes)
+
+
+def check_can_go_on(release_id: str, only: str | None = None) -> str:
+    """Return the state of a release that can be gone on with, or is published.
+
+    Raises:
+        UsageError: there is no such release or branch, or it was abandoned or refused.
+        SpecError: its spec was edited since it was reserved.
+        InputError: a codebook was changed since then.
+    """
+    with store() as con:
+        release = find_release(con, release_id)
+        known = [TRUNK, *list_branches(con, release_id)]
+    if release.state == "abandoned":
+        raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
+    if release.state == "refused":
+        raise UsageError(
+            f"{release_id} was refused: nothing of it was reserved.",
+            field="ID",
+            hint="`trellis release` asks anew, once there is budget.",
+        )
+    if only is not None and only not in known:
+        raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
+    if release.state != "published":
+        check_unchanged(release)
+    return release.state
 
 
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
@@ -135,17 +157,6 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     close_the_books(release)
     remove_what_is_not_kept(release)
     return outcomes
-
-
-def _check_open(release: Release) -> None:
-    if release.state == "abandoned":
-        raise UsageError(f"{release.id} was abandoned: it has ended for good.", field="ID")
-    if release.state == "refused":
-        raise UsageError(
-            f"{release.id} was refused: nothing of it was reserved.",
-            field="ID",
-            hint="`trellis release` asks anew, once there is budget.",
-        )
 
 
 def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:

@@ -1,6 +1,7 @@
 """The guarantee of a release: which levels are measured, how ρ is shared among them, and what that promises."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
@@ -78,6 +79,19 @@ class Guarantee:
             {"epsilon": epsilon, "delta": min(1.0, self.accountant.least_delta(self.measurements, epsilon))}
             for epsilon in points
         ]
+
+
+def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> float:
+    """Return an ε such that so many releases with the same guarantee, declared in advance, are together (ε, δ)-private.
+
+    Nothing about them is chosen after seeing one of them, so that privacy loss distributions compose over all of them.
+    """
+    measurements = guarantee.measurements * releases
+    epsilon = zcdp_epsilon(rho_of(measurements), delta)
+    if guarantee.accountant.name == "pld":
+        with suppress(ValueError):  # beyond what they are composed for
+            epsilon = min(epsilon, guarantee.accountant.least_epsilon(measurements, delta))
+    return epsilon
 
 
 def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism) -> Scheme:

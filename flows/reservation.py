@@ -4,19 +4,21 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from flows.budget import standing_of
 from flows.ending import sweep_orphans
-from flows.guarantee import largest_epsilon_within
+from flows.guarantee import epsilon_of_series, largest_epsilon_within
 from flows.plan import Plan
+from flows.schedule import days_of_series, scheduled_id
 from flows.spec import says_the_same
-from storage.books import Account, Books, DatasetTerms
+from storage.books import Account, Books, DatasetTerms, Series, Spending
 from storage.clock import utc_now
-from storage.database import store, transaction
+from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
-from storage.ledger import agreed_terms, check_fits, read_books, reserve, users_of_table
-from storage.releases import Release, add_release, claim_id
+from storage.ledger import agreed_terms, check_fits, declare, read_books, reserve, users_of_table
+from storage.releases import Release, add_release, claim_id, find_release, forget_refusal, state_of
 from storage.shards import give_up_claim, sha256_of
 
 
@@ -45,21 +47,28 @@ def new_release(
         agreed_terms(books, plan.asked())
         different_people_from(plan, books, different_people=different_people)
         made = release_id or claim_id(con, spec.name)
-    release = Release(
-        id=made,
+    release = _reserved(plan, made, output, different_people=different_people)
+    with _refusals_recorded(release):
+        check_budget(plan, books)
+    return release
+
+
+def _reserved(
+    plan: Plan, release_id: str, output: Path, *, different_people: bool = False, series: str = ""
+) -> Release:
+    spec, terms = plan.file.spec, plan.stage_terms() | {"different_people": different_people}
+    return Release(
+        id=release_id,
         name=spec.name,
         dataset=spec.dataset,
         state="reserved",
         reason="",
         created=utc_now(),
         spec=plan.file.text,
-        terms=plan.stage_terms() | {"different_people": different_people},
-        folder=str(output / made),
+        terms=terms | {"series": series} if series else terms,
+        folder=str(output / release_id),
         levels=plan.levels,
     )
-    with _refusals_recorded(release):
-        check_budget(plan, books)
-    return release
 
 
 def check_unchanged(release: Release) -> None:
@@ -128,6 +137,66 @@ def reserve_release(release: Release, plan: Plan) -> None:
         with _refusals_recorded(release), _fitting_epsilon_told(plan, account, terms), transaction(con):
             reserve(con, plan.reservation(release.id, others), standing_of)
             add_release(con, release)
+
+
+def declare_series(plan: Plan, now: datetime) -> Series:
+    """Return the series that a spec declares; reserve all its releases the first time that is asked.
+
+    Args:
+        plan: of a spec whose schedule has an end.
+        now: the series begins after this moment.
+    Raises:
+        BudgetExceeded: the dataset's cap would be passed; nothing is reserved.
+        SpecError: it was declared with another spec and is not over, or it has no day left.
+        UsageError: another dataset has used the table.
+    """
+    spec, schedule = plan.file.spec, plan.file.spec.schedule
+    with store() as con:
+        books = read_books(con)
+        account = books.account(spec.dataset)
+        declared = [series for series in account.series.values() if series.name == spec.name] if account else []
+        if declared and _is_unchanged(con, declared[-1], plan):
+            return declared[-1]
+    if schedule is None or schedule.until is None:
+        raise ValueError("the spec declares no series.")
+    days = days_of_series(schedule.cron, schedule.timezone, schedule.until, now)
+    if not days:
+        raise SpecError(f"schedule.until: there is no day left until {schedule.until}.", field="schedule.until")
+    ids = [scheduled_id(spec.name, day) for day in days]
+    output = plan.file.output()
+    check_writable(output)
+    with store() as con:
+        books = read_books(con)
+        others = different_people_from(plan, books, different_people=False)
+        terms = agreed_terms(books, plan.asked())
+        whole = whole_series(plan, len(ids), terms.cap.delta)
+        with transaction(con):
+            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole, standing_of)
+            for id_ in ids:
+                forget_refusal(con, id_)
+                add_release(con, _reserved(plan, id_, output, series=ids[0]))
+        return read_books(con).accounts[terms.dataset].series[ids[0]]
+
+
+def whole_series(plan: Plan, releases: int, delta: float) -> Spending:
+    """Return what so many releases of a plan cost together, and the ε that they promise together at δ."""
+    return Spending(plan.rho * releases, (), epsilon_of_series(plan.guarantee, releases, delta), delta)
+
+
+def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
+    """Return whether a series was declared with this very spec; False if with another, and it is over."""
+    first = find_release(con, series.id)
+    if says_the_same(first.spec, plan.file.text):
+        return True
+    left = [id_ for id_ in series.releases if state_of(con, id_) not in {"published", "abandoned"}]
+    if left:
+        raise SpecError(
+            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are to come.",
+            field="schedule",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), give this one another name, or"
+            " `trellis abandon` those to come.",
+        )
+    return False
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The Prefect server of a run: the one that answers at PREFECT_API_URL, or a child that lives as long as the run.
+"""The Prefect server: one that is there already, or a child that lives as long as a run, or as long as Trellis is up.
 
 Importing this module imports nothing of Prefect. Run as a script, it is the child.
 """
@@ -33,12 +33,16 @@ NO_TELEMETRY = {
     "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
 }
 
-# A server of minutes schedules nothing, marks nothing late and fires no automation. It records task runs, fifty state
-# changes to a transaction: one at a time, as Prefect does it, takes the server twice the processor time.
+# A server of minutes schedules nothing, marks nothing late and fires no automation.
 RECORD_ONLY = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
+
+# Task runs are recorded fifty state changes to a transaction: one at a time, as Prefect does it, takes the server twice
+# the processor time.
+RECORD_IN_BATCHES = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_ENABLED": "true",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
@@ -58,27 +62,53 @@ def quiet_prefect() -> None:
 
 
 @contextmanager
-def prefect_server(prefect_home: Path) -> Iterator[str]:
+def prefect_server(prefect_home: Path, address_file: Path | None = None) -> Iterator[str]:
     """Yield the address of a Prefect API, and make it the one that flows of this process and its children use.
 
+    It is the one at PREFECT_API_URL, or the one that is up, where either answers; otherwise a child on the same database.
     A child's files are closed to group and others. What Prefect writes in this process, such as the pickled exception
     of a failed flow, follows this process's umask.
 
     Args:
         prefect_home: a child's `server.log` and, unless PREFECT_HOME names another place, its database.
+        address_file: where `lasting_server` writes its address.
     Raises:
         StoreError: the child did not come up; the message names its log.
     """
-    given = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     with ExitStack() as stack:
-        if given and _answers(given):
-            ours = {"PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home.absolute())}
-            stack.enter_context(_environment(NO_TELEMETRY | ours))
+        given = next((address for address in _given(address_file) if _answers(address)), None)
+        if given:
+            stack.enter_context(_environment(_shared_with_child(given, prefect_home.absolute())))
             address = given
         else:
-            address = stack.enter_context(_child(prefect_home.absolute()))
+            address = stack.enter_context(_child(prefect_home.absolute(), 0, RECORD_ONLY))
         stack.callback(_send_what_is_queued, STOP_SECONDS)  # and close the connections to this server
         yield address
+
+
+@contextmanager
+def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterator[str]:
+    """Run a server that schedules, on a port of 127.0.0.1, and write its address to a file, so that runs find it.
+
+    Yields:
+        The address of its API. Where the server ends before its time, this process is sent SIGTERM.
+    Raises:
+        StoreError: the port is in use, or the server did not come up.
+    """
+    with _child(prefect_home.absolute(), port, {}) as address:
+        partial = address_file.with_name(address_file.name + ".partial")
+        partial.write_text(address + "\n")
+        partial.rename(address_file)
+        try:
+            yield address
+        finally:
+            address_file.unlink(missing_ok=True)
+
+
+def _given(address_file: Path | None) -> Iterator[str]:
+    yield os.environ.get("PREFECT_API_URL", "").rstrip("/")
+    if address_file and address_file.is_file():
+        yield address_file.read_text().strip()
 
 
 def wait_until_recorded(flow_run_id: UUID | str, task_runs: int, timeout: float = 60.0) -> int:
@@ -147,13 +177,13 @@ def _reread_environment() -> None:
 
 
 @contextmanager
-def _child(prefect_home: Path) -> Iterator[str]:
-    """Run a server on a socket that listens before it starts, so that no one else can take its port."""
+def _child(prefect_home: Path, port: int, settings: Mapping[str, str]) -> Iterator[str]:
+    """Run a server on a socket that listens before it starts, so that no one else can take its port; 0 for any port."""
     prefect_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     prefect_home.chmod(0o700)
     log = prefect_home / "server.log"
     with ExitStack() as stack:
-        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listening = stack.enter_context(_listen(port))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
         stack.enter_context(_environment(_shared_with_child(address, prefect_home)))
         log.touch(mode=0o600)
@@ -164,7 +194,12 @@ def _child(prefect_home: Path) -> Iterator[str]:
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env={**os.environ, **RECORD_ONLY, "PREFECT_UI_STATIC_DIRECTORY": str(prefect_home / "ui")},
+            env={
+                **os.environ,
+                **RECORD_IN_BATCHES,
+                **settings,
+                "PREFECT_UI_STATIC_DIRECTORY": str(prefect_home / "ui"),
+            },
             pass_fds=[listening.fileno()],
             umask=0o077,
             start_new_session=True,  # a terminal's Ctrl-C is for the parent, which ends the child last
@@ -175,7 +210,29 @@ def _child(prefect_home: Path) -> Iterator[str]:
 
         _wait_for(server, address, log)
         fcntl.flock(output, fcntl.LOCK_UN)
+        if port:
+            expected = threading.Event()
+            stack.callback(expected.set)
+            threading.Thread(target=_end_without, args=[server, expected], daemon=True).start()
         yield address
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as fault:
+        raise StoreError(
+            f"Port {port} of 127.0.0.1 cannot be used ({fault.strerror}).",
+            field="--port",
+            hint="Name another with --port.",
+        ) from None
+
+
+def _end_without(server: subprocess.Popen[bytes], expected: threading.Event) -> None:
+    """End this process if its server ends before it is told to: whoever keeps Trellis up starts both again."""
+    os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    if not expected.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:

@@ -326,7 +326,7 @@ class SpecFile:
 
     def output(self) -> Path:
         """Return the folder below which releases are published."""
-        return (self.folder / Path(expand_variables("output", self.spec.output)).expanduser()).absolute()
+        return (self.folder / Path(expand_variables("output", self.spec.output)).expanduser()).resolve()
 
     def published(self) -> dict[str, Any]:
         """Return the spec as written, unexpanded, with file names in place of paths."""

@@ -139,8 +139,8 @@ class _Walk:
             self.start(branch, measure_branch, level, self.sampler)
 
     def start(self, branch: str, stage: Any, level: int, function: Sampler | Optimiser) -> None:
-        self.running += 1
         future = self.submit(stage, self.release_id, level, branch, function)
+        self.running += 1
         future.add_done_callback(lambda done: self.finished.put((branch, done)))
 
     def trunk_ends(self, last: FrontierShard) -> bool:

@@ -79,18 +79,24 @@ class StageFailed(TrellisError):
     """A stage stopped for a reason that is no person's input: kind and place of the fault, never its text."""
 
 
-def public_errors(function: Callable[P, R]) -> Callable[P, R]:
+def public_errors(
+    function: Callable[P, R], passing: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
+) -> Callable[P, R]:
     """Make a function raise nothing but what may be shown.
 
     A TrellisError is public by construction; anything else is replaced by its kind and place. What either was raised
     from is cut off, since it may quote the data.
+
+    Args:
+        function: the function.
+        passing: what is let through as it is: signals, which say nothing.
     """
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (KeyboardInterrupt, SystemExit):
+        except passing:
             raise
         except TrellisError as fault:
             failure: TrellisError = fault

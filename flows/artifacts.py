@@ -1,0 +1,135 @@
+"""What the Prefect UI shows of a release: how far it is, its levels, its privacy statement, and what to press.
+
+Everything here is made from what is public: released counts, the plan, the ledger. Nothing that the UI fails to take
+stops a release.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.logging import get_logger
+
+from storage.database import store
+from storage.errors import TrellisError
+from storage.releases import find_release
+from storage.seals import level_entries, list_branches, list_frontiers
+from tasks.publish.readme import rounded_up
+
+_EVERY = 1.0  # seconds between updates of the progress
+
+
+class Progress:
+    """How far a release is, in per cent of its levels; told to the UI now and then, and to whoever else listens."""
+
+    def __init__(self, release_id: str, levels: int, also: Callable[[int, int, int], None]) -> None:
+        self.release_id, self.levels, self.also = release_id, levels, also
+        self.of_level: dict[int, float] = {}
+        self.artifact: UUID | None = None
+        self.told_at = 0.0
+
+    def __call__(self, level: int, measured: int, known: int) -> None:
+        """Be told of progress: a `Report`."""
+        self.also(level, measured, known)
+        self.of_level[level] = measured / known if known else 1.0
+        if time.monotonic() - self.told_at >= _EVERY:
+            self.tell(100 * sum(self.of_level.values()) / self.levels)
+
+    def tell(self, per_cent: float) -> None:
+        """Show a number of per cent."""
+        self.told_at = time.monotonic()
+        _shown(lambda: self._tell(min(per_cent, 100.0)))
+
+    def _tell(self, per_cent: float) -> None:
+        if self.artifact is None:
+            key = _key(self.release_id, "progress")
+            created = create_progress_artifact(per_cent, key, f"How far {self.release_id} is")
+            self.artifact = created if isinstance(created, UUID) else None
+        else:
+            update_progress_artifact(self.artifact, per_cent)
+
+
+def show_published(release_id: str) -> None:
+    """Show the levels of a release, its privacy statement, and where it is."""
+    with store() as con:
+        release = find_release(con, release_id)
+        levels = level_entries(con, release)
+    privacy, unprotected = release.terms["privacy"], release.terms["unprotected"]
+    statement = "\n".join(
+        [
+            f"# {release_id} is published",
+            privacy["statement"],
+            f"ε = {rounded_up(privacy['epsilon'])}, δ = {privacy['delta']:g}, by the accountant {privacy['accountant']}.",
+            "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
+            f"Folder: `{release.folder}`",
+        ]
+    ).replace("\n", "\n\n")
+    _shown(lambda: _levels_table(release_id, levels))
+    _shown(lambda: create_markdown_artifact(statement, _key(release_id, "statement"), "What it protects, where it is"))
+
+
+def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
+    """Show what failed, what is kept, and what to press."""
+    with store() as con:
+        release = find_release(con, release_id)
+        levels, branches = level_entries(con, release), list_branches(con, release_id)
+        done = list_frontiers(con, release_id)
+    finest = release.levels[-1].level
+    missing = [name for name in branches if (finest, name) not in done]
+    press = (
+        "Press **Retry** at the top of this page"
+        if deployed
+        else "Run the deployment **rerun/rerun** with this release's id"
+    )
+    lines = [
+        f"# {release_id} is {release.state}",
+        str(fault) if isinstance(fault, TrellisError) else "It was interrupted.",
+        f"Branches to be finished: {', '.join(missing)}." if missing else "",
+        f"{press}, or `trellis rerun {release_id}`: only what is missing runs again.",
+        "What was sealed is kept and used as it is; nothing is charged again.",
+        f"`trellis abandon {release_id}` ends it for good; what was drawn stays charged.",
+    ]
+    text = "\n\n".join(line for line in lines if line)
+    _shown(lambda: _levels_table(release_id, levels))
+    _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
+
+
+def show_refusal(name: str, fault: TrellisError) -> None:
+    """Show why a release was refused by the budget."""
+    text = f"# Refused\n\n{fault}\n\n{fault.hint}\n\nNothing was drawn and nothing was charged; `trellis ledger` shows the cap."
+    _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
+
+
+def _levels_table(release_id: str, levels: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        {
+            "level": entry["level"],
+            **{axis: name or "all" for axis, name in entry["axes"].items()},
+            "cells": f"{entry['cells']:,}",
+            "non-zero": f"{entry['nonzero']:,}",
+            "sigma": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
+            "bound (95 %)": f"± {entry['bound']:,.0f}" if entry["sigma"] else "exact",
+        }
+        for entry in levels
+    ]
+    create_table_artifact(rows, _key(release_id, "levels"), f"Levels of {release_id}")
+
+
+def _key(release_id: str, what: str) -> str:
+    """Return the key of an artifact: Prefect wants lower-case letters, digits and hyphens."""
+    return f"{Path(release_id).name.lower()}-{what}"
+
+
+def _shown(show: Callable[[], object]) -> None:
+    try:
+        show()
+    except Exception as fault:  # noqa: BLE001 (a server that is gone must not stop what is paid for)
+        get_logger("trellis").warning("The UI could not be told: %s", type(fault).__name__)

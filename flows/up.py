@@ -1,0 +1,150 @@
+"""Trellis up: a Prefect server with its UI, and the deployments that it can trigger and schedule."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prefect import get_client
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
+from prefect.deployments.runner import RunnerDeployment
+from prefect.runner import Runner
+from prefect.schedules import Cron
+from prefect.types.entrypoint import EntrypointType
+
+from flows.crashes import tell_prefect_of_crashes
+from flows.ending import note_crashes, sweep_orphans
+from flows.plan import make_plan
+from flows.release import SPECS, release, rerun
+from flows.reservation import declare_series
+from flows.server import lasting_server
+from flows.spec import SpecFile, load_spec
+from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
+from storage.home import home, subfolder
+from storage.running import held
+
+SCHEDULED = "scheduled"  # the tag of deployments that are made from specs
+_AT_ONCE = 4  # runs that are started; those of one dataset take turns all the same
+_LOOK_EVERY = 2.0  # seconds, for runs that are due
+
+Say = Callable[[str], None]
+
+
+def be_up(specs: Path, port: int, say: Say) -> None:
+    """Serve until told to end.
+
+    Args:
+        specs: the folder below which specs may be released by whoever reaches the server.
+        port: of 127.0.0.1.
+        say: is told what goes on.
+    Raises:
+        UsageError: there is no such folder.
+        StoreError: the port is in use, or this store is up already.
+    """
+    if not specs.is_dir():
+        raise UsageError(
+            f"There is no folder {specs}.", field="FOLDER", hint="It holds the specs that may be released."
+        )
+    specs = specs.resolve()
+    try:
+        with held("up"):
+            _serve(specs, port, say)
+    except HeldElsewhere as fault:
+        raise StoreError(
+            f"It is up already: {address_file().read_text().strip() if address_file().is_file() else fault}"
+        ) from None
+
+
+def address_file() -> Path:
+    """Return the file that holds the address of the server that is up."""
+    return home() / "address"
+
+
+def _serve(specs: Path, port: int, say: Say) -> None:
+    sweep_orphans()
+    note_crashes()
+    os.environ[SPECS] = str(specs)
+    with lasting_server(subfolder("prefect"), address_file(), port) as address:
+        tell_prefect_of_crashes()
+        deployments = [
+            _deployment(release, "release", "Release the table of a spec below the folder of specs."),
+            _deployment(rerun, "rerun", "Go on with a release that has failed: only what is missing runs again."),
+            *_scheduled(specs, say),
+        ]
+        _remove_others({deployment.name for deployment in deployments})
+        say(f"Trellis is up: {address.removesuffix('/api')} shows it. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
+        with (subfolder("prefect") / "runs.log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
+            asyncio.run(_serve_until_told(deployments))
+    say("Trellis is down. What was sealed is kept; schedules go on once it is up again.")
+
+
+async def _serve_until_told(deployments: Sequence[RunnerDeployment]) -> None:
+    """Serve until SIGINT or SIGTERM; then cancel the runs that this process has started, and wait for them."""
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    runner = Runner(name="trellis", pause_on_shutdown=False, limit=_AT_ONCE, query_seconds=_LOOK_EVERY)
+    runner.handle_sigterm = lambda *_: loop.call_soon_threadsafe(told.set)  # type: ignore[assignment, method-assign]
+    loop.add_signal_handler(signal.SIGINT, told.set)
+    for deployment in deployments:
+        await runner.aadd_deployment(deployment)
+    serving = asyncio.create_task(runner.start())
+    telling = asyncio.create_task(told.wait())
+    await asyncio.wait([serving, telling], return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
+    if not serving.done():
+        await runner.astop()
+    await serving
+
+
+def _deployment(flow: object, name: str, description: str) -> RunnerDeployment:
+    made: RunnerDeployment = flow.to_deployment(  # type: ignore[attr-defined]
+        name, description=description, entrypoint_type=EntrypointType.MODULE_PATH
+    )
+    return made
+
+
+def _scheduled(specs: Path, say: Say) -> Iterator[RunnerDeployment]:
+    """Yield a deployment for each spec with a schedule; declare series that are new."""
+    names = {"release"}
+    for path in sorted([*specs.rglob("*.yaml"), *specs.rglob("*.yml")]):
+        try:
+            file = load_spec(path)
+            if file.spec.schedule is None:
+                continue
+            if file.spec.name in names:
+                raise SpecError(f"name: {file.spec.name} is the name of another deployment.", field="name")
+            names.add(file.spec.name)
+            yield _on_schedule(file, path.relative_to(specs), say)
+        except TrellisError as fault:
+            say(f"Not scheduled: {path.relative_to(specs)}: {fault} {fault.hint}".rstrip())
+
+
+def _on_schedule(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
+    spec, schedule = file.spec, file.spec.schedule
+    if schedule is None:
+        raise ValueError("the spec has no schedule.")
+    until = ""
+    if schedule.until:
+        series = declare_series(make_plan(file), datetime.now(UTC))
+        until = f", {len(series.releases)} releases, the last one {series.releases[-1]}"
+    say(f"Scheduled: {spec.name}, at {schedule.cron} ({schedule.timezone}){until}.")
+    made: RunnerDeployment = release.to_deployment(  # type: ignore[assignment]  # no coroutine here
+        spec.name,
+        parameters={"spec": str(path)},
+        schedule=Cron(schedule.cron, timezone=schedule.timezone),
+        tags=[SCHEDULED],
+        description=f"{spec.name}: the release of each day at {schedule.cron} ({schedule.timezone}){until}.",
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+    return made
+
+
+def _remove_others(names: set[str]) -> None:
+    """Remove the scheduled deployments of specs that are gone, or have no schedule any more."""
+    tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=[SCHEDULED]))
+    with get_client(sync_client=True) as client:
+        for deployment in client.read_deployments(deployment_filter=tagged):
+            if deployment.name not in names:
+                client.delete_deployment(deployment.id)
