@@ -1,5 +1,7 @@
 """Flow runs whose end Prefect has not seen: it calls those that were started directly Running for ever."""
 
+from uuid import UUID
+
 from prefect import get_client
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
@@ -27,17 +29,17 @@ def tell_prefect_of_crashes() -> None:
 def end_cancelled(run: str) -> None:
     """Call a flow run of this process cancelled that has ended while the UI waited for it to be."""
     with get_client(sync_client=True) as client:
-        client.set_flow_run_state(run, Cancelled(message="It ended while it was being cancelled."), force=True)  # type: ignore[arg-type]
+        client.set_flow_run_state(UUID(run), Cancelled(message="It ended while it was being cancelled."), force=True)
 
 
 def _mark_crashed(run: str, release_id: str) -> None:
     with get_client(sync_client=True) as client:
         try:
-            state = client.read_flow_run(run).state  # type: ignore[arg-type]  # a UUID as text does
+            state = client.read_flow_run(UUID(run)).state
         except ObjectNotFound:
             return  # Prefect has lost it
         if state and state.type in _ALIVE:
             message = (
                 f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
             )
-            client.set_flow_run_state(run, Crashed(message=message), force=True)
+            client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)
