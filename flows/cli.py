@@ -180,7 +180,7 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")], as_json: AsJson = False
 ) -> int:
     """Check a published folder by itself: checksums, consistency of every level, manifest, (ε, δ) against the noise."""
-    from flows.answers import verify_answer
+    from flows.verification import verify_answer
 
     answer = verify_answer(folder)
     _print(answer, as_json, console.show_verification)
@@ -278,10 +278,10 @@ def _run_flow(spec: Path, output: Path | None, release_id: str, different_people
 
 def _say_what_became_of(release_id: str) -> str | None:
     """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
+    from storage.claims import give_up_claim
     from storage.database import store
     from storage.home import home
     from storage.releases import state_of
-    from storage.shards import give_up_claim
 
     give_up_claim(release_id)
     with store() as con:

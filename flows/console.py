@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from flows.runner import Report
 from storage.errors import TrellisError
-from tasks.publish.readme import rounded_up
+from tasks.publish.rounding import rounded_down, rounded_up
 
 Answer = dict[str, Any]
 
@@ -271,11 +270,6 @@ def _say_unprotected(statements: list[str]) -> None:
 
 def _say_bound() -> None:
     _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
-
-
-def rounded_down(value: float, digits: int = 6) -> str:
-    """Return what is left as it is read, never more than it is."""
-    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
 def _state(state: str) -> str:

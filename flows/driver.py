@@ -13,11 +13,11 @@ from flows.mechanisms import MECHANISMS
 from flows.plan import Plan
 from flows.reservation import check_budget, check_writable, different_people_from, reserve_release
 from flows.runner import Report, Submit, result_of
+from storage.claims import held
 from storage.database import store, transaction
 from storage.errors import StoreError, TrellisError
 from storage.ledger import read_books
 from storage.releases import Release, claim_id, find_release, record_checks, set_state, state_of
-from storage.shards import held
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.stage import Outcome

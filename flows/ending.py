@@ -4,13 +4,14 @@ import shutil
 from pathlib import Path
 
 from flows.budget import standing_of
+from storage.claims import is_held, shard_folder
 from storage.database import Connection, store, transaction
 from storage.errors import UsageError
 from storage.ledger import abandon, advance, charges_of, note
 from storage.published import store_levels
 from storage.releases import Release, find_release, set_state, state_of
 from storage.seals import list_frontiers, list_seals
-from storage.shards import counts_path, is_held, noisy_path, shard_folder
+from storage.shards import counts_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
 
 

@@ -17,7 +17,7 @@ from storage.releases import LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.publish.readme import rounded_up
+from tasks.publish.rounding import rounded_up
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree, alternate
 from tasks.validate.bounds import CONFIDENCE, finest_above_noise

@@ -11,12 +11,12 @@ from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within
 from flows.plan import Plan
 from storage.books import Account, Books, DatasetTerms
+from storage.claims import give_up_claim
 from storage.clock import utc_now
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, InputError, UsageError
 from storage.ledger import agreed_terms, check_fits, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id
-from storage.shards import give_up_claim
 
 
 def new_release(
