@@ -37,6 +37,7 @@ def show_plan(answer: Answer) -> None:
     _out.print(table)
     _say_bound()
     _say_typical(answer)
+    _say_disk(answer["disk"])
     _out.print("\nΔ₂, how far one unit moves a level:")
     for derived in dict.fromkeys(level["derivation"] for level in answer["levels"]):
         of = [str(level["level"]) for level in answer["levels"] if level["derivation"] == derived]
@@ -261,6 +262,24 @@ def _say_typical(answer: Answer) -> None:
     below = f"levels below {finest}" if finest is not None else "all levels"
     above = f"down to level {finest}" if finest is not None else "at no level"
     _out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
+
+
+def _say_disk(disk: Answer) -> None:
+    """Say what the release would leave on disk, and where that is only an upper bound, why."""
+    parts = ", ".join(f"{part} {_bytes(disk[part])}" for part in ("shards", "published", "store"))
+    if disk["upper_bound"]:
+        _out.print(f"at most {_bytes(disk['total'])} on disk, if every possible cell is released: {parts}")
+    else:
+        _out.print(f"about {_bytes(disk['total'])} on disk: {parts}")
+
+
+def _bytes(size: float) -> str:
+    """Return bytes as they are read, with two digits or three."""
+    units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.1f} {units[0]}" if size < 9.95 and units[0] != "B" else f"{size:,.0f} {units[0]}"
 
 
 def _say_unprotected(statements: list[str]) -> None:
