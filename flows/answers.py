@@ -5,16 +5,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from flows.ending import note_crashes
-from storage.books import Account, Books, Charge, Claim
+from flows.crashes import note_crashes
+from storage.books import Account, Books, Charge, Claim, Standing
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
 from storage.ledger import charges_of, raise_cap, read_books
 from storage.releases import find_release, list_checks, list_releases
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals
-from tasks.noise.accounting import epsilon_from_rho
-from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 
 
 def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -122,46 +120,6 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
     }
 
 
-def verify_answer(folder: Path) -> dict[str, Any]:
-    """Return what is wrong with a published folder, by itself: no store, no codebook, no network."""
-    from tasks.publish.verify import verify
-
-    failures = verify(folder) or _guarantee_failures(folder)
-    return {"ok": not failures, "failures": failures}
-
-
-def _guarantee_failures(folder: Path) -> list[str]:
-    """Return where a manifest's (ε, δ) does not follow from its noise, by the accountant that it names."""
-    from tasks.noise.accounting import ACCOUNTANTS
-    from tasks.noise.allocation import Measurement
-
-    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-    privacy = manifest.privacy
-    if privacy.accountant not in ACCOUNTANTS:
-        return [f"manifest.json: there is no accountant {privacy.accountant}."]
-    if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
-        return ["manifest.json: accountant pld is for one record per unit."]
-    if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.levels if entry.rho):
-        return ["manifest.json: a unit moves some level further than its l2_sensitivity says."]
-    measurements = [
-        Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
-        for entry in manifest.levels
-        if entry.rho
-    ]
-    slack = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
-    if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
-        return []
-    return ["manifest.json: its noise costs more than its epsilon and delta say."]
-
-
-def _moves_further(privacy: Privacy, entry: LevelEntry) -> bool:
-    from tasks.noise.sensitivity import l2_sensitivity_squared
-
-    is_root = entry.level == 0
-    square = l2_sensitivity_squared(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
-    return round(entry.l2_sensitivity**2) < square
-
-
 def _known_account(books: Books, dataset: str) -> Account:
     account = books.account(dataset)
     if account is None:
@@ -172,10 +130,8 @@ def _known_account(books: Books, dataset: str) -> Account:
 
 
 def _account(account: Account) -> dict[str, Any]:
-    terms, standing = account.terms, account.standing
+    terms, standing = account.terms, _standing(account)
     cap = terms.cap
-    spent = standing.epsilon if standing else epsilon_from_rho(account.spent, cap.delta)
-    left = standing.left_rho if standing else max(cap.rho - account.spent, Fraction(0))
     return {
         "dataset": terms.dataset,
         "same_people": account.datasets[1:],
@@ -183,15 +139,23 @@ def _account(account: Account) -> dict[str, Any]:
         "neighbours": terms.neighbours,
         "unprotected": account.unprotected,
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
-        "spent": {"epsilon": spent, "rho": float(account.spent)},
-        "left": {
-            "epsilon": standing.left_epsilon if standing else epsilon_from_rho(left, cap.delta),
-            "rho": float(left),
-        },
+        "spent": {"epsilon": standing.epsilon, "rho": float(account.spent)},
+        "left": {"epsilon": standing.left_epsilon, "rho": float(standing.left_rho)},
         "raises": account.raises,
         "releases": [_claim(claim) for claim in account.claims.values()],
         "charges": [{"release": charge.release} | _charge(charge) for charge in account.charges.values()],
     }
+
+
+def _standing(account: Account) -> Standing:
+    """Return where an account stands, by the papers' conversion if its ledger is from before that was recorded."""
+    if account.standing:
+        return account.standing
+    from tasks.noise.accounting import epsilon_from_rho
+
+    cap = account.terms.cap
+    left = max(cap.rho - account.spent, Fraction(0))
+    return Standing(epsilon_from_rho(account.spent, cap.delta), left, epsilon_from_rho(left, cap.delta))
 
 
 def _claim(claim: Claim) -> dict[str, Any]:

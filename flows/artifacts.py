@@ -22,7 +22,7 @@ from storage.database import store
 from storage.errors import TrellisError
 from storage.releases import find_release
 from storage.seals import level_entries, list_branches, list_frontiers
-from tasks.publish.readme import rounded_up
+from tasks.publish.rounding import rounded_up
 
 _EVERY = 1.0  # seconds between updates of the progress
 

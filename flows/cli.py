@@ -158,8 +158,8 @@ def rerun(
 ) -> None:
     """Go on with a release that has failed: only what is missing runs again, and nothing is charged again."""
     from flows.answers import release_answer
+    from flows.crashes import note_crashes
     from flows.driver import check_can_go_on
-    from flows.ending import note_crashes
     from storage.errors import HeldElsewhere
     from storage.running import holder_of
 
@@ -244,7 +244,7 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")], as_json: AsJson = False
 ) -> int:
     """Check a published folder by itself: checksums, consistency of every level, manifest, (ε, δ) against the noise."""
-    from flows.answers import verify_answer
+    from flows.verification import verify_answer
 
     answer = verify_answer(folder)
     _print(answer, as_json, console.show_verification)
@@ -338,7 +338,7 @@ def _run_flow(
 
     with prefect_server(subfolder("prefect"), home() / "address") as address, console.progress() as report:
         import flows.release
-        from flows.crashes import end_cancelled, tell_prefect_of_crashes
+        from flows.prefect_runs import end_cancelled, tell_prefect_of_crashes
         from flows.release import Order, ordering
 
         tell_prefect_of_crashes()
@@ -392,10 +392,10 @@ def _is_cancelled(address: str, flow_run_id: str) -> bool:
 
 def _say_what_became_of(release_id: str) -> str | None:
     """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
+    from storage.claims import give_up_claim
     from storage.database import store
     from storage.home import home
     from storage.releases import state_of
-    from storage.shards import give_up_claim
 
     give_up_claim(release_id)
     with store() as con:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from flows.runner import Report
 from storage.errors import TrellisError
-from tasks.publish.readme import rounded_up
+from tasks.publish.rounding import rounded_down, rounded_up
 
 Answer = dict[str, Any]
 
@@ -38,6 +37,7 @@ def show_plan(answer: Answer) -> None:
     _out.print(table)
     _say_bound()
     _say_typical(answer)
+    _say_disk(answer["disk"])
     _out.print("\nΔ₂, how far one unit moves a level:")
     for derived in dict.fromkeys(level["derivation"] for level in answer["levels"]):
         of = [str(level["level"]) for level in answer["levels"] if level["derivation"] == derived]
@@ -264,6 +264,24 @@ def _say_typical(answer: Answer) -> None:
     _out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
 
 
+def _say_disk(disk: Answer) -> None:
+    """Say what the release would leave on disk, and where that is only an upper bound, why."""
+    parts = ", ".join(f"{part} {_bytes(disk[part])}" for part in ("shards", "published", "store"))
+    if disk["upper_bound"]:
+        _out.print(f"at most {_bytes(disk['total'])} on disk, if every possible cell is released: {parts}")
+    else:
+        _out.print(f"about {_bytes(disk['total'])} on disk: {parts}")
+
+
+def _bytes(size: float) -> str:
+    """Return bytes as they are read, with two digits or three."""
+    units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.1f} {units[0]}" if size < 9.95 and units[0] != "B" else f"{size:,.0f} {units[0]}"
+
+
 def _say_unprotected(statements: list[str]) -> None:
     for statement in statements:
         _out.print(f"[bold red]unprotected:[/] {statement}")
@@ -271,11 +289,6 @@ def _say_unprotected(statements: list[str]) -> None:
 
 def _say_bound() -> None:
     _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
-
-
-def rounded_down(value: float, digits: int = 6) -> str:
-    """Return what is left as it is read, never more than it is."""
-    return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
 def _state(state: str) -> str:

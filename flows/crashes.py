@@ -1,45 +1,25 @@
-"""Flow runs whose end Prefect has not seen: it calls those that were started directly Running for ever."""
+"""Releases whose process is dead: they are failed, and can be gone on with."""
 
-from uuid import UUID
-
-from prefect import get_client
-from prefect.client.schemas.objects import StateType
-from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Crashed
-
-from storage.database import store
-from storage.running import holder_of
-from storage.runs import close_run, open_runs
-
-_ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
+from storage.database import Connection, store
+from storage.errors import HeldElsewhere
+from storage.releases import find_release, list_releases, set_state
+from storage.running import held, holder_of
 
 
-def tell_prefect_of_crashes() -> None:
-    """Mark as crashed every flow run that Prefect takes for running and that holds no release any more."""
+def note_crashes() -> None:
+    """Record as failed what is called running, or reserved just before, and is run by nobody: its process is dead."""
     with store() as con:
-        runs = open_runs(con)
-    for run, release_id in runs.items():
-        holder = holder_of(release_id)
-        if holder is None or holder.run != run:
-            _mark_crashed(run, release_id)
-            with store() as con:
-                close_run(con, run)
+        for release in list_releases(con):
+            if release["state"] in {"reserved", "running"} and holder_of(release["id"]) is None:
+                _note_crash(con, release["id"])
 
 
-def end_cancelled(run: str) -> None:
-    """Call a flow run of this process cancelled that has ended while the UI waited for it to be."""
-    with get_client(sync_client=True) as client:
-        client.set_flow_run_state(UUID(run), Cancelled(message="It ended while it was being cancelled."), force=True)
-
-
-def _mark_crashed(run: str, release_id: str) -> None:
-    with get_client(sync_client=True) as client:
-        try:
-            state = client.read_flow_run(UUID(run)).state
-        except ObjectNotFound:
-            return  # Prefect has lost it
-        if state and state.type in _ALIVE:
-            message = (
-                f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
-            )
-            client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)
+def _note_crash(con: Connection, release_id: str) -> None:
+    try:
+        with held(release_id):
+            release = find_release(con, release_id)
+            waits = release.state == "reserved" and "series" in release.terms
+            if release.state in {"reserved", "running"} and not waits:
+                set_state(con, release_id, "failed", "It crashed: the process that ran it ended before it was done.")
+    except HeldElsewhere:
+        pass  # somebody has just begun to run it

@@ -4,14 +4,16 @@ import shutil
 from pathlib import Path
 
 from flows.budget import standing_of
+from flows.crashes import note_crashes
+from storage.claims import shard_folder
 from storage.database import Connection, store, transaction
-from storage.errors import HeldElsewhere, UsageError
+from storage.errors import UsageError
 from storage.ledger import abandon, advance, charges_of, note
 from storage.published import store_levels
-from storage.releases import Release, find_release, list_releases, set_state, state_of
+from storage.releases import Release, find_release, set_state, state_of
 from storage.running import held, holder_of
 from storage.seals import list_frontiers, list_seals
-from storage.shards import counts_path, noisy_path, shard_folder
+from storage.shards import counts_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
 
 
@@ -89,25 +91,6 @@ def forget_release(release_id: str) -> list[str]:
         deleted += ["shards"] * _delete_shards(con, release)
     sweep_orphans()
     return deleted
-
-
-def note_crashes() -> None:
-    """Record as failed what is called running, or reserved just before, and is run by nobody: its process is dead."""
-    with store() as con:
-        for release in list_releases(con):
-            if release["state"] in {"reserved", "running"} and holder_of(release["id"]) is None:
-                _note_crash(con, release["id"])
-
-
-def _note_crash(con: Connection, release_id: str) -> None:
-    try:
-        with held(release_id):
-            release = find_release(con, release_id)
-            waits = release.state == "reserved" and "series" in release.terms
-            if release.state in {"reserved", "running"} and not waits:
-                set_state(con, release_id, "failed", "It crashed: the process that ran it ended before it was done.")
-    except HeldElsewhere:
-        pass  # somebody has just begun to run it
 
 
 def sweep_orphans() -> None:

@@ -17,10 +17,11 @@ from storage.releases import LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.publish.readme import rounded_up
+from tasks.publish.rounding import rounded_up
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree, alternate
 from tasks.validate.bounds import CONFIDENCE, finest_above_noise
+from tasks.validate.size import disk_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,6 +273,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "unprotected": plan.unprotected,
         "curve": guarantee.curve(),
         "typical": _typical(plan, total, source),
+        "disk": _disk(plan, books, total),
         "warnings": _warnings(plan, books),
         "budget": _budget_summary(plan, books),
     }
@@ -303,6 +305,27 @@ def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | Non
     sigmas = plan.scheme.sigmas(plan.guarantee.measurements)
     finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
     return {"total": total, "from": source, "finest_above_noise": finest}
+
+
+def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
+    """Return the bytes that a release is expected to leave on disk, or may at most where nothing is known of the total."""
+    codes = [codes for axis in plan.tree.axes for codes in axis.codes]
+    size = disk_size(
+        [level.possible_cells for level in plan.levels],
+        plan.scheme.sigmas(plan.guarantee.measurements),
+        total,
+        finest_areas=plan.tree.sizes(plan.tree.depth),
+        code_bytes=sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes),
+        noisy_counts_kept=plan.file.spec.keep_noisy_counts,
+        store_is_new=not books.charged_to,
+    )
+    return {
+        "shards": size.shards,
+        "published": size.published,
+        "store": size.store,
+        "total": size.total,
+        "upper_bound": size.upper_bound,
+    }
 
 
 def _warnings(plan: Plan, books: Books) -> list[str]:

@@ -14,12 +14,13 @@ from flows.plan import Plan
 from flows.schedule import days_of_series, scheduled_id
 from flows.spec import says_the_same
 from storage.books import Account, Books, DatasetTerms, Series, Spending
+from storage.claims import give_up_claim
 from storage.clock import utc_now
 from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
 from storage.ledger import agreed_terms, check_fits, declare, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id, find_release, forget_refusal, state_of
-from storage.shards import give_up_claim, sha256_of
+from storage.shards import sha256_of
 
 
 def new_release(

@@ -13,10 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPException
 from pathlib import Path
 from uuid import UUID
 
@@ -148,6 +146,9 @@ def _send_what_is_queued(timeout: float) -> None:
 
 
 def _answers(address: str) -> bool:
+    import urllib.request  # here, because every command imports this module, and few ask a server
+    from http.client import HTTPException
+
     try:
         with urllib.request.urlopen(f"{address}/health", timeout=2.0) as response:  # noqa: S310 (the caller's own URL)
             return bool(response.status == 200)

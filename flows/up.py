@@ -15,9 +15,10 @@ from prefect.runner import Runner
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
-from flows.crashes import tell_prefect_of_crashes
-from flows.ending import note_crashes, sweep_orphans
+from flows.crashes import note_crashes
+from flows.ending import sweep_orphans
 from flows.plan import make_plan
+from flows.prefect_runs import tell_prefect_of_crashes
 from flows.release import SPECS, release, rerun
 from flows.reservation import declare_series
 from flows.server import lasting_server

@@ -8,10 +8,10 @@ from fractions import Fraction
 from itertools import chain, count
 from typing import Any
 
+from storage.claims import claim_shard_folder
 from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import UsageError
-from storage.shards import claim_shard_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,32 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from storage.claims import shard_folder
 from storage.errors import StoreError
-from storage.home import subfolder
 
 IntArray = NDArray[np.int64]
-
-
-def shard_folder(release_id: str) -> Path:
-    """Return the folder of a release's shards and codebooks, made with mode 700 if it is not there yet."""
-    folder = subfolder("shards") / release_id
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
-
-
-def claim_shard_folder(release_id: str) -> bool:
-    """Make the folder of a new release's shards; return False where another run has made it already."""
-    try:
-        (subfolder("shards") / release_id).mkdir(mode=0o700)
-    except FileExistsError:
-        return False
-    return True
-
-
-def give_up_claim(release_id: str) -> None:
-    """Remove the folder that a new release has claimed, unless something is in it."""
-    with suppress(OSError):
-        (subfolder("shards") / release_id).rmdir()
 
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:

@@ -1,8 +1,7 @@
 """The README of a published folder: what a statistician hands on with the tables."""
 
-from decimal import ROUND_CEILING, Context
-
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
+from tasks.publish.rounding import rounded_up
 
 
 def readme(manifest: Manifest) -> str:
@@ -78,11 +77,6 @@ def _promise(manifest: Manifest) -> str:
         f"Whatever anybody knows of all others, these tables say almost the same about a unit whether {change}"
         f" (neighbours by {privacy.neighbours})."
     )
-
-
-def rounded_up(value: float, digits: int = 6) -> str:
-    """Return a cost as it is read, never less than it is."""
-    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):.{digits}g}"
 
 
 def _row(level: LevelEntry) -> str:

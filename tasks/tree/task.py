@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from storage.claims import shard_folder
 from storage.releases import Release
 from storage.seals import Branch, FrontierShard
-from storage.shards import counts_path, read_codebook, read_shard, shard_folder
+from storage.shards import counts_path, read_codebook, read_shard
 from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook

@@ -1,1 +1,1 @@
-"""Consistency checks and error bounds."""
+"""Consistency checks, error bounds and sizes."""

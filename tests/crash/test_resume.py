@@ -28,13 +28,14 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
+from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import StageFailed, StoreError, UsageError
 from storage.ledger import read_books as read_ledger
 from storage.releases import find_release
 from storage.running import held
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
-from storage.shards import noisy_path, sha256_of, shard_folder
+from storage.shards import noisy_path, sha256_of
 from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch

@@ -9,7 +9,8 @@ import pytest
 from test_release_laws import Case, Made, case_csv, make, no_noise, seeded
 
 from flows import console
-from flows.answers import ledger_answer, release_answer, verify_answer
+from flows.answers import ledger_answer, release_answer
+from flows.verification import verify_answer
 from storage.database import store
 from storage.ledger import charges_of
 from storage.releases import list_checks

@@ -25,12 +25,13 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError
 from storage.ledger import head
 from storage.published import published_total
 from storage.releases import list_releases
-from storage.shards import read_codebook, shard_folder
+from storage.shards import read_codebook
 from storage.vault import vault, vault_path
 from tasks.ingest import contributions
 from tasks.ingest.contributions import keep_within

@@ -25,11 +25,12 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
+from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger import head
 from storage.releases import list_releases
-from storage.shards import read_codebook, shard_folder
+from storage.shards import read_codebook
 from storage.vault import vault
 from tasks.ingest.tables import same_content, table_at
 from tasks.ingest.task import ingest

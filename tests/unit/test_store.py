@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from flows.audit import audit_answer
 from storage import database
+from storage.claims import shard_folder
 from storage.database import store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.home import home, subfolder
 from storage.ledger import hash_of, read_books
 from storage.releases import find_release
 from storage.seals import Seal, add_seal, list_seals
-from storage.shards import noisy_path, read_shard, sha256_of, shard_folder, write_codebook, write_shard
+from storage.shards import noisy_path, read_shard, sha256_of, write_codebook, write_shard
 from storage.vault import remove_vault, vault, vault_path
 
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.

@@ -1,0 +1,45 @@
+"""Flow runs whose end Prefect has not seen: it calls those that were started directly Running for ever."""
+
+from uuid import UUID
+
+from prefect import get_client
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Crashed
+
+from storage.database import store
+from storage.running import holder_of
+from storage.runs import close_run, open_runs
+
+_ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
+
+
+def tell_prefect_of_crashes() -> None:
+    """Mark as crashed every flow run that Prefect takes for running and that holds no release any more."""
+    with store() as con:
+        runs = open_runs(con)
+    for run, release_id in runs.items():
+        holder = holder_of(release_id)
+        if holder is None or holder.run != run:
+            _mark_crashed(run, release_id)
+            with store() as con:
+                close_run(con, run)
+
+
+def end_cancelled(run: str) -> None:
+    """Call a flow run of this process cancelled that has ended while the UI waited for it to be."""
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(UUID(run), Cancelled(message="It ended while it was being cancelled."), force=True)
+
+
+def _mark_crashed(run: str, release_id: str) -> None:
+    with get_client(sync_client=True) as client:
+        try:
+            state = client.read_flow_run(UUID(run)).state
+        except ObjectNotFound:
+            return  # Prefect has lost it
+        if state and state.type in _ALIVE:
+            message = (
+                f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
+            )
+            client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)

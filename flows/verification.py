@@ -1,0 +1,44 @@
+"""What `trellis verify` answers: what is wrong with a published folder, from the folder alone."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from tasks.noise.accounting import ACCOUNTANTS
+from tasks.noise.allocation import Measurement
+from tasks.noise.sensitivity import l2_sensitivity_squared
+from tasks.publish.manifest import LevelEntry, Manifest, Privacy
+from tasks.publish.verify import verify
+
+
+def verify_answer(folder: Path) -> dict[str, Any]:
+    """Return what is wrong with a published folder, by itself: no store, no codebook, no network."""
+    failures = verify(folder) or _guarantee_failures(folder)
+    return {"ok": not failures, "failures": failures}
+
+
+def _guarantee_failures(folder: Path) -> list[str]:
+    """Return where a manifest's (ε, δ) does not follow from its noise, by the accountant that it names."""
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    privacy = manifest.privacy
+    if privacy.accountant not in ACCOUNTANTS:
+        return [f"manifest.json: there is no accountant {privacy.accountant}."]
+    if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
+        return ["manifest.json: accountant pld is for one record per unit."]
+    if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.levels if entry.rho):
+        return ["manifest.json: a unit moves some level further than its l2_sensitivity says."]
+    measurements = [
+        Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
+        for entry in manifest.levels
+        if entry.rho
+    ]
+    slack = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
+    if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
+        return []
+    return ["manifest.json: its noise costs more than its epsilon and delta say."]
+
+
+def _moves_further(privacy: Privacy, entry: LevelEntry) -> bool:
+    is_root = entry.level == 0
+    square = l2_sensitivity_squared(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
+    return round(entry.l2_sensitivity**2) < square
