@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import polars as pl
@@ -75,34 +76,39 @@ def counts_path(release_id: str, level: int, branch: str) -> Path:
 
 
 def write_shard(path: Path, columns: tuple[str, ...], row_groups: Iterable[Mapping[str, IntArray]]) -> str:
-    """Write a shard beside its place, force it to disk and rename it; return its sha256.
+    """Write a shard beside its place, force it to disk and rename it; return its sha256. One that fails leaves nothing.
 
     Args:
         path: its place; whatever is there is replaced.
         columns: the int64 columns.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
     """
-    partial = path.with_name(path.name + ".partial")
     schema = pa.schema([(column, pa.int64()) for column in columns])
-    with partial.open("wb") as file:
-        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
-            for group in row_groups:
-                writer.write_table(pa.table([group[column] for column in columns], schema=schema))
-        file.flush()
-        os.fsync(file.fileno())
-    replace(partial, path)
+    with _beside(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
+        for group in row_groups:
+            writer.write_table(pa.table([group[column] for column in columns], schema=schema))
     return sha256_of(path)
 
 
 def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
     """Keep the codebook of an axis among the shards of a release."""
-    path = shard_folder(release_id) / f"codebook_{axis}.parquet"
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
+    with _beside(shard_folder(release_id) / f"codebook_{axis}.parquet") as file:
         codebook.write_parquet(file)
-        file.flush()
-        os.fsync(file.fileno())
-    replace(partial, path)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes its place once it is written and forced to disk, and is removed where that fails."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
