@@ -5,7 +5,7 @@ ingest → grow tree → reserve → walk (measure, seal, optimise) → validate
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
@@ -99,15 +99,22 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
         yield
     except BaseException as fault:
         reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
-        with store() as con:
-            state = state_of(con, release_id)
-            if state in {"reserved", "running"}:
-                set_state(con, release_id, "failed", reason)
+        state = _record_failure(release_id, reason)
         if state in {None, "refused"}:
             remove_all(release_id)
         elif isinstance(fault, TrellisError) and not fault.hint:
             fault.hint = f"What was sealed is kept: `trellis show {release_id}` says how far it is."
         raise
+
+
+def _record_failure(release_id: str, reason: str) -> str | None:
+    """Record a reserved release as failed and return how far it is; what the disk does not take is not told, but why."""
+    state: str | None = "unknown"
+    with suppress(StoreError), store() as con:
+        state = state_of(con, release_id)
+        if state in {"reserved", "running"}:
+            set_state(con, release_id, "failed", reason)
+    return state
 
 
 def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:

@@ -31,6 +31,7 @@ class _Shared:
 
 _OPEN: dict[Path, _Shared] = {}
 _SHARING = Lock()
+_SEEN: set[Path] = set()  # stores that this process has opened: one that is gone since is not made anew
 _WRITING = Lock()  # one writer: two transactions of one process would only end in conflict
 
 
@@ -41,15 +42,22 @@ def store() -> Iterator[Connection]:
     A store on a disk that cannot be written is opened for reading.
 
     Raises:
-        StoreError: the store cannot be opened, another process keeps it, a newer version wrote it, or its disk is full or
-            cannot be written.
+        StoreError: the store cannot be opened or is gone, another process keeps it, a newer version wrote it, or its disk
+            is full or cannot be written.
     """
     path = home() / "store.duckdb"
+    if path in _SEEN and not path.exists():
+        raise StoreError(
+            f"{path} was there a moment ago and is gone.",
+            field="TRELLIS_HOME",
+            hint="Mount its disk again, or put it back: a new ledger would know nothing of what it has charged.",
+        )
     read_only = path.exists() and not os.access(path, os.W_OK)
     try:
         with connect(path, spill=subfolder("tmp"), read_only=read_only) as con:
             with _WRITING:
                 _migrate(con)
+            _SEEN.add(path)
             yield con
     except (OSError, duckdb.Error) as fault:
         told = disk_fault(fault)
@@ -115,7 +123,8 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
             holder = re.search(r"PID (\d+)", str(fault))
             if "Could not set lock" not in str(fault) or time.monotonic() - began > _GIVE_UP_AFTER:
                 reason = f"process {holder[1]} holds it" if holder else "it cannot be read or written"
-                unopened = StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME")
+                hint = "Wait for that process, or end it." if holder else "It must be a DuckDB file of your own."
+                unopened = StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME", hint=hint)
                 raise disk_fault(fault) or unopened from None
         finally:
             os.umask(before)
