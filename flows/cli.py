@@ -17,7 +17,16 @@ from typer.exceptions import TyperException
 
 from flows import console
 from flows.server import quiet_prefect
-from storage.errors import BudgetExceeded, InputError, Interrupted, SpecError, TrellisError, UsageError, kind_and_place
+from storage.errors import (
+    BudgetExceeded,
+    InputError,
+    Interrupted,
+    SpecError,
+    TrellisError,
+    UsageError,
+    disk_fault,
+    kind_and_place,
+)
 
 if TYPE_CHECKING:
     from flows.plan import Plan
@@ -72,7 +81,8 @@ def _run(arguments: list[str]) -> int:
         raise
     except BaseException as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
         hint = "This is a fault of Trellis: please report it with this line."
-        return _say_error(TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint), arguments)
+        stopped = TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint)
+        return _say_error(disk_fault(fault) or stopped, arguments)
     if code == INTERRUPTED:
         return _say_error(TrellisError("Interrupted."), arguments)
     return code or DONE

@@ -1,14 +1,19 @@
 """Releases whose process is dead: they are failed, and can be gone on with."""
 
+from contextlib import suppress
+
 from storage.database import Connection, store
-from storage.errors import HeldElsewhere
+from storage.errors import HeldElsewhere, StoreError
 from storage.releases import find_release, list_releases, set_state
 from storage.running import held, holder_of
 
 
 def note_crashes() -> None:
-    """Record as failed what is called running, or reserved just before, and is run by nobody: its process is dead."""
-    with store() as con:
+    """Record as failed what is called running, or reserved just before, and is run by nobody: its process is dead.
+
+    Where the disk takes no record, nothing is recorded: who only looks is answered all the same.
+    """
+    with suppress(StoreError, OSError), store() as con:
         for release in list_releases(con):
             if release["state"] in {"reserved", "running"} and holder_of(release["id"]) is None:
                 _note_crash(con, release["id"])

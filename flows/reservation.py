@@ -18,9 +18,9 @@ from storage.claims import give_up_claim
 from storage.clock import utc_now
 from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
+from storage.files import sha256_of
 from storage.ledger import agreed_terms, check_fits, declare, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id, find_release, forget_refusal, state_of
-from storage.shards import sha256_of
 
 
 def new_release(

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from flows.ending import remove_all
 from storage.database import store
-from storage.errors import TrellisError
+from storage.errors import StoreError, TrellisError
 from storage.releases import set_state, state_of
 from storage.running import check_going_on, forget_to_stop, held, in_turn
 from storage.runs import close_run, open_run
@@ -54,7 +54,7 @@ def _run_recorded(release_id: str, run: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with store() as con:
+        with suppress(StoreError), store() as con:  # of a full disk: the next command finds that it has ended
             close_run(con, run)
 
 
@@ -64,12 +64,19 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
         yield
     except BaseException as fault:
         reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
-        with store() as con:
-            state = state_of(con, release_id)
-            if state in {"reserved", "running"}:
-                set_state(con, release_id, "failed", reason)
+        state = _record_failure(release_id, reason)
         if state in {None, "refused"}:
             remove_all(release_id)
         elif isinstance(fault, TrellisError) and not fault.hint:
             fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` goes on from there."
         raise
+
+
+def _record_failure(release_id: str, reason: str) -> str | None:
+    """Record a reserved release as failed and return how far it is; what the disk does not take is not told, but why."""
+    state: str | None = "unknown"
+    with suppress(StoreError), store() as con:
+        state = state_of(con, release_id)
+        if state in {"reserved", "running"}:
+            set_state(con, release_id, "failed", reason)
+    return state

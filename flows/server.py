@@ -3,10 +3,12 @@
 Importing this module imports nothing of Prefect. Run as a script, it is the child.
 """
 
+import errno
 import fcntl
 import logging
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,9 +20,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from storage.errors import StoreError
+from storage.errors import StoreError, disk_fault
 
 START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
+_LEAST_ROOM = 2**20  # bytes; a new database has 1.5 MB
 STOP_SECONDS = 10.0  # 0.2 measured; a server that is told to stop during its migrations finishes them first
 
 NO_TELEMETRY = {
@@ -253,12 +256,16 @@ def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not _answers(address):
         if server.poll() is not None:
-            raise StoreError(
-                f"The Prefect server ended with code {server.returncode} while starting.", hint=f"See {log}."
-            )
+            raise _not_started(f"ended with code {server.returncode} while starting", log)
         if time.monotonic() > deadline:
-            raise StoreError(f"The Prefect server did not answer within {START_SECONDS:.0f} s.", hint=f"See {log}.")
+            raise _not_started(f"did not answer within {START_SECONDS:.0f} s", log)
         time.sleep(0.05)
+
+
+def _not_started(what: str, log: Path) -> StoreError:
+    """Return why there is no server. Where there was no room for its database it tells only its log, or not even that."""
+    full = disk_fault(OSError(errno.ENOSPC, "")) if shutil.disk_usage(log.parent).free < _LEAST_ROOM else None
+    return full or StoreError(f"The Prefect server {what}.", hint=f"See {log}.")
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

@@ -26,7 +26,7 @@ from pydantic import (
 
 from flows.schedule import checked_cron, parse_until
 from storage.errors import SpecError, UsageError
-from storage.shards import sha256_of
+from storage.files import sha256_of
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION

@@ -5,14 +5,15 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 import duckdb
 
-from storage.errors import StoreError
+from storage.errors import StoreError, disk_fault
+from storage.files import replace
 from storage.home import home, subfolder
 from storage.migrations import MIGRATIONS
 
@@ -30,6 +31,7 @@ class _Shared:
 
 _OPEN: dict[Path, _Shared] = {}
 _SHARING = Lock()
+_SEEN: set[Path] = set()  # stores that this process has opened: one that is gone since is not made anew
 _WRITING = Lock()  # one writer: two transactions of one process would only end in conflict
 
 
@@ -37,13 +39,31 @@ _WRITING = Lock()  # one writer: two transactions of one process would only end 
 def store() -> Iterator[Connection]:
     """Open `store.duckdb` for one short piece of work, waiting for another process that holds it.
 
+    A store on a disk that cannot be written is opened for reading.
+
     Raises:
-        StoreError: the store cannot be opened, another process keeps it, or a newer version wrote it.
+        StoreError: the store cannot be opened or is gone, another process keeps it, a newer version wrote it, or its disk
+            is full or cannot be written.
     """
-    with connect(home() / "store.duckdb", spill=subfolder("tmp")) as con:
-        with _WRITING:
-            _migrate(con)
-        yield con
+    path = home() / "store.duckdb"
+    if path in _SEEN and not path.exists():
+        raise StoreError(
+            f"{path} was there a moment ago and is gone.",
+            field="TRELLIS_HOME",
+            hint="Mount its disk again, or put it back: a new ledger would know nothing of what it has charged.",
+        )
+    read_only = path.exists() and not os.access(path, os.W_OK)
+    try:
+        with connect(path, spill=subfolder("tmp"), read_only=read_only) as con:
+            with _WRITING:
+                _migrate(con)
+            _SEEN.add(path)
+            yield con
+    except (OSError, duckdb.Error) as fault:
+        told = disk_fault(fault)
+        if told is None:
+            raise
+        raise told from None
 
 
 @contextmanager
@@ -73,14 +93,20 @@ def connect(path: Path, *, spill: Path, read_only: bool = False) -> Iterator[Con
 @contextmanager
 def transaction(con: Connection) -> Iterator[Connection]:
     """Commit what is done inside as one, or nothing of it; other threads that write wait."""
-    with _WRITING:
-        con.execute("BEGIN")
-        try:
-            yield con
-        except BaseException:
-            con.execute("ROLLBACK")
-            raise
+    with _WRITING, _all_or_nothing(con):
+        yield con
+
+
+@contextmanager
+def _all_or_nothing(con: Connection) -> Iterator[None]:
+    con.execute("BEGIN")
+    try:
+        yield
         con.execute("COMMIT")
+    except BaseException:
+        with suppress(duckdb.Error):  # a commit that fails has rolled back already
+            con.execute("ROLLBACK")
+        raise
 
 
 def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
@@ -97,7 +123,9 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
             holder = re.search(r"PID (\d+)", str(fault))
             if "Could not set lock" not in str(fault) or time.monotonic() - began > _GIVE_UP_AFTER:
                 reason = f"process {holder[1]} holds it" if holder else "it cannot be read or written"
-                raise StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME") from None
+                hint = "Wait for that process, or end it." if holder else "It must be a DuckDB file of your own."
+                unopened = StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME", hint=hint)
+                raise disk_fault(fault) or unopened from None
         finally:
             os.umask(before)
         if not told and time.monotonic() - began > _SAY_WHO_HOLDS_IT_AFTER:
@@ -107,7 +135,7 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
 
 
 def _migrate(con: Connection) -> None:
-    """Bring the store to this version, each step in one transaction with its record."""
+    """Bring the store to this version, each step in one transaction with its record; first keep a copy of an old one."""
     try:
         version = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchall()[0][0]
     except duckdb.CatalogException:
@@ -119,11 +147,63 @@ def _migrate(con: Connection) -> None:
             field="TRELLIS_HOME",
             hint="Use the newer Trellis that wrote it.",
         )
+    if version == len(MIGRATIONS):
+        return
+    backup = _back_up(con, version) if version else None
     for number in range(version, len(MIGRATIONS)):
-        con.execute("BEGIN")
-        con.execute(MIGRATIONS[number])
-        con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
-        con.execute("COMMIT")
+        try:
+            with _all_or_nothing(con):
+                con.execute(MIGRATIONS[number])
+                con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
+        except duckdb.Error as fault:
+            raise disk_fault(fault) or StoreError(
+                f"The store cannot be brought from version {number} to {number + 1} ({type(fault).__name__}).",
+                field="TRELLIS_HOME",
+                hint="Nothing of that step is kept." + (f" The store as it was is also in {backup}." if backup else ""),
+            ) from None
+
+
+def _back_up(con: Connection, version: int) -> Path:
+    """Copy the store beside itself, whole or not at all, and return the copy.
+
+    DuckDB copies what is committed. To read the file here would free it for other processes: closing any handle of a file
+    ends all locks that this process has on it.
+    """
+    if _is_read_only(con):
+        raise StoreError(
+            f"The store has version {version} and must be brought to {len(MIGRATIONS)}; it can be read and not written.",
+            field="TRELLIS_HOME",
+            hint="Mount its disk for writing, or use the Trellis that wrote it.",
+        )
+    path = home() / f"store.duckdb.version-{version}.backup"
+    partial = path.with_name(path.name + ".partial")
+    log = partial.with_name(partial.name + ".wal")
+    before = os.umask(0o077)
+    try:
+        partial.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
+        con.execute(f"ATTACH {_text(partial)} AS backup")
+        try:
+            con.execute("COPY FROM DATABASE store TO backup")
+            con.execute("CHECKPOINT backup")
+        finally:
+            con.execute("DETACH backup")
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        replace(partial, path)
+    finally:
+        os.umask(before)
+        partial.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
+    return path
+
+
+def _is_read_only(con: Connection) -> bool:
+    return bool(con.execute("SELECT readonly FROM duckdb_databases() WHERE database_name = 'store'").fetchall()[0][0])
+
+
+def _text(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def file_literal(path: Path) -> str:

@@ -4,7 +4,9 @@ The text of every error here is public: Prefect stores it, logs show it. How man
 of it; ingest says that on the caller's terminal.
 """
 
+import errno
 import functools
+import os
 import traceback
 from collections.abc import Callable
 from fractions import Fraction
@@ -13,6 +15,11 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# What the libraries say of a disk, each in an exception of its own kind. The last is DuckDB's, which gives what it spills
+# no more than there is.
+_FULL = ("No space left on device", "Disk quota exceeded", "'max_temp_directory_size'")
+_NOT_WRITABLE = ("Read-only file system", "read-only mode")
 
 
 class TrellisError(Exception):
@@ -84,8 +91,8 @@ def public_errors(
 ) -> Callable[P, R]:
     """Make a function raise nothing but what may be shown.
 
-    A TrellisError is public by construction; anything else is replaced by its kind and place. What either was raised
-    from is cut off, since it may quote the data.
+    A TrellisError is public by construction, and so is what is said of a disk; anything else is replaced by its kind and
+    place. What it was raised from is cut off, since it may quote the data.
 
     Args:
         function: the function.
@@ -101,11 +108,30 @@ def public_errors(
         except TrellisError as fault:
             failure: TrellisError = fault
         except BaseException as fault:  # noqa: BLE001 (panics of Rust libraries too: their text stays here)
-            failure = StageFailed(f"{function.__name__} stopped: {kind_and_place(fault)}.")
+            failure = disk_fault(fault) or StageFailed(f"{function.__name__} stopped: {kind_and_place(fault)}.")
         failure.__cause__ = failure.__context__ = None
         raise failure.with_traceback(None)
 
     return call
+
+
+def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = "") -> StoreError | None:
+    """Return what is to be said of a disk that is full or cannot be written; None where the fault is another.
+
+    Args:
+        fault: what was raised; nothing of its text is said.
+        field: what names the folder.
+        folder: the folder, TRELLIS_HOME if left out.
+    """
+    place = folder or f"TRELLIS_HOME={os.environ.get('TRELLIS_HOME') or '~/.trellis'}"
+    number, text = getattr(fault, "errno", None), str(fault)
+    if number in {errno.ENOSPC, errno.EDQUOT} or any(words in text for words in _FULL):
+        return StoreError(
+            f"The disk that holds {place} is full.", field=field, hint="Free some space; what was sealed is kept."
+        )
+    if number == errno.EROFS or any(words in text for words in _NOT_WRITABLE):
+        return StoreError(f"{place} can be read and not written.", field=field, hint="Mount its disk for writing.")
+    return None
 
 
 def kind_and_place(fault: BaseException) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.errors import HeldElsewhere, Interrupted
+from storage.errors import HeldElsewhere, Interrupted, disk_fault
 from storage.home import subfolder
 
 _TRY_FOR = 1.0  # seconds: whoever only looks has the lock for a moment
@@ -107,7 +107,10 @@ def _lock(name: str) -> int | None:
     """Return a handle that holds the lock, None where somebody else has it."""
     path = _path(name)
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as fault:
+            raise disk_fault(fault) or fault from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.stat().st_ino == os.fstat(handle).st_ino:

@@ -1,7 +1,5 @@
 """Shards: Parquet files of one level of one branch, whole or absent, known by their hash."""
 
-import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from storage.claims import shard_folder
 from storage.errors import StoreError
+from storage.files import beside, sha256_of
 
 IntArray = NDArray[np.int64]
 
@@ -28,34 +27,24 @@ def counts_path(release_id: str, level: int, branch: str) -> Path:
 
 
 def write_shard(path: Path, columns: tuple[str, ...], row_groups: Iterable[Mapping[str, IntArray]]) -> str:
-    """Write a shard beside its place, force it to disk and rename it; return its sha256.
+    """Write a shard beside its place, force it to disk and rename it; return its sha256. One that fails leaves nothing.
 
     Args:
         path: its place; whatever is there is replaced.
         columns: the int64 columns.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
     """
-    partial = path.with_name(path.name + ".partial")
     schema = pa.schema([(column, pa.int64()) for column in columns])
-    with partial.open("wb") as file:
-        with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
-            for group in row_groups:
-                writer.write_table(pa.table([group[column] for column in columns], schema=schema))
-        file.flush()
-        os.fsync(file.fileno())
-    replace(partial, path)
+    with beside(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
+        for group in row_groups:
+            writer.write_table(pa.table([group[column] for column in columns], schema=schema))
     return sha256_of(path)
 
 
 def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
     """Keep the codebook of an axis among the shards of a release."""
-    path = shard_folder(release_id) / f"codebook_{axis}.parquet"
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
+    with beside(shard_folder(release_id) / f"codebook_{axis}.parquet") as file:
         codebook.write_parquet(file)
-        file.flush()
-        os.fsync(file.fileno())
-    replace(partial, path)
 
 
 def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
@@ -82,19 +71,3 @@ def read_shard(path: Path, sha256: str) -> dict[str, IntArray]:
 def is_shard(path: Path, sha256: str) -> bool:
     """Return whether a shard is there and is what was recorded."""
     return path.is_file() and sha256_of(path) == sha256
-
-
-def replace(partial: Path, path: Path) -> None:
-    """Rename a finished file or folder into its place, and make the rename last."""
-    partial.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 
 from storage.database import Connection, file_literal
-from storage.errors import InputError
-from storage.shards import sha256_of
+from storage.errors import InputError, TrellisError, disk_fault
+from storage.files import sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,9 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
 
     Raises:
         InputError: the file cannot be read as what its name says. The reason is kept back: it may quote a row.
+        StoreError: the disk that takes what is read is full.
     """
+    failure: TrellisError | None = None
     try:
         if table.inner is None:
             yield _reader(table)
@@ -80,12 +82,10 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
             yield f"source.{identifier(table.inner)}"
         finally:
             con.execute("DETACH source")
-    except duckdb.Error:
-        failed = True
-    else:
-        failed = False
-    if failed:
-        raise _unreadable(table)
+    except duckdb.Error as fault:
+        failure = disk_fault(fault) or _unreadable(table)
+    if failure:
+        raise failure
 
 
 def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str]) -> None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from storage.errors import InputError
-from storage.shards import sha256_of, write_codebook
+from storage.files import sha256_of
+from storage.shards import write_codebook
 from storage.vault import remove_vault, vault
 from tasks.ingest.codebook import down_to, read_codebook
 from tasks.ingest.tables import Table, same_content, same_table

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from storage.shards import sha256_of
+from storage.files import sha256_of
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.tables import column_name
 

@@ -31,11 +31,12 @@ from flows.spec import load_spec
 from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import StageFailed, StoreError, UsageError
+from storage.files import sha256_of
 from storage.ledger import read_books as read_ledger
 from storage.releases import find_release
 from storage.running import held
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
-from storage.shards import noisy_path, sha256_of
+from storage.shards import noisy_path
 from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,11 +27,12 @@ from storage import database
 from storage.claims import shard_folder
 from storage.database import store, transaction
 from storage.errors import SealedAlready, StoreError
+from storage.files import sha256_of
 from storage.home import home, subfolder
 from storage.ledger import hash_of, read_books
 from storage.releases import find_release
 from storage.seals import Seal, add_seal, list_seals
-from storage.shards import noisy_path, read_shard, sha256_of, write_codebook, write_shard
+from storage.shards import noisy_path, read_shard, write_codebook, write_shard
 from storage.vault import remove_vault, vault, vault_path
 
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
@@ -40,6 +42,32 @@ con = duckdb.connect(os.path.join(os.environ["TRELLIS_HOME"], sys.argv[1]))
 print(os.getpid(), flush=True)
 sys.stdin.readline()
 con.close()
+"""
+
+# Brings the store to this version, and is killed on the way: with a copy that is not finished, with one that is, or
+# with a step that is not committed.
+MIGRANT = """
+import os, signal, sys
+from contextlib import contextmanager
+from storage import database
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@contextmanager
+def uncommitted(con):
+    con.execute("BEGIN")
+    yield
+    killed()
+
+if sys.argv[1] == "copying":
+    database.replace = killed
+elif sys.argv[1] == "copied":
+    database._all_or_nothing = killed
+else:
+    database._all_or_nothing = uncommitted
+with database.store():
+    pass
 """
 
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
@@ -172,14 +200,14 @@ def test_a_shard_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
 
     def stopped() -> Iterator[dict[str, NDArray[np.int64]]]:
         yield from row_groups_of([[1, 2]])
-        raise OSError("disk full")
+        raise OSError("the sampler broke")
 
     path, earlier = tmp_path / "shard.parquet", tmp_path / "earlier.parquet"
     sha256 = write_shard(earlier, ("noisy", "flipped"), row_groups_of([[1]]))
     for place in (path, earlier):
-        with pytest.raises(OSError, match="disk full"):
+        with pytest.raises(OSError, match="the sampler broke"):
             write_shard(place, ("noisy", "flipped"), stopped())
-    assert not path.exists()
+    assert list(tmp_path.iterdir()) == [earlier]
     assert sha256_of(earlier) == sha256
 
 
@@ -212,11 +240,13 @@ def test_a_home_that_is_open_to_others_is_refused(trellis_home: Path) -> None:
 
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TRELLIS_HOME below a file is refused with its path."""
+    """A TRELLIS_HOME below a file, or below a folder that is not there, is refused with its path; nothing is made."""
     (tmp_path / "file").touch()
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "file" / "home"))
-    with pytest.raises(StoreError, match=str(tmp_path / "file" / "home")):
-        home()
+    for below in ("file", "gone"):
+        monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / below / "home"))
+        with pytest.raises(StoreError, match=str(tmp_path / below / "home")):
+            home()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_forgetting_deletes_the_vault_and_its_log() -> None:
@@ -314,8 +344,12 @@ def test_a_migration_that_fails_leaves_the_version_before(monkeypatch: pytest.Mo
         add_seal(con, "one", Seal(1, "trunk", "aa", 4))
     steps = database.MIGRATIONS
     monkeypatch.setattr(database, "MIGRATIONS", (*steps, "CREATE TABLE later (a INTEGER); SELECT nonsense"))
-    with pytest.raises(duckdb.Error), store():
+    with pytest.raises(StoreError) as refusal, store():
         pass
+    last = len(steps)
+    assert str(refusal.value) == f"The store cannot be brought from version {last} to {last + 1} (BinderException)."
+    assert str(backup_path(last)) in refusal.value.hint
+    assert versions(backup_path(last)) == versions(home() / "store.duckdb") == list(range(1, last + 1))
     monkeypatch.setattr(database, "MIGRATIONS", (*steps, "CREATE TABLE later (a INTEGER)"))
     for _ in range(2):
         with store() as con:
@@ -324,8 +358,27 @@ def test_a_migration_that_fails_leaves_the_version_before(monkeypatch: pytest.Mo
             assert set(list_seals(con, "one")) == {(1, "trunk")}
 
 
-def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels and a ledger of the first version are found again, are audited, and take what the second can hold."""
+def backup_path(version: int) -> Path:
+    """Return where the copy of a store of an older version is."""
+    return home() / f"store.duckdb.version-{version}.backup"
+
+
+def versions(path: Path) -> list[int]:
+    """Return the steps that a store has taken, by opening it as it is."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        return [row[0] for row in con.execute("SELECT version FROM migrations ORDER BY version").fetchall()]
+
+
+def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Return the columns and the rows of each table of a store, by opening it as it is."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        tables = con.execute("SELECT schema_name, table_name, sql FROM duckdb_tables() ORDER BY ALL").fetchall()
+        rows = [con.execute(f'FROM "{schema}"."{table}" ORDER BY ALL').fetchall() for schema, table, _ in tables]
+    return {sql: of_table for (_, _, sql), of_table in zip(tables, rows, strict=True)}
+
+
+def write_first_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a store of the first version, with a release and its ledger."""
     steps = database.MIGRATIONS
     monkeypatch.setattr(database, "MIGRATIONS", steps[:1])
     cap = {"epsilon": 10, "delta": 1e-7, "rho": "1"}
@@ -343,7 +396,86 @@ def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytes
             text = json.dumps(event, sort_keys=True)
             last = hash_of(last, text)
             con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
+        con.execute('CREATE SCHEMA "old"')
+        con.execute('CREATE TABLE "old".level_0 AS SELECT 7 AS count')
     monkeypatch.setattr(database, "MIGRATIONS", steps)
+
+
+def assert_first_version_is_kept() -> None:
+    """Check that what a store of the first version held is there, and is audited."""
+    with store() as con:
+        assert find_release(con, "old").levels[0].rho == read_books(con).accounts["jobs"].spent == Fraction(1, 3)
+        assert con.execute('FROM "old".level_0').fetchall() == [(7,)]
+    assert audit_answer()["ok"]
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_an_old_store_is_copied_before_it_is_changed(monkeypatch: pytest.MonkeyPatch, trellis_home: Path) -> None:
+    """A copy of an old store, table by table what it was and closed to others, lies beside it once; a new one has none."""
+    write_first_version(monkeypatch)
+    assert not backup_path(1).exists()
+    before = contents(trellis_home / "store.duckdb")
+    for _ in range(2):
+        assert_first_version_is_kept()
+        assert contents(backup_path(1)) == before
+        assert versions(trellis_home / "store.duckdb") == list(range(1, len(database.MIGRATIONS) + 1))
+        assert S_IMODE(backup_path(1).stat().st_mode) == 0o600
+        copy = backup_path(1).stat().st_mtime_ns
+    assert backup_path(1).stat().st_mtime_ns == copy
+    files = {path.name for path in trellis_home.iterdir() if path.is_file()}
+    assert files == {"store.duckdb", "store.duckdb.version-1.backup"}
+
+
+def test_the_copy_of_an_old_store_is_a_store(monkeypatch: pytest.MonkeyPatch, trellis_home: Path) -> None:
+    """What was copied before a step can be put back in its place and is brought to this version again."""
+    write_first_version(monkeypatch)
+    assert_first_version_is_kept()
+    backup_path(1).replace(trellis_home / "store.duckdb")
+    assert_first_version_is_kept()
+    with store() as con:
+        add_seal(con, "old", Seal(1, "trunk", "aa", 4))
+        with pytest.raises(SealedAlready):
+            add_seal(con, "old", Seal(1, "trunk", "bb", 4))
+
+
+def test_a_store_stays_locked_while_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other process opens a store between its copy and the end of its steps."""
+    write_first_version(monkeypatch)
+    other = f"import duckdb; duckdb.connect({str(home() / 'store.duckdb')!r})"
+    refused = []
+    back_up = database._back_up
+
+    def and_look(con: database.Connection, version: int) -> Path:
+        copy = back_up(con, version)
+        refused.append(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stderr)
+        return copy
+
+    monkeypatch.setattr(database, "_back_up", and_look)
+    assert_first_version_is_kept()
+    assert len(refused) == 1
+    assert "Could not set lock" in refused[0]
+
+
+@pytest.mark.parametrize("moment", ["copying", "copied", "uncommitted"])
+def test_a_store_whose_steps_were_killed_is_as_it_was(
+    moment: str, monkeypatch: pytest.MonkeyPatch, trellis_home: Path
+) -> None:
+    """After SIGKILL an old store is still one of its version, and the next who opens it brings it to this one."""
+    write_first_version(monkeypatch)
+    before = contents(trellis_home / "store.duckdb")
+    child = subprocess.run([sys.executable, "-c", MIGRANT, moment])
+    assert child.returncode == -signal.SIGKILL
+    assert backup_path(1).exists() == (moment != "copying")
+    assert bool(list(trellis_home.glob("*.partial"))) == (moment == "copying")
+    assert contents(trellis_home / "store.duckdb") == before
+    assert_first_version_is_kept()
+    assert contents(backup_path(1)) == before
+    assert list(trellis_home.glob("*.partial*")) == []
+
+
+def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Levels and a ledger of the first version are found again, are audited, and take what the second can hold."""
+    write_first_version(monkeypatch)
     with store() as con:
         (level,) = find_release(con, "old").levels
         assert (level.rho, level.sigma, level.l2_sensitivity_squared, level.derivation) == (Fraction(1, 3), 2.5, 2, "")

@@ -1,0 +1,111 @@
+"""A clock that jumps back: ids stay apart, what was sealed stays, and the ledger goes by its order, not by its times."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flows.reservation
+import storage.ledger
+import storage.releases
+import storage.seals
+from flows.audit import audit_answer
+from flows.demo import SPEC
+from flows.driver import finish_release, make_release
+from flows.plan import Plan, make_plan
+from flows.reservation import new_release
+from flows.runner import report_nothing, submit_to
+from flows.spec import load_spec
+from storage.database import store
+from storage.errors import StageFailed
+from storage.ledger import read_books
+from storage.releases import list_releases, state_of
+from storage.seals import list_seals
+from tasks.publish.verify import verify
+from tasks.synthesize.country import draw_country, write_country
+
+SetClock = Callable[[str], None]
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    """Return how to set the clock, which stands still then."""
+
+    def set_to(time: str) -> None:
+        for room in (flows.reservation, storage.ledger, storage.releases, storage.seals):
+            monkeypatch.setattr(room, "utc_now", lambda: time)
+
+    return set_to
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """Return the plan of a small made-up country in a store of its own, with a budget for several releases."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    country = draw_country(regions=2, provinces=4, municipalities=8, people=300, generator=np.random.default_rng(1))
+    write_country(country, tmp_path / "data")
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("{epsilon: 10.0", "{epsilon: 40.0"))
+    return make_plan(load_spec(tmp_path / "spec.yaml"))
+
+
+def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_clock: SetClock) -> None:
+    """Later releases of an earlier time, or of one that was already, have ids of their own and are charged in their order."""
+    made = []
+    for time in ("2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z", "2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z"):
+        set_clock(time)
+        release = new_release(plan)
+        with ThreadPoolExecutor(2) as executor:
+            make_release(plan, release, submit_to(executor), report_nothing)
+        made.append(release)
+    assert [release.id.removeprefix("synthetic-commuting-") for release in made] == [
+        "20260301T000000Z",
+        "20250301T000000Z",
+        "20260301T000000Z-2",
+        "20250301T000000Z-2",
+    ]
+    with store() as con:
+        account = read_books(con).accounts["synthetic-country"]
+        assert {entry["id"] for entry in list_releases(con)} == {release.id for release in made}
+    assert list(account.claims) == [release.id for release in made]
+    assert account.spent == sum(release.levels[level].rho for release in made for level in range(len(release.levels)))
+    assert [verify(Path(release.folder)) for release in made] == [[]] * 4
+    assert audit_answer()["ok"]
+
+
+def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, set_clock: SetClock) -> None:
+    """What was sealed later than now stays sealed, nothing is drawn twice, and another release may come in between."""
+    drawn: list[tuple[int, str]] = []
+    broken = {2}
+
+    def submit(stage: Any, *arguments: Any) -> Future[Any]:
+        def run() -> Any:
+            if stage.name == "measure_branch":
+                if arguments[1] in broken:
+                    raise ValueError("stop")
+                drawn.append(arguments[1:3])
+            return stage.fn(*arguments)
+
+        return executor.submit(run)
+
+    set_clock("2026-03-01T00:00:00Z")
+    release = new_release(plan)
+    with ThreadPoolExecutor(2) as executor, pytest.raises(StageFailed):
+        make_release(plan, release, submit, report_nothing)
+    assert [level for level, _ in drawn] == [0, 1]
+    with store() as con:
+        sealed = list_seals(con, release.id)
+    broken.clear()
+    set_clock("2025-03-01T00:00:00Z")
+    other = new_release(plan)
+    with ThreadPoolExecutor(2) as executor:
+        make_release(plan, other, submit_to(executor), report_nothing)
+        finish_release(release.id, submit, report_nothing)
+    with store() as con:
+        assert sealed.items() <= list_seals(con, release.id).items()
+        assert {state_of(con, made.id) for made in (release, other)} == {"published"}
+    assert sorted(level for level, _ in drawn) == list(range(len(plan.levels)))
+    assert verify(Path(release.folder)) == []
+    assert audit_answer()["ok"]

@@ -1,0 +1,350 @@
+"""Disks that are full, cannot be written or are gone: the caller is told which, and nothing that was sealed is lost."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows.audit import audit_answer
+from flows.demo import SPEC
+from flows.driver import finish_release, make_release
+from flows.plan import Plan, make_plan
+from flows.reservation import new_release
+from flows.runner import Submit, report_nothing, submit_to
+from flows.spec import load_spec
+from storage.database import store
+from storage.errors import StageFailed, StoreError, public_errors
+from storage.ledger import charges_of
+from storage.releases import find_release, list_releases, state_of
+from storage.seals import list_seals
+from storage.vault import list_vaults, vault, vault_path
+from tasks.publish.verify import verify
+from tasks.synthesize.country import draw_country, write_country
+
+# Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
+COMMANDS = """
+import json, sys
+from flows.cli import main
+for command in json.loads(sys.argv[1]):
+    code = main([*command, "--json"])
+    print(code, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A small disk of its own.
+
+    Attributes:
+        folder: where it is mounted.
+    """
+
+    folder: Path
+
+    def fill(self) -> None:
+        """Leave no room on it."""
+        with (self.folder / "ballast").open("ab", buffering=0) as ballast:
+            for size in (1 << 20, 1 << 12):
+                try:
+                    while ballast.write(b"x" * size) == size:
+                        pass
+                except OSError:
+                    continue
+
+    def free(self) -> None:
+        """Make room on it again."""
+        (self.folder / "ballast").unlink()
+
+    def mount(self, options: str) -> None:
+        """Mount it in another way."""
+        subprocess.run(["mount", "-o", f"remount,{options}", self.folder], check=True)
+
+
+@pytest.fixture
+def new_disk(tmp_path: Path) -> Iterator[Callable[[str], Disk]]:
+    """Return the maker of disks, which are unmounted at the end."""
+    folders: list[Path] = []
+
+    def make(name: str) -> Disk:
+        folder = tmp_path / name
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True) if shutil.which("mount") else None
+        if mounted is None or mounted.returncode:
+            pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip() if mounted else 'no mount'}")
+        folders.append(folder)
+        return Disk(folder)
+
+    yield make
+    for folder in folders:
+        subprocess.run(["umount", "-l", folder], check=False, capture_output=True)
+
+
+@pytest.fixture
+def disk(new_disk: Callable[[str], Disk], monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Return the disk that holds TRELLIS_HOME."""
+    disk = new_disk("disk")
+    monkeypatch.setenv("TRELLIS_HOME", str(disk.folder / "home"))
+    return disk
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """Write the tables and the spec of a small made-up country, and return its plan."""
+    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
+    write_country(country, tmp_path / "data")
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    return make_plan(load_spec(tmp_path / "spec.yaml"))
+
+
+def at(moment: str, act: Callable[[], None], executor: ThreadPoolExecutor) -> Submit:
+    """Return a `submit` that does something before or after a stage, such as `before measure_branch 2`."""
+    when, name, *level = moment.split()
+
+    def submit(stage: Any, *arguments: Any) -> Future[Any]:
+        here = stage.name == name and [str(argument) for argument in arguments[1 : 1 + len(level)]] == level
+
+        def run() -> Any:
+            if here and when == "before":
+                act()
+            outcome = stage.fn(*arguments)
+            if here and when == "after":
+                act()
+            return outcome
+
+        return executor.submit(run)
+
+    return submit
+
+
+def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]]]:
+    """Run commands in a folder, and return the exit code and the answer of each; none of them blames Trellis."""
+    argv = json.dumps([command.split() for command in commands])
+    run = [sys.executable, "-c", COMMANDS, argv]
+    said = subprocess.run(run, cwd=folder, env=os.environ | {"HOME": str(folder)}, capture_output=True, text=True)
+    lines = said.stdout.splitlines()
+    assert "Traceback" not in said.stderr + said.stdout
+    assert "fault of Trellis" not in said.stdout
+    assert len(lines) == 2 * len(commands), said.stderr
+    return [(int(code), json.loads(answer)) for answer, code in zip(lines[::2], lines[1::2], strict=True)]
+
+
+SEALED_BEFORE = {  # how many levels are sealed when the disk is full from this moment on
+    "before measure_branch 2": 2,
+    "after measure_branch 2": 2,
+    "before optimise_branch 2": 3,
+    "before publish": 7,
+    "after publish": 7,
+}
+
+
+@pytest.mark.parametrize("moment", SEALED_BEFORE)
+def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment: str, disk: Disk, plan: Plan) -> None:
+    """Whatever cannot be written, the disk is named; with room, the release goes on and every seal is what it was."""
+    release = new_release(plan, disk.folder / "out")
+    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError) as stopped:
+        make_release(plan, release, at(moment, disk.fill, executor), report_nothing)
+    says_output = moment == "before publish"
+    place = disk.folder / "out" if says_output else f"TRELLIS_HOME={disk.folder / 'home'}"
+    assert str(stopped.value).endswith(f"The disk that holds {place} is full.")
+    assert stopped.value.field == ("output" if says_output else "TRELLIS_HOME")
+    assert stopped.value.hint == "Free some space; what was sealed is kept."
+    assert list(disk.folder.rglob("*.partial")) == []
+
+    disk.free()
+    with store() as con:
+        before, state = list_seals(con, release.id), state_of(con, release.id)
+    assert len({level for level, _ in before}) == SEALED_BEFORE[moment]
+    assert state in {"failed", "running"}  # the disk may have had no room for the word
+    with ThreadPoolExecutor(2) as executor:
+        finish_release(release.id, submit_to(executor), report_nothing)
+    with store() as con:
+        assert before.items() <= list_seals(con, release.id).items()
+        assert state_of(con, release.id) == "published"
+        assert {charge.state for charge in charges_of(con, release.id).values()} == {"released"}
+    assert verify(Path(release.folder)) == []
+    assert list_vaults() == []
+    assert audit_answer()["ok"]
+
+
+def test_a_full_output_disk_is_told_from_that_of_the_store(
+    disk: Disk, new_disk: Callable[[str], Disk], plan: Plan
+) -> None:
+    """Where only the published folder has no room, its disk is named, nothing of it is left, and the failure is recorded."""
+    other = new_disk("other")
+    release = new_release(plan, other.folder / "out")
+    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError) as stopped:
+        make_release(plan, release, at("before publish", other.fill, executor), report_nothing)
+    assert str(stopped.value) == f"The disk that holds {other.folder / 'out'} is full."
+    assert [path.name for path in other.folder.rglob("*") if path.is_file()] == ["ballast"]
+    with store() as con:
+        failed = find_release(con, release.id)
+    assert (failed.state, failed.reason) == ("failed", str(stopped.value))
+    other.free()
+    with ThreadPoolExecutor(2) as executor:
+        finish_release(release.id, submit_to(executor), report_nothing)
+    assert verify(Path(release.folder)) == []
+    assert audit_answer()["ok"]
+
+
+@pytest.mark.parametrize("moment", ["before ingest", "after ingest", "before grow_tree", "after grow_tree"])
+def test_a_disk_that_is_full_before_the_reservation_costs_nothing(moment: str, disk: Disk, plan: Plan) -> None:
+    """Where the true counts have no room the disk is named, and neither release nor charge nor vault is left."""
+    release = new_release(plan, disk.folder / "out")
+    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError, match="is full") as stopped:
+        make_release(plan, release, at(moment, disk.fill, executor), report_nothing)
+    assert stopped.value.field == "TRELLIS_HOME"
+    disk.free()
+    with store() as con:
+        assert list_releases(con) == []
+        assert charges_of(con, release.id) == {}
+    assert list_vaults() == []
+    assert list((disk.folder / "home" / "shards").iterdir()) == []
+
+
+def test_a_spill_that_finds_no_room_is_a_full_disk(disk: Disk) -> None:
+    """DuckDB's word for it, that it may spill no more, is said as what it is."""
+
+    @public_errors
+    def spill() -> None:
+        with vault("one", read_only=False) as con:
+            con.execute("SET memory_limit = '40MB'")
+            con.execute("SET threads = 1")
+            con.execute("CREATE TEMP TABLE wide AS SELECT hash(i) AS a, hash(i + 1) AS b FROM range(12000000) t(i)")
+
+    with pytest.raises(StoreError, match="is full"):
+        spill()
+    assert list(vault_path("one").with_name("one.duckdb.tmp").glob("*")) == []
+
+
+@pytest.mark.parametrize("command", ["release spec.yaml", "release spec.yaml --dry-run", "releases", "ledger"])
+def test_a_command_on_a_full_disk_says_so(command: str, disk: Disk, plan: Plan, tmp_path: Path) -> None:
+    """A full disk is no fault of Trellis, whichever part of a command finds it so; what only reads is answered."""
+    with store():
+        pass
+    disk.fill()
+    [(code, answer)] = run_commands(tmp_path, command)
+    if command in {"releases", "ledger"}:
+        assert code == 0
+    else:
+        assert (code, answer["field"]) == (1, "TRELLIS_HOME")
+        assert answer["error"].endswith("is full.")
+    disk.free()
+    assert list_vaults() == []
+
+
+def test_a_store_that_can_only_be_read_is_read(disk: Disk, plan: Plan, tmp_path: Path) -> None:
+    """On a read-only disk what was released is told and audited; what would write is refused and says why."""
+    release, broken = new_release(plan, tmp_path / "out", "made"), new_release(plan, tmp_path / "out", "broken")
+
+    def stop() -> None:
+        raise ValueError("stop")
+
+    with ThreadPoolExecutor(2) as executor:
+        make_release(plan, release, submit_to(executor), report_nothing)
+        with pytest.raises(StageFailed):
+            make_release(plan, broken, at("before measure_branch 1", stop, executor), report_nothing)
+    disk.mount("ro")
+    before = {path: path.read_bytes() for path in disk.folder.rglob("*") if path.is_file()}
+    reading = ["releases", "show made", "ledger", "audit", "plan spec.yaml"]
+    answers = run_commands(tmp_path, *reading)
+    assert [code for code, _ in answers] == [0] * len(reading)
+    assert [entry["id"] for entry in answers[0][1]["releases"]] == ["broken", "made"]
+    assert answers[3][1]["ok"]
+    writing = [
+        "release spec.yaml",
+        "release spec.yaml --dry-run",
+        "budget raise synthetic-country --epsilon 100 --reason test",
+        "abandon broken",
+    ]
+    for code, answer in run_commands(tmp_path, *writing):
+        assert (code, answer["field"]) == (1, "TRELLIS_HOME")
+        assert answer["error"] == f"TRELLIS_HOME={disk.folder / 'home'} can be read and not written."
+        assert answer["hint"]
+    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError, match="can be read and not written"):
+        finish_release("broken", submit_to(executor), report_nothing)
+    assert {path: path.read_bytes() for path in disk.folder.rglob("*") if path.is_file()} == before
+    disk.mount("rw")
+    with ThreadPoolExecutor(2) as executor:
+        finish_release("broken", submit_to(executor), report_nothing)
+    assert audit_answer()["ok"]
+
+
+def test_an_old_store_that_can_only_be_read_names_both_versions(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that would have to be brought to this version first is refused, and nothing is written beside it."""
+    from storage import database
+
+    steps = database.MIGRATIONS
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "MIGRATIONS", steps[:1])
+        with store():
+            pass
+    disk.mount("ro")
+    with pytest.raises(StoreError, match="version 1 and must be brought to 3; it can be read and not written"), store():
+        pass
+    disk.mount("rw")
+    disk.fill()
+    with pytest.raises(StoreError, match="is full"), store():
+        pass
+    disk.free()
+    assert [path.name for path in (disk.folder / "home").iterdir() if path.is_file()] == ["store.duckdb"]
+    with store() as con:
+        assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(len(steps),)]
+
+
+def test_a_store_on_a_disk_that_goes_away_is_not_made_anew(disk: Disk, plan: Plan, tmp_path: Path) -> None:
+    """A release whose disk is unmounted on the way stops with its name and draws nothing into a store without a ledger."""
+    release = new_release(plan, tmp_path / "out")
+
+    def unmount() -> None:
+        subprocess.run(["umount", "-l", disk.folder], check=True)
+
+    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError, match="is gone") as stopped:
+        make_release(plan, release, at("before measure_branch 2", unmount, executor), report_nothing)
+    assert stopped.value.field == "TRELLIS_HOME"
+    assert [path for path in disk.folder.rglob("*") if path.is_file()] == []
+    assert not Path(release.folder).exists()
+
+
+ALL = ["releases", "show made", "ledger", "audit", "plan spec.yaml", "release spec.yaml", "release spec.yaml --dry-run"]
+ALL += ["budget raise synthetic-country --epsilon 90 --reason test", "abandon made", "forget made"]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("file", "is a file, and must be a folder."),
+        ("link", "is a link to nothing, and must be a folder."),
+        ("gone", "cannot be made: there is no folder"),
+        ("store", "cannot be opened"),
+    ],
+)
+def test_what_stands_in_the_place_of_the_home_is_named(
+    what: str, says: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file, a link to nothing, a folder whose disk is gone, or no store in the store's place: every command says which."""
+    place = tmp_path / "gone" / "home" if what == "gone" else tmp_path / "home"
+    monkeypatch.setenv("TRELLIS_HOME", str(place))
+    if what == "file":
+        place.touch()
+    elif what == "link":
+        place.symlink_to(tmp_path / "unmounted")
+    elif what == "store":
+        (place / "store.duckdb").mkdir(parents=True)
+        place.chmod(0o700)
+    for code, answer in run_commands(tmp_path, *ALL):
+        assert (code, answer["field"]) == (1, "TRELLIS_HOME")
+        assert says in answer["error"]
+        assert str(place) in answer["error"]
+        assert answer["hint"]
+    assert not (tmp_path / "gone").exists()
+    assert not (tmp_path / "unmounted").exists()
