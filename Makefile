@@ -1,5 +1,6 @@
 # make demo     builds .venv and releases a synthetic country
 # make test     every test
+# make crash    a release is killed before and after everything that it makes durable: a quarter of an hour or so
 # make audit    a black-box audit of the privacy claim, thousands of releases: half an hour or so
 # make check    format, lint, types and import rules
 # make bench    the figures that the README quotes; TRELLIS_DATA names the folder of lodes_ri_2019/
@@ -7,7 +8,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test audit check format bench clean
+.PHONY: demo test crash audit check format bench clean
 
 .venv/.built: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -21,6 +22,9 @@ demo: .venv/.built
 
 test: .venv/.built
 	$(BIN)/python -m pytest
+
+crash: .venv/.built
+	$(BIN)/python -m pytest tests/crash -m "crash or not crash"
 
 audit: .venv/.built
 	$(BIN)/python -m pytest -m audit

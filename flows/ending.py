@@ -1,5 +1,6 @@
 """How a release ends: published, or abandoned; and what is deleted then."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from flows.crashes import note_crashes
 from storage.claims import shard_folder
 from storage.database import Connection, store, transaction
 from storage.errors import UsageError
+from storage.home import subfolder
 from storage.ledger import abandon, advance, charges_of, note
 from storage.published import store_levels
 from storage.releases import Release, find_release, set_state, state_of
@@ -94,9 +96,13 @@ def forget_release(release_id: str) -> list[str]:
 
 
 def sweep_orphans() -> None:
-    """Delete the vaults of releases and rehearsals that a killed process has left before they were reserved."""
+    """Delete what releases and rehearsals that were killed before they were reserved have left: vaults, and codebooks.
+
+    An empty folder of shards stays, since a run that is about to begin may have claimed it.
+    """
+    begun = {Path(folder).name for folder, _, files in os.walk(subfolder("shards")) if files}
     with store() as con:
-        for release_id in list_vaults():
+        for release_id in sorted(begun.union(list_vaults())):
             if state_of(con, release_id) in {None, "refused"} and holder_of(release_id) is None:
                 remove_all(release_id)
 

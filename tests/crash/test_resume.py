@@ -33,7 +33,7 @@ from storage.database import store
 from storage.errors import StageFailed, StoreError, UsageError
 from storage.files import sha256_of
 from storage.ledger import read_books as read_ledger
-from storage.releases import find_release
+from storage.releases import claim_id, find_release
 from storage.running import held
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path
@@ -227,7 +227,7 @@ def assert_finished(release_id: str, before: Books, draws: Draws) -> None:
     assert [event["event"] for event in after.events].count("reserved") == 1
     for level in LEVELS:
         assert after.events_of(level) == ["drawing", "sealed", "released"]
-    assert after.removed_unread() == [*before.removed_unread(), *sorted(before.unsealed())]
+    assert sorted(after.removed_unread()) == sorted([*before.removed_unread(), *before.unsealed()])
     with store() as con:
         account = read_ledger(con).accounts["small-country"]
     assert account.standing
@@ -442,3 +442,12 @@ def test_what_a_killed_process_left_before_the_reservation_is_swept(
     sweep_orphans()
     assert list((home / "vault").iterdir()) == []
     assert not (home / "shards" / release_id).exists()
+
+
+def test_a_folder_that_a_run_has_claimed_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder of shards may belong to a run that is about to begin, whose id nobody else may be given."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store() as con:
+        claimed = claim_id(con, "claimed")
+    sweep_orphans()
+    assert (tmp_path / "home" / "shards" / claimed).is_dir()

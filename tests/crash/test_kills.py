@@ -1,0 +1,188 @@
+"""A release that is killed at whatever becomes durable can be finished: measured once, charged once, nothing left over.
+
+The moments are the durable events of one release, just before and just after each. A sample of them is always run, all of
+them with `make crash`.
+"""
+
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launcher import Launcher, launcher
+from test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
+
+from flows.audit import audit_answer
+from flows.ending import sweep_orphans
+from storage.database import store
+from storage.ledger import head
+from storage.releases import list_releases
+from tasks.publish.verify import verify
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
+
+ID = "killed"
+RESERVED = "after commit ledger reserved"
+PLACES = [(level, "trunk") for level in range(3)] + [(level, branch) for level in (3, 4) for branch in BRANCHES]
+SHARDS = {f"level_{level}_{branch}.{kind}.parquet" for level, branch in PLACES for kind in ("noisy", "counts")}
+CODEBOOKS = {"codebook_origin.parquet", "codebook_destination.parquet"}
+
+SAMPLE = {
+    "before the reservation": [
+        "after commit CREATE migrations",
+        "after fsync codebook_origin.parquet.partial",
+        "before commit DROP summed",
+        "after commit CREATE true_level_2",
+    ],
+    "after the reservation": [RESERVED],
+    "after drawing": ["before fsync level_1_trunk.noisy.parquet.partial"],
+    "between write and rename of a shard": [
+        "before rename level_2_trunk.noisy.parquet",
+        "before rename level_3_b03.counts.parquet",
+    ],
+    "between a shard and its seal": ["after rename level_3_b01.noisy.parquet"],
+    "after a seal": ["after commit seals 1 trunk", "after commit seals 3 b02", "after commit ledger sealed 4"],
+    "mid-transaction": [
+        "before commit INSERT migrations (2)",
+        "before commit ledger reserved",
+        "before commit INSERT branches",
+        "before commit seals 4 b00",
+    ],
+    "between validation and publication": ["after commit INSERT checks"],
+    "during the rename of the folder": [f"before rename {ID}", f"after rename {ID}"],
+    "between publication and the end": ["after commit releases published"],
+}
+
+
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Launcher]:
+    """Start the warm process that forks a child per run."""
+    with launcher() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a small country, and return the path of its spec."""
+    return write_small(tmp_path_factory.mktemp("small") / "small")
+
+
+@pytest.fixture(scope="module")
+def moments(launch: Launcher, spec: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Make a release without a kill, and return all moments that it has come by, in their order."""
+    folder = tmp_path_factory.mktemp("unkilled")
+    made = launch.run(folder / "home", "make", spec=str(spec), output=str(folder / "out"), release_id=ID)
+    assert (made.code, made.left) == (0, False)
+    return list(made.result)
+
+
+@pytest.fixture
+def killed(
+    launch: Launcher, spec: Path, moments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> "Killed":
+    """Return the maker of releases that are killed."""
+    return Killed(launch, spec, moments, tmp_path, monkeypatch)
+
+
+class Killed:
+    """Kills releases, and looks at what is left of them and at how they go on."""
+
+    def __init__(
+        self, launch: Launcher, spec: Path, moments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.launch, self.spec, self.moments, self.folder = launch, spec, moments, folder
+        self.set_home = lambda: monkeypatch.setenv("TRELLIS_HOME", str(self.home))
+        self.home, self.out = folder / "home", folder / "out"
+
+    def check(self, moment: str, *, hold: bool) -> None:
+        """Kill a release at a moment, and check that all is well after it has gone on."""
+        assert moment in self.moments
+        self.set_home()
+        assert self.make(ID, kill_at=moment, hold=hold) == (-signal.SIGKILL, None, False)
+        if moment in self.moments[: self.moments.index(RESERVED)]:
+            self.check_that_it_has_cost_nothing()
+        else:
+            self.check_that_it_goes_on()
+        shutil.rmtree(self.home)
+        shutil.rmtree(self.out)
+
+    def make(self, release_id: str, **options: str | bool) -> tuple[object, ...]:
+        """Make a release in a child, and return how that ended."""
+        of_this_spec = {"spec": str(self.spec), "output": str(self.out), "release_id": release_id}
+        return self.launch.run(self.home, "make", **of_this_spec, **options)
+
+    def check_that_it_goes_on(self) -> None:
+        """Finish the release: what was sealed stays, what was not is drawn, once, and nothing else is left."""
+        with store():
+            before = read_books(ID)
+        assert before.state in {"reserved", "running", "published"}
+        assert {place: seal.sha256 for place, seal in before.seals.items()}.items() <= before.shards.items()
+        shards = self.home / "shards" / ID
+        for level, branch in before.unsealed():
+            (shards / f"level_{level}_{branch}.noisy.parquet").write_bytes(b"whoever reads this fails")
+        ended = self.launch.run(self.home, "finish", release_id=ID)
+        assert (ended.code, ended.left) == (0, False)
+        with store():
+            drawn = Counter({(level, branch): cells for level, branch, cells in ended.result})
+            assert_finished(ID, before, Draws(cells=drawn))
+            assert audit_answer()["findings"] == []
+        assert {path.name for path in shards.iterdir()} == SHARDS | CODEBOOKS
+        assert list((self.home / "vault").iterdir()) == []
+
+    def check_that_it_has_cost_nothing(self) -> None:
+        """Sweep: nothing is left, and another release may cost all that there is."""
+        with store() as con:
+            assert list_releases(con) == []
+            assert head(con).length == 0
+            sweep_orphans()
+            left = {path.name for path in self.home.rglob("*")} - {"shards", "vault", "tmp"}
+        assert left <= {"store.duckdb", "store.duckdb.wal"}
+        assert not self.out.exists()
+        assert self.make("next", hold=True)[0] == 0
+        with store():
+            assert verify(self.out / "next") == []
+            assert audit_answer()["findings"] == []
+        assert [path.name for path in self.out.iterdir()] == ["next"]
+        assert list((self.home / "vault").iterdir()) == []
+        assert [path.name for path in (self.home / "shards").iterdir()] == ["next"]
+
+
+def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None:
+    """Every shard's write, rename and record, every charge's step, and everything published is a moment, and one only."""
+    assert len(moments) == len(set(moments)) > 200
+    events = {moment.removeprefix("before ") for moment in moments if moment.startswith("before ")}
+    assert {moment.removeprefix("after ") for moment in moments if moment.startswith("after ")} == events
+    for shard in SHARDS | CODEBOOKS:
+        assert {f"fsync {shard}.partial", f"rename {shard}", f"fsync the folder of {shard}"} <= events
+    for level, branch in PLACES:
+        assert {f"commit seals {level} {branch}", f"commit frontiers {level} {branch}"} <= events
+    for level in LEVELS:
+        assert {f"commit ledger drawing {level}", f"commit ledger sealed {level}"} <= events
+    published = {"README.md", "counts.csv", "manifest.json", "SHA256SUMS", *(f"level_{of}.parquet" for of in range(5))}
+    assert {f"fsync {file}" for file in published} <= events
+    assert {"commit ledger reserved", "commit INSERT checks", f"rename {ID}", "commit releases published"} <= events
+
+
+@pytest.mark.parametrize(
+    ("phase", "moment"), [(phase, moment) for phase, in_it in SAMPLE.items() for moment in in_it], ids=str
+)
+def test_a_release_survives_a_kill(phase: str, moment: str, killed: Killed) -> None:
+    """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
+    killed.check(moment, hold="commit" in moment)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("hold", [False, True], ids=["at every moment", "at every commit, with all of it in the log"])
+def test_a_release_survives_every_kill(
+    hold: bool, moments: list[str], killed: Killed, subtests: pytest.Subtests
+) -> None:
+    """The same holds for all moments; and for all commits while the store stays open, so that its log has everything."""
+    for number, moment in enumerate(moments):
+        if "commit" in moment or not hold:
+            killed.home, killed.out = killed.folder / f"home-{number}", killed.folder / f"out-{number}"
+            with subtests.test(moment=moment):
+                killed.check(moment, hold=hold)
