@@ -13,7 +13,7 @@ from storage.home import subfolder
 from storage.ledger import abandon, advance, charges_of, note
 from storage.published import store_levels
 from storage.releases import Release, find_release, set_state, state_of
-from storage.running import held, holder_of
+from storage.running import held, holder_of, sweep_locks
 from storage.seals import list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
@@ -105,6 +105,7 @@ def sweep_orphans() -> None:
         for release_id in sorted(begun.union(list_vaults())):
             if state_of(con, release_id) in {None, "refused"} and holder_of(release_id) is None:
                 remove_all(release_id)
+    sweep_locks()
 
 
 def remove_all(release_id: str) -> None:

@@ -103,6 +103,16 @@ def check_going_on(release_id: str) -> None:
         raise Interrupted("It was interrupted.", hint=f"`trellis rerun {release_id}` goes on where it stopped.")
 
 
+def sweep_locks() -> None:
+    """Remove the files of locks that dead processes have left, and what was asked of them."""
+    for path in subfolder("running").glob("*.lock"):
+        lock = _lock(path.stem)
+        if lock is not None:
+            forget_to_stop(path.stem)
+            path.unlink(missing_ok=True)
+            os.close(lock)
+
+
 def _lock(name: str) -> int | None:
     """Return a handle that holds the lock, None where somebody else has it."""
     path = _path(name)

@@ -19,6 +19,7 @@ from flows.audit import audit_answer
 from flows.ending import sweep_orphans
 from storage.database import store
 from storage.ledger import head
+from storage.migrations import MIGRATIONS
 from storage.releases import list_releases
 from tasks.publish.verify import verify
 
@@ -138,8 +139,11 @@ class Killed:
             assert list_releases(con) == []
             assert head(con).length == 0
             sweep_orphans()
-            left = {path.name for path in self.home.rglob("*")} - {"shards", "vault", "tmp"}
-        assert left <= {"store.duckdb", "store.duckdb.wal"}
+            left = {path.name for path in self.home.rglob("*")} - {"shards", "vault", "tmp", "running"}
+        copies = {
+            f"store.duckdb.version-{version}.backup" for version in range(1, len(MIGRATIONS))
+        }  # of a half-made store
+        assert left <= {"store.duckdb", "store.duckdb.wal", *copies}
         assert not self.out.exists()
         assert self.make("next", hold=True)[0] == 0
         with store():
