@@ -82,6 +82,12 @@ def show_answer(release_id: str) -> dict[str, Any]:
     }
 
 
+def reserved_spec(release_id: str) -> str:
+    """Return the spec that a release was reserved with, as it was written."""
+    with store() as con:
+        return find_release(con, release_id).spec
+
+
 def ledger_answer(dataset: str | None) -> dict[str, Any]:
     """Return the accounts of all datasets, or of the one to which a dataset's releases are charged.
 

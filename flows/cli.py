@@ -231,10 +231,19 @@ def releases(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(release_id: ReleaseId, as_json: AsJson = False) -> None:
+def show(
+    release_id: ReleaseId,
+    spec: Annotated[
+        bool, typer.Option("--spec", help="Print the spec that it was reserved with, and nothing else.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show one release with its levels, branches, seals, checks and charges."""
-    from flows.answers import show_answer
+    from flows.answers import reserved_spec, show_answer
 
+    if spec:
+        print(reserved_spec(release_id), end="")  # noqa: T201 (the command line)
+        return
     _print(show_answer(release_id), as_json, console.show_one)
 
 
@@ -298,6 +307,15 @@ def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
     _print(
         {"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, console.show_ending
     )
+
+
+@app.command()
+def clean(as_json: AsJson = False) -> None:
+    """Remove shards that published and abandoned releases do not need, and what dead processes have left."""
+    from flows.ending import clean as clean_up
+
+    cleaned = clean_up()
+    _print({"cleaned": cleaned, "bytes": sum(entry["bytes"] for entry in cleaned)}, as_json, console.show_cleaned)
 
 
 @app.command()

@@ -58,6 +58,7 @@ def show_plan(answer: Answer) -> None:
         f"\nbudget (ε at δ = {cap['delta']:g}): cap {cap['epsilon']:g},"
         f" spent before {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"
     )
+    _say_schedule(answer["schedule"])
     if budget["after"]["epsilon"] > cap["epsilon"]:
         _out.print("[bold red]would be refused:[/] the release would pass the dataset's cap.")
     for warning in answer["warnings"]:
@@ -170,6 +171,13 @@ def show_audit(answer: Answer) -> None:
     _out.print(f"head: {answer['head'] or 'the ledger is empty'}")
 
 
+def show_cleaned(answer: Answer) -> None:
+    """Draw what was removed, release by release."""
+    for cleaned in answer["cleaned"]:
+        _out.print(f"{escape(cleaned['release'])}: {cleaned['files']} files, {_bytes(cleaned['bytes'])}")
+    _out.print(f"{_bytes(answer['bytes'])} freed")
+
+
 def show_ending(answer: Answer) -> None:
     """Draw what became of a release that was abandoned or whose remains were deleted."""
     answer = _escaped(answer)
@@ -280,6 +288,19 @@ def _bytes(size: float) -> str:
         size /= 1000
         units.pop(0)
     return f"{size:.1f} {units[0]}" if size < 9.95 and units[0] != "B" else f"{size:,.0f} {units[0]}"
+
+
+def _say_schedule(schedule: Answer | None) -> None:
+    """Say on which days there will be a release, and whether they are one series that is paid for as a whole."""
+    if schedule is None:
+        return
+    first, last = schedule["releases"][0], schedule["releases"][-1]
+    when = f"{schedule['cron']} ({schedule['timezone']})"
+    if not schedule["until"]:
+        _out.print(f"scheduled at {when}: {', '.join(schedule['releases'])} and so on, each reserved on its own day")
+        return
+    how = "declared and reserved" if schedule["declared"] else "to be declared and reserved as a whole, see after"
+    _out.print(f"a series at {when}: {len(schedule['releases'])} releases, {first} to {last}, {how}")
 
 
 def _say_unprotected(statements: list[str]) -> None:

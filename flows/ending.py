@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from flows.budget import standing_of
 from flows.crashes import note_crashes
@@ -11,12 +12,14 @@ from storage.database import Connection, store, transaction
 from storage.errors import UsageError
 from storage.home import subfolder
 from storage.ledger import abandon, advance, charges_of, note
-from storage.published import store_levels
-from storage.releases import Release, find_release, set_state, state_of
+from storage.published import partial_folder, store_levels
+from storage.releases import Release, find_release, list_releases, set_state, state_of
 from storage.running import held, holder_of, sweep_locks
 from storage.seals import list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
+
+_ENDED = {"published", "refused", "abandoned"}
 
 
 def close_the_books(release: Release) -> None:
@@ -78,7 +81,7 @@ def forget_release(release_id: str) -> list[str]:
     """
     with store() as con:
         release = find_release(con, release_id)
-        if release.state not in {"published", "refused", "abandoned"}:
+        if release.state not in _ENDED:
             raise UsageError(
                 f"{release_id} is {release.state}: without its vault it could not be finished.",
                 field="ID",
@@ -91,8 +94,47 @@ def forget_release(release_id: str) -> list[str]:
             deleted.append("vault")
         remove_vault(release_id)
         deleted += ["shards"] * _delete_shards(con, release)
+        _remove_partial_folder(release)
     sweep_orphans()
     return deleted
+
+
+def clean() -> list[dict[str, Any]]:
+    """Remove what releases that have ended do not need, by their own rules, and what dead processes have left.
+
+    Of a published release the shards of counts go, which its folder and the store hold; sealed noisy counts stay if its
+    spec keeps them, with the codebooks that explain them.
+
+    Returns:
+        Per release how many files, and bytes, are gone.
+    """
+    note_crashes()
+    sweep_orphans()
+    with store() as con:
+        ended = [find_release(con, entry["id"]) for entry in list_releases(con) if entry["state"] in _ENDED]
+        cleaned = []
+        for release in ended:
+            before = _files_of(release)
+            _delete_shards(con, release, counts=False)
+            _remove_partial_folder(release)
+            gone = {path: size for path, size in before.items() if not path.exists()}
+            if gone:
+                cleaned.append({"release": release.id, "files": len(gone), "bytes": sum(gone.values())})
+    return cleaned
+
+
+def _files_of(release: Release) -> dict[Path, int]:
+    folders = [shard_folder(release.id), _partial_folder(release)]
+    return {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
+
+
+def _remove_partial_folder(release: Release) -> None:
+    """Remove what a publication that was killed has left in the output folder."""
+    shutil.rmtree(_partial_folder(release), ignore_errors=True)
+
+
+def _partial_folder(release: Release) -> Path:
+    return partial_folder(Path(release.folder))
 
 
 def sweep_orphans() -> None:
@@ -114,7 +156,7 @@ def remove_all(release_id: str) -> None:
     shutil.rmtree(shard_folder(release_id), ignore_errors=True)
 
 
-def _delete_shards(con: Connection, release: Release) -> bool:
+def _delete_shards(con: Connection, release: Release, *, counts: bool = True) -> bool:
     """Delete the shards that a release that has ended is not to keep, and return whether there were any.
 
     Kept are sealed counts, unless the spec destroys them, and of a published release what was made of them. Exact counts
@@ -125,7 +167,7 @@ def _delete_shards(con: Connection, release: Release) -> bool:
         seals = list_seals(con, release.id)
         places = [place for place in seals if published or not release.levels[place[0]].is_invariant]
         kept |= {noisy_path(release.id, *place) for place in places}
-    if published:
+    if published and counts:
         kept |= {counts_path(release.id, *place) for place in list_frontiers(con, release.id)}
     gone = [
         path

@@ -1,14 +1,25 @@
 """The plan of a release: its levels, noise, bounds and cost, from the spec and the codebooks alone."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from flows.budget import cap_of, composed_epsilon
-from flows.guarantee import Guarantee, Scheme, guarantee_for, guarantee_of, promised_levels, scheme_of
+from flows.guarantee import (
+    Guarantee,
+    Scheme,
+    epsilon_of_series,
+    guarantee_for,
+    guarantee_of,
+    promised_levels,
+    scheme_of,
+)
 from flows.mechanisms import MECHANISMS, Mechanism
+from flows.schedule import days, days_of_series, scheduled_id
 from flows.spec import AXES, SpecFile, Target
-from storage.books import Asked, Books, Claim, Spending
+from storage.books import Asked, Books, Claim, Series, Spending
 from storage.database import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger import Reservation, agreed_terms, read_books, users_of_table
@@ -22,6 +33,8 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree, alternate
 from tasks.validate.bounds import CONFIDENCE, finest_above_noise
 from tasks.validate.size import disk_size
+
+_NEXT_DAYS = 3  # of a schedule without an end that a plan shows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +129,12 @@ class Plan:
             contributions=self.contributions(),
         )
         return Reservation(self.asked(), self.levels, claim)
+
+    def spending(self, releases: int, delta: float) -> Spending:
+        """Return what one release costs and states, or so many that are declared together, these at a given δ."""
+        if releases == 1:
+            return Spending(self.rho, (), self.guarantee.epsilon, self.guarantee.delta)
+        return Spending(self.rho * releases, (), epsilon_of_series(self.guarantee, releases, delta), delta)
 
     def contributions(self) -> dict[str, Any]:
         """Return how many records a unit has, and who sees to it."""
@@ -274,6 +293,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "curve": guarantee.curve(),
         "typical": _typical(plan, total, source),
         "disk": _disk(plan, books, total),
+        "schedule": _schedule(plan, books),
         "warnings": _warnings(plan, books),
         "budget": _budget_summary(plan, books),
     }
@@ -328,6 +348,29 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
     }
 
 
+def _schedule(plan: Plan, books: Books) -> dict[str, Any] | None:
+    """Return the days of a schedule: those that a series was declared for, or would be, or else the next ones."""
+    spec, keys = plan.file.spec, plan.file.spec.schedule
+    if keys is None:
+        return None
+    declared = declared_series(books, spec.dataset, spec.name)
+    now = datetime.now(UTC)
+    if declared:
+        ids: list[str] = list(declared.releases)
+    elif keys.until:
+        ids = [scheduled_id(spec.name, day) for day in days_of_series(keys.cron, keys.timezone, keys.until, now)]
+    else:
+        ids = [scheduled_id(spec.name, day) for day in islice(days(keys.cron, keys.timezone, now), _NEXT_DAYS)]
+    return keys.model_dump() | {"declared": declared is not None, "releases": ids}
+
+
+def declared_series(books: Books, dataset: str, name: str) -> Series | None:
+    """Return the last series of a name that was declared for a dataset's people."""
+    account = books.account(dataset)
+    of_name = [series for series in account.series.values() if series.name == name] if account else []
+    return of_name[-1] if of_name else None
+
+
 def _warnings(plan: Plan, books: Books) -> list[str]:
     users = users_of_table(books, plan.asked(), plan.table)
     return [
@@ -342,12 +385,13 @@ def _budget_summary(plan: Plan, books: Books) -> dict[str, Any]:
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
     before = account.spendings if account else []
-    cost = Spending(plan.rho, (), plan.guarantee.epsilon, plan.guarantee.delta)
-    cap = terms.cap
+    cap, scheduled = terms.cap, _schedule(plan, books)
+    releases = len(scheduled["releases"]) if scheduled and scheduled["until"] and not scheduled["declared"] else 1
+    cost = [] if scheduled and scheduled["declared"] else [plan.spending(releases, cap.delta)]
     return {
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
         "before": _stand(before, cap.delta),
-        "after": _stand([*before, cost], cap.delta),
+        "after": _stand([*before, *cost], cap.delta),
     }
 
 

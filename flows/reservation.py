@@ -9,11 +9,11 @@ from pathlib import Path
 
 from flows.budget import standing_of
 from flows.ending import sweep_orphans
-from flows.guarantee import epsilon_of_series, largest_epsilon_within
-from flows.plan import Plan
+from flows.guarantee import largest_epsilon_within
+from flows.plan import Plan, declared_series
 from flows.schedule import days_of_series, scheduled_id
 from flows.spec import says_the_same
-from storage.books import Account, Books, DatasetTerms, Series, Spending
+from storage.books import Account, Books, DatasetTerms, Series
 from storage.claims import give_up_claim
 from storage.clock import utc_now
 from storage.database import Connection, store, transaction
@@ -154,10 +154,9 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     spec, schedule = plan.file.spec, plan.file.spec.schedule
     with store() as con:
         books = read_books(con)
-        account = books.account(spec.dataset)
-        declared = [series for series in account.series.values() if series.name == spec.name] if account else []
-        if declared and _is_unchanged(con, declared[-1], plan):
-            return declared[-1]
+        declared = declared_series(books, spec.dataset, spec.name)
+        if declared and _is_unchanged(con, declared, plan):
+            return declared
     if schedule is None or schedule.until is None:
         raise ValueError("the spec declares no series.")
     days = days_of_series(schedule.cron, schedule.timezone, schedule.until, now)
@@ -170,18 +169,13 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         books = read_books(con)
         others = different_people_from(plan, books, different_people=False)
         terms = agreed_terms(books, plan.asked())
-        whole = whole_series(plan, len(ids), terms.cap.delta)
+        whole = plan.spending(len(ids), terms.cap.delta)
         with transaction(con):
             declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole, standing_of)
             for id_ in ids:
                 forget_refusal(con, id_)
                 add_release(con, _reserved(plan, id_, output, series=ids[0]))
         return read_books(con).accounts[terms.dataset].series[ids[0]]
-
-
-def whole_series(plan: Plan, releases: int, delta: float) -> Spending:
-    """Return what so many releases of a plan cost together, and the ε that they promise together at δ."""
-    return Spending(plan.rho * releases, (), epsilon_of_series(plan.guarantee, releases, delta), delta)
 
 
 def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:

@@ -5,6 +5,11 @@ from pathlib import Path
 from storage.database import Connection, file_literal
 
 
+def partial_folder(folder: Path) -> Path:
+    """Return where a published folder is written, beside its place, before it is whole."""
+    return folder.with_name(f".{folder.name}.partial")
+
+
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
     """Copy the tables of a published folder into the schema named after the release."""
     schema = '"' + release_id.replace('"', '""') + '"'

@@ -13,6 +13,7 @@ from storage.database import store
 from storage.errors import StoreError, disk_fault
 from storage.files import replace, sha256_of
 from storage.ledger import Head, head
+from storage.published import partial_folder
 from storage.releases import Release, find_release
 from storage.seals import FrontierShard, Seal, level_entries, list_frontiers, list_seals
 from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
@@ -52,7 +53,7 @@ def publish(release_id: str) -> None:
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
     """Yield a folder that takes its place once it is written, and is removed where that fails."""
-    partial = folder.with_name(f".{folder.name}.partial")
+    partial = partial_folder(folder)
     try:
         if not folder.parent.exists():
             folder.parent.mkdir(parents=True)

@@ -83,6 +83,15 @@ class Prefect:
             release_id,
         )
 
+    def artifacts(self, release_id: str) -> dict[str, Any]:
+        """Return the artifacts of a release, by what they show."""
+        key = release_id.lower()
+        found = self.rows("SELECT key, data FROM artifact WHERE key LIKE ?", f"{key}-%")
+        return {
+            name.removeprefix(f"{key}-"): data if isinstance(data, int | float) else json.loads(data)
+            for name, data in found
+        }
+
     def parameters(self, release_id: str) -> list[dict[str, Any]]:
         """Return the parameters of the flow runs of a release."""
         found = self.rows("SELECT parameters FROM flow_run WHERE name = ?", release_id)

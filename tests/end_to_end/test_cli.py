@@ -393,15 +393,22 @@ def test_task_runs_are_named_for_people(first, prefect, user):
     assert {state for _, state in runs} == {"COMPLETED"}
     inputs = prefect.rows("SELECT DISTINCT task_inputs FROM task_run")
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
-    assert prefect.rows("SELECT * FROM artifact") == []
-    assert prefect.parameters(release_id) == [
-        {
-            "spec": str(user.folder / "spec.yaml"),
-            "output": None,
-            "release_id": release_id,
-            "different_people": False,
-        }
+    assert prefect.parameters(release_id) == [{"spec": str(user.folder / "spec.yaml")}]
+
+
+def test_artifacts_show_what_was_released(first, prefect):
+    """The UI shows how far a release is, its levels, and its statement with the folder: all of it public."""
+    answer = first.json()
+    shown = prefect.artifacts(answer["id"])
+    assert shown.keys() == {"progress", "levels", "statement"}
+    assert shown["progress"] == 100
+    rows = json.loads(shown["levels"])
+    assert [(row["level"], row["cells"], row["non-zero"]) for row in rows] == [
+        (level["level"], f"{level['cells']:,}", f"{level['nonzero']:,}") for level in answer["levels"]
     ]
+    assert [row["sigma"] for row in rows[1:]] == [f"{level['sigma']:.3f}" for level in answer["levels"][1:]]
+    assert answer["statement"] in shown["statement"]
+    assert answer["folder"] in shown["statement"]
 
 
 def test_nobody_else_can_read_the_store(first, user):
@@ -584,7 +591,7 @@ def test_a_failed_release_shows_as_failed(planted, prefect):
     (found,) = prefect.rows("SELECT state_type, parameters FROM flow_run WHERE name LIKE 'bad-%'")
     state, parameters = found
     assert state == "FAILED"
-    assert json.loads(parameters).keys() == {"spec", "output", "release_id", "different_people"}
+    assert json.loads(parameters).keys() == {"spec"}
 
 
 def test_rhode_island(real_data, newcomer, prefect):
