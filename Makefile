@@ -21,7 +21,7 @@ demo: .venv/.built
 	$(BIN)/python -m flows.demo
 
 test: .venv/.built
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 crash: .venv/.built
 	$(BIN)/python -m pytest tests/crash -m "crash or not crash"

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,20 +76,20 @@ def _serve(specs: Path, port: int, say: Say) -> None:
             *_scheduled(specs, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
+        runner = Runner(name="trellis", pause_on_shutdown=False, limit=_AT_ONCE, query_seconds=_LOOK_EVERY)
+        for deployment in deployments:
+            runner.add_deployment(deployment)
         say(f"Trellis is up: {address.removesuffix('/api')} shows it. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
         with (subfolder("prefect") / "runs.log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
-            asyncio.run(_serve_until_told(deployments))
+            asyncio.run(_serve_until_told(runner))
     say("Trellis is down. What was sealed is kept; schedules go on once it is up again.")
 
 
-async def _serve_until_told(deployments: Sequence[RunnerDeployment]) -> None:
-    """Serve until SIGINT or SIGTERM; then cancel the runs that this process has started, and wait for them."""
+async def _serve_until_told(runner: Runner) -> None:
+    """Serve its deployments until SIGINT or SIGTERM; then cancel the runs that this process has started, and wait for them."""
     told, loop = asyncio.Event(), asyncio.get_running_loop()
-    runner = Runner(name="trellis", pause_on_shutdown=False, limit=_AT_ONCE, query_seconds=_LOOK_EVERY)
     runner.handle_sigterm = lambda *_: loop.call_soon_threadsafe(told.set)  # type: ignore[assignment, method-assign]
     loop.add_signal_handler(signal.SIGINT, told.set)
-    for deployment in deployments:
-        await runner.aadd_deployment(deployment)
     serving = asyncio.create_task(runner.start())
     telling = asyncio.create_task(told.wait())
     await asyncio.wait([serving, telling], return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,6 @@
 """The command line as a user runs it: in a process of its own, beneath a Prefect server that all of them share."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,38 @@ class User:
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
-    """Hold a Prefect server open for all commands; this process itself sees nothing of it."""
-    home = tmp_path_factory.mktemp("shared") / "prefect"
+    """Hold a Prefect server open for all commands: one for all workers, started by the first that needs it.
+
+    The worker that has started it ends it, once no other one uses it any more.
+    """
+    together = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        together = together.parent
+    known = together / "prefect.json"
+    with (together / "users.lock").open("w") as users, ExitStack() as stack:
+        with (together / "start.lock").open("w") as start:
+            fcntl.flock(start, fcntl.LOCK_EX)
+            mine = not known.exists()
+            shared = stack.enter_context(_started(together / "prefect")) if mine else _read(known)
+            known.write_text(json.dumps([str(shared.home), dict(shared.environment)]))
+            fcntl.flock(users, fcntl.LOCK_SH)
+        yield shared
+        fcntl.flock(users, fcntl.LOCK_UN)
+        if mine:
+            with (together / "start.lock").open("w") as start:
+                fcntl.flock(start, fcntl.LOCK_EX)
+                known.unlink()
+            fcntl.flock(users, fcntl.LOCK_EX)
+
+
+def _read(known: Path) -> Prefect:
+    home, environment = json.loads(known.read_text())
+    return Prefect(Path(home), environment)
+
+
+@contextmanager
+def _started(home: Path) -> Iterator[Prefect]:
+    """Start a server; this process itself sees nothing of it."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PREFECT_")]:
             patch.delenv(name)

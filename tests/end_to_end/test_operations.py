@@ -1,0 +1,320 @@
+"""Trellis up for months: schedules, runs that are cancelled, fail or crash, and going on with them."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from tasks.synthesize.country import draw_country, write_country
+from tests.end_to_end.conftest import SPEC, User
+
+SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
+
+
+class Up(NamedTuple):
+    """A user whose Trellis is up.
+
+    Attributes:
+        user: whose commands find the server by its address file alone.
+        process: `trellis up`.
+        said: what it said while it came up.
+        api: the address of the server.
+    """
+
+    user: User
+    process: subprocess.Popen[str]
+    said: str
+    api: str
+
+    def call(self, path: str, body: object = None) -> Any:
+        """Ask the server."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310 (our own server)
+            f"{self.api}{path}", data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30.0) as response:  # noqa: S310 (our own server)
+            return json.load(response)
+
+    def trigger(self, deployment: str, **parameters: object) -> str:
+        """Start a run of a deployment, as its page in the UI does; return the run."""
+        found = self.call(f"/deployments/name/{deployment}")
+        created = self.call(f"/deployments/{found['id']}/create_flow_run", {"parameters": parameters})
+        return str(created["id"])
+
+    def set_state(self, run: str, kind: str, name: str) -> None:
+        """Press Cancel or Retry."""
+        self.call(f"/flow_runs/{run}/set_state", {"state": {"type": kind, "name": name}, "force": kind == "SCHEDULED"})
+
+    def ended(self, run: str) -> dict[str, Any]:
+        """Wait until a run has ended, and return it."""
+        return self.reached(run, lambda found: found["state_type"] in {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"})
+
+    def reached(self, run: str, there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until something holds of a run, and return it."""
+        return until(lambda: (found := self.call(f"/flow_runs/{run}")) and there(found) and found)
+
+    def artifacts(self, run: str) -> dict[str, Any]:
+        """Return what the UI shows of a run, by what it is."""
+        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {entry["key"].rpartition("-")[2]: entry["data"] for entry in found if entry["key"]}
+
+
+def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + timeout
+    while not (found := there()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def free_port() -> int:
+    """Return a port that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def bring_up(user: User, *options: str) -> Up:
+    """Start `trellis up` and wait until it says that it is."""
+    process = user.start("up", "specs", "--port", str(free_port()), *options)
+    assert process.stderr
+    said = ""
+    while "Trellis is up" not in said:
+        line = process.stderr.readline()
+        assert line, f"it ended: {said}"
+        said += line
+    return Up(user, process, said, (user.folder / "home" / "address").read_text().strip())
+
+
+def end(up: Up, signum: int = signal.SIGTERM) -> tuple[int, str]:
+    """End `trellis up`; return its exit code and what it said last."""
+    up.process.send_signal(signum)
+    _, said = up.process.communicate(timeout=60)
+    return up.process.returncode, said
+
+
+def below(spec: dict[str, Any], **keys: Any) -> str:
+    """Return a spec for the folder of specs, with some keys changed."""
+    changed: dict[str, Any] = spec | keys
+    changed["input"] = changed["input"] | {"table": f"../{changed['input']['table']}"}
+    changed["hierarchy"] = changed["hierarchy"] | {"table": f"../{changed['hierarchy']['table']}"}
+    return yaml.safe_dump(changed | {"output": "../out"})
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the tables of a country whose release takes some seconds, in branches."""
+    folder = tmp_path_factory.mktemp("large")
+    generator = np.random.default_rng(3)
+    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
+    write_country(drawn, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User], large: Path) -> Iterator[Up]:
+    """Bring Trellis up over a folder of specs: one by hand, one on a schedule, a series, one too dear, one wrong."""
+    user = settle(tmp_path_factory.mktemp("operator"))
+    user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
+    (user.folder / "large").symlink_to(large)
+    specs = user.folder / "specs"
+    specs.mkdir()
+    cheap = SPEC["privacy"] | {"epsilon": 1.0}
+    (specs / "by-hand.yaml").write_text(below(SPEC, name="by-hand", privacy=cheap))
+    (specs / "yearly.yaml").write_text(below(SPEC, name="yearly", privacy=cheap, schedule=SCHEDULE))
+    series = SCHEDULE | {"until": "3 releases"}
+    (specs / "series.yaml").write_text(below(SPEC, name="series", dataset="another", privacy=cheap, schedule=series))
+    dear = SPEC["privacy"] | {"epsilon": 30.0}
+    (specs / "dear.yaml").write_text(below(SPEC, name="dear", privacy=dear, schedule=SCHEDULE))
+    (specs / "wrong.yaml").write_text(below(SPEC, name="wrong", schedule={"cron": "at noon"}))
+    slow = SPEC | {"input": SPEC["input"] | {"table": "large/trips.csv"}, "dataset": "large"}
+    slow |= {"hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"}, "name": "slow"}
+    (specs / "slow.yaml").write_text(below(slow, privacy=SPEC["privacy"] | {"epsilon": 9.0}))
+    text = (specs / "series.yaml").read_text().replace("../data/trips", "../data3/trips")
+    (user.folder / "data3").mkdir()
+    for file in (user.folder / "data").iterdir():
+        (user.folder / "data3" / file.name).write_bytes(file.read_bytes())
+    (specs / "series.yaml").write_text(text)
+    is_up = bring_up(user)
+    try:
+        yield is_up
+    finally:
+        if is_up.process.poll() is None:
+            is_up.process.kill()
+
+
+def states(user: User) -> dict[str, str]:
+    """Return the state of every release."""
+    return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
+
+
+def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
+    """Return what is sealed of a release."""
+    shown = user.run("show", release_id, "--json").json()
+    return {(seal["level"], seal["branch"], seal["sha256"]) for seal in shown["seals"]}
+
+
+def test_what_is_up_is_said(up: Up) -> None:
+    """The address, the schedules and the declared series are told, and so is the spec that cannot be scheduled."""
+    assert f"Trellis is up: {up.api.removesuffix('/api')} shows it." in up.said
+    assert "Scheduled: yearly, at 0 3 1 1 * (UTC)." in up.said
+    assert "Scheduled: series, at 0 3 1 1 * (UTC), 3 releases, the last one series-2" in up.said
+    assert "Not scheduled: wrong.yaml: schedule.cron must be five fields such as 0 3 1 * *, got at noon." in up.said
+    found = up.call("/deployments/filter", {})
+    assert {entry["name"] for entry in found} == {"release", "rerun", "yearly", "series", "dear"}
+    yearly = next(entry for entry in found if entry["name"] == "yearly")
+    assert yearly["schedules"][0]["schedule"] == {"cron": "0 3 1 1 *", "timezone": "UTC", "day_or": True}
+    files = [path for path in (up.user.folder / "home").rglob("*") if path.is_file()]
+    assert [path.name for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_a_series_is_reserved_as_a_whole(up: Up) -> None:
+    """Each of its releases has its charge and waits for its day; together they cost less than each for itself."""
+    waiting = {id_: state for id_, state in states(up.user).items() if id_.startswith("series-")}
+    assert list(waiting.values()) == ["reserved"] * 3
+    (account,) = up.user.run("ledger", "another", "--json").json()["datasets"]
+    assert {charge["release"] for charge in account["charges"]} == set(waiting)
+    assert 1.0 < account["spent"]["epsilon"] < 3.0
+
+
+def test_a_release_below_the_folder_is_made(up: Up) -> None:
+    """The deployment takes the path of a spec below the folder, and its run is named for its release."""
+    run = up.ended(up.trigger("release/release", spec="by-hand.yaml"))
+    assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
+    assert states(up.user)[run["name"]] == "published"
+    assert up.artifacts(run["id"]).keys() == {"progress", "levels", "statement"}
+    assert run["name"] in up.artifacts(run["id"])["statement"]
+
+
+@pytest.mark.parametrize("spec", ["../spec.yaml", "/etc/passwd", "specs/../../spec.yaml"])
+def test_a_spec_elsewhere_is_not_taken(up: Up, spec: str) -> None:
+    """Whoever reaches the server can name no other file of the machine."""
+    run = up.ended(up.trigger("release/release", spec=spec))
+    assert run["state_type"] == "FAILED"
+    assert "spec must be below the folder" in run["state"]["message"]
+
+
+def test_a_day_has_one_release(up: Up) -> None:
+    """A schedule that is triggered twice on a day makes one release, and spends once."""
+    today = f"yearly-{datetime.now(UTC).date().isoformat()}"
+    first = up.ended(up.trigger("release/yearly"))
+    assert (first["name"], first["state_type"], states(up.user)[today]) == (today, "COMPLETED", "published")
+    spent = up.user.run("ledger", "--json").stdout
+    second = up.ended(up.trigger("release/yearly"))
+    assert (second["state_name"], second["state"]["message"]) == ("Completed", f"{today} is published already.")
+    assert up.user.run("ledger", "--json").stdout == spent
+
+
+def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
+    """A scheduled release that would pass the cap is no failure to be retried: it is Completed, and called Refused."""
+    run = up.ended(up.trigger("release/dear"))
+    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Refused")
+    assert "its cap is 10" in run["state"]["message"]
+    assert "Nothing was drawn and nothing was charged" in up.artifacts(run["id"])["refusal"]
+
+
+def test_a_day_that_is_not_of_the_series_is_refused(up: Up) -> None:
+    """A series makes the releases that were declared, and no other."""
+    run = up.ended(up.trigger("release/series"))
+    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Refused")
+    assert "is no day of the declared series series: it has 3 releases" in run["state"]["message"]
+
+
+def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
+    """Cancel ends a run at the next chunk; Retry, in another process, uses every seal and charges nothing again."""
+    run = up.trigger("release/release", spec="slow.yaml")
+    release_id = up.reached(run, lambda found: found["name"].startswith("slow-"))["name"]
+    until(lambda: states(up.user).get(release_id) == "running" and seals_of(up.user, release_id))
+    said = up.user.run("rerun", release_id)
+    assert said.code == 1
+    assert f"{release_id} is run by process " in said.stderr
+    assert up.user.run("abandon", release_id).code == 1
+    up.set_state(run, "CANCELLING", "Cancelling")
+    assert up.ended(run)["state_type"] == "CANCELLED"
+    until(lambda: states(up.user)[release_id] == "failed")
+    sealed, spent = (
+        seals_of(up.user, release_id),
+        up.user.run("ledger", "large", "--json").json()["datasets"][0]["spent"],
+    )
+    assert sealed
+    up.set_state(run, "SCHEDULED", "AwaitingRetry")
+    up.reached(run, lambda found: found["state_type"] == "RUNNING")
+    assert up.ended(run)["state_type"] == "COMPLETED"
+    assert states(up.user)[release_id] == "published"
+    assert sealed < seals_of(up.user, release_id)
+    assert up.user.run("ledger", "large", "--json").json()["datasets"][0]["spent"] == spent
+    assert up.user.run("verify", str(up.user.folder / "out" / release_id)).code == 0
+
+
+def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
+    """`trellis release` finds it by the address file; its run is there with every task run recorded."""
+    said = up.user.run("release", "specs/by-hand.yaml", "--json")
+    assert said.code == 0, said.stderr
+    release_id = said.json()["id"]
+    (run,) = up.call("/flow_runs/filter", {"flow_runs": {"name": {"any_": [release_id]}}})
+    tasks = up.call("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    levels = len(said.json()["levels"])
+    assert len(tasks) == 2 + 2 * levels + levels + 1
+    assert {task["state_type"] for task in tasks} == {"COMPLETED"}
+    again = up.user.run("rerun", release_id, "--json")
+    assert (again.code, again.json()["state"], again.stderr) == (
+        0,
+        "published",
+        f"{release_id} is published already.\n",
+    )
+
+
+def test_it_is_up_once(up: Up) -> None:
+    """A second `trellis up` on the same store says where the first one is; a port in use is named."""
+    said = up.user.run("up", "specs")
+    assert (said.code, said.stderr) == (1, f"Error: It is up already: {up.api}\n")
+    port = up.api.split(":")[2].removesuffix("/api")
+    said = up.user.run("up", "specs", "--port", port, TRELLIS_HOME=str(up.user.folder / "other"))
+    assert said.code == 1
+    assert f"Port {port} of 127.0.0.1 cannot be used" in said.stderr
+    assert "--port" in said.stderr
+    assert up.user.run("up", "nowhere").code == 2
+
+
+def test_it_ends_cleanly_and_comes_up_again(up: Up) -> None:
+    """SIGTERM ends it with all that it has started; up again, it knows every run, and declares no series again."""
+    ran = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CANCELLED"]}}}}
+    runs = up.call("/flow_runs/count", ran)
+    ledger = up.user.run("ledger", "--json").stdout
+    code, said = end(up)
+    assert (code, "Trellis is down." in said) == (0, True)
+    assert not (up.user.folder / "home" / "address").exists()
+    with pytest.raises(OSError, match="refused"):
+        up.call("/health")
+    (up.user.folder / "specs" / "yearly.yaml").unlink()
+    again = bring_up(up.user)
+    try:
+        assert again.call("/flow_runs/count", ran) == runs
+        assert {entry["name"] for entry in again.call("/deployments/filter", {})} == {
+            "release",
+            "rerun",
+            "series",
+            "dear",
+        }
+        assert up.user.run("ledger", "--json").stdout == ledger
+    finally:
+        code, _ = end(again, signal.SIGINT)
+    assert code == 0
+    assert list((up.user.folder / "home" / "running").iterdir()) == []
+
+
+def test_what_was_run_is_audited(up: Up) -> None:
+    """After all of this the ledger, every seal and every manifest fit."""
+    said = up.user.run("audit", "--json")
+    assert said.json()["findings"] == []
+    assert list((up.user.folder / "home" / "vault").iterdir()) == []
