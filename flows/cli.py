@@ -204,7 +204,7 @@ def _make(
         if _say_what_became_of(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, TrellisError):
                 raise
-            raise TrellisError("Interrupted.", hint="`trellis releases` shows what there is.") from None
+            raise _interrupted(release_id) from None
     seconds["total"] = time.monotonic() - began
     _print(release_answer(release_id, seconds), as_json, console.show_release)
 
@@ -377,9 +377,7 @@ def _run_flow(
                 if not state.is_final():  # cancelled in the UI, too late to be heard
                     end_cancelled(order.flow_run_id)
                 if state.is_cancelled() or not state.is_final():
-                    raise Interrupted(
-                        f"{release_id}: it was interrupted.", hint=f"`trellis rerun {release_id}` goes on."
-                    )
+                    raise _interrupted(release_id)
                 state.result()
             finally:
                 recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
@@ -416,6 +414,10 @@ def _is_cancelled(address: str, flow_run_id: str) -> bool:
             return json.load(answer)["state_type"] in {"CANCELLING", "CANCELLED"}
     except (OSError, HTTPException, ValueError, KeyError):
         return False
+
+
+def _interrupted(release_id: str) -> Interrupted:
+    return Interrupted(f"{release_id} was interrupted.", hint=f"`trellis rerun {release_id}` goes on with it.")
 
 
 def _say_what_became_of(release_id: str) -> str | None:
