@@ -10,16 +10,16 @@ from pathlib import Path
 from flows.budget import standing_of
 from flows.ending import sweep_orphans
 from flows.guarantee import epsilon_of_series, largest_epsilon_within
-from flows.plan import Plan
+from flows.plan import Plan, make_plan
 from flows.schedule import days_of_series, scheduled_id
-from flows.spec import says_the_same
+from flows.spec import parse_spec, says_the_same
 from storage.books import Account, Books, DatasetTerms, Series, Spending
 from storage.claims import give_up_claim
 from storage.clock import utc_now
 from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
 from storage.files import sha256_of
-from storage.ledger import agreed_terms, check_fits, declare, read_books, reserve, users_of_table
+from storage.ledger import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id, find_release, forget_refusal, state_of
 
 
@@ -75,7 +75,8 @@ def _reserved(
 def check_unchanged(release: Release) -> None:
     """Refuse to go on with a release whose spec or codebooks are not what they were when it was reserved.
 
-    Files that are gone do not matter: the store keeps the spec, and the shards a copy of each codebook.
+    Files that are gone do not matter here: the store keeps the spec, and the shards a copy of each codebook once it is
+    ingested.
 
     Raises:
         SpecError: the spec was edited.
@@ -90,14 +91,40 @@ def check_unchanged(release: Release) -> None:
             hint=f"Put it back (`trellis show {release.id} --spec` prints it), or `trellis abandon {release.id}`.",
         )
     for axis, path in files["codebooks"].items():
-        reserved = release.terms["codebooks"][axis]
-        if Path(path).is_file() and (now := sha256_of(Path(path))) != reserved:
-            raise InputError(
-                f"The codebook of {axis}, {path}, was changed since {release.id} was reserved: its sha256 was {reserved}"
-                f" and is {now}.",
-                field="hierarchy",
-                hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
-            )
+        if Path(path).is_file():
+            _check_codebook(release, axis, release.terms["codebooks"][axis], sha256_of(Path(path)))
+
+
+def plan_again(release: Release) -> Plan:
+    """Return the plan of a release that was reserved and has no tree yet, from the spec as the store keeps it.
+
+    The table may be another by now, as by a link that names each month's: it is asked about like any other, and recorded.
+
+    Raises:
+        InputError: a codebook is not what it was when the release was reserved, or is gone.
+        UsageError: another dataset has used the table.
+    """
+    plan = make_plan(parse_spec(release.spec, Path(release.terms["files"]["spec"])))
+    for axis, reserved in release.terms["codebooks"].items():
+        _check_codebook(release, axis, reserved, plan.codebooks[axis])
+    with store() as con:
+        books = read_books(con)
+        account = books.account_of(release.id)
+        if account and account.claims[release.id].table != plan.table:
+            different_people_from(plan, books, different_people=False)
+            with transaction(con):
+                note(con, "table", release.id, table=plan.table)
+    return plan
+
+
+def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> None:
+    if now != reserved:
+        raise InputError(
+            f"The codebook of {axis}, {release.terms['files']['codebooks'][axis]}, was changed since {release.id} was"
+            f" reserved: its sha256 was {reserved} and is {now}.",
+            field="hierarchy",
+            hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
+        )
 
 
 def check_budget(plan: Plan, books: Books) -> None:

@@ -262,6 +262,9 @@ class Books:
             account.raises.append(raised | {"reason": event.get("reason", "")})
             account.terms = replace(account.terms, cap=cap)
             account.standing = _standing(event)
+        elif kind == "table" and (account_of := self.account_of(event["release"])):
+            claim = account_of.claims[event["release"]]
+            account_of.claims[claim.release] = replace(claim, table=str(event["table"]), different_people_from=())
         elif kind == "abandoned" and (abandoned := self.account_of(event["release"])):
             abandoned.standing = _standing(event)
 

@@ -216,7 +216,7 @@ def declare(
     terms = _check_reservable(con, reservations, whole, standing_of)
     _open_account(con, first.asked, terms)
     ids = [reservation.claim.release for reservation in reservations]
-    declared = {"event": "series", "name": name, "dataset": first.claim.dataset, "releases": ids}
+    declared: dict[str, Any] = {"event": "series", "name": name, "dataset": first.claim.dataset, "releases": ids}
     declared |= {"epsilon": whole.epsilon, "delta": whole.delta}
     books = read_books(con)
     books.post(declared)
