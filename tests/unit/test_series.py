@@ -25,12 +25,13 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
+import flows.reservation
 from flows.audit import audit_answer
 from flows.budget import cap_of, composed_epsilon, standing_of
 from flows.ending import abandon_release
 from flows.guarantee import Guarantee, epsilon_of_series
 from flows.plan import make_plan
-from flows.reservation import declare_series, new_release
+from flows.reservation import declare_series, new_release, whole_series
 from flows.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.spec import load_spec
 from storage.books import Account, Asked, Cap, Claim, Series, Spending
@@ -553,6 +554,22 @@ def test_a_refusal_of_the_same_id_is_forgotten(place: Place) -> None:
     assert place.declare().releases == tuple(IDS)
     with store() as con:
         assert (state_of(con, IDS[1]), find_release(con, IDS[1]).reason) == ("reserved", "")
+
+
+def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another declares it between the look and the reservation, its series is returned and nothing is added."""
+    ahead: list[Series] = []
+
+    def declared_meanwhile(*arguments: Any) -> Spending:
+        monkeypatch.setattr(flows.reservation, "whole_series", whole_series)
+        ahead.append(place.declare())
+        return whole_series(*arguments)
+
+    monkeypatch.setattr(flows.reservation, "whole_series", declared_meanwhile)
+    assert [place.declare()] == ahead
+    assert [event["event"] for event in place.events()].count("series") == 1
 
 
 def test_two_processes_that_declare_at_once_declare_one_series(
