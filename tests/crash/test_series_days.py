@@ -40,7 +40,7 @@ input: {table: "${TRIPS}/trips.csv", origin: home, destination: work, count: peo
 hierarchy: {table: "${CODES}/codebook.csv", levels: [region, municipality]}
 release: {tree: destination, finest: region}
 mechanism: inftda
-privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 4.0, delta: 1.0e-8, accountant: ACCOUNTANT}
+privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 1.0, delta: 1.0e-8, accountant: ACCOUNTANT}
 budget: {epsilon: CAP, delta: 1.0e-8}
 schedule: {cron: 0 3 1 * *, timezone: Europe/Rome, until: 3 releases}
 """
@@ -84,7 +84,7 @@ class Country:
         (self.folder / folder).mkdir(exist_ok=True)
         pairs.with_columns(people=pl.Series(people)).write_csv(self.folder / folder / "trips.csv")
 
-    def declare(self, accountant: str = "zcdp", cap: float = 8.0) -> None:
+    def declare(self, accountant: str = "zcdp", cap: float = 2.5) -> None:
         """Write the spec, and declare its series."""
         self.spec.write_text(SPEC.replace("ACCOUNTANT", accountant).replace("CAP", str(cap)))
         series = declare_series(make_plan(load_spec(self.spec)), datetime(2027, 1, 15, tzinfo=UTC))
@@ -199,7 +199,7 @@ def test_what_was_declared_may_not_be_changed_between_two_days(country: Country)
     country.declare()
     make(IDS[0])
     text = country.spec.read_text()
-    country.spec.write_text(text.replace("epsilon: 4.0", "epsilon: 5.0"))
+    country.spec.write_text(text.replace("epsilon: 1.0", "epsilon: 5.0"))
     with pytest.raises(SpecError, match="was edited") as refusal:
         make(IDS[1])
     assert refusal.value.field == "SPEC"
@@ -253,7 +253,7 @@ def test_a_table_elsewhere_is_recorded_and_another_datasets_is_refused(
 
     country.write_trips(3, "others")
     monkeypatch.setenv("TRIPS", str(country.folder / "others"))
-    others = SPEC.replace("ACCOUNTANT", "zcdp").replace("CAP", "8").replace("small-country", "other-country")
+    others = SPEC.replace("ACCOUNTANT", "zcdp").replace("CAP", "2.5").replace("small-country", "other-country")
     (country.folder / "others.yaml").write_text(others.split("schedule")[0].replace("monthly", "others"))
     plan = make_plan(load_spec(country.folder / "others.yaml"))
     with ThreadPoolExecutor(1) as executor:
@@ -268,7 +268,7 @@ def test_a_table_elsewhere_is_recorded_and_another_datasets_is_refused(
 
 def test_a_series_by_its_own_statement_gives_nothing_back(country: Country) -> None:
     """Once one of it is drawn, an abandoned release stays charged and nothing follows; the third is still made."""
-    country.declare("pld", cap=7.5)
+    country.declare("pld", cap=1.8)
     with store() as con:
         account = read_books(con).accounts["small-country"]
     assert account.spent > account.terms.cap.rho
@@ -276,7 +276,7 @@ def test_a_series_by_its_own_statement_gives_nothing_back(country: Country) -> N
     abandon_release(IDS[1])
     assert charge_events(IDS[1]) == {level: [] for level in MEASURED}
     by_hand = country.folder / "by-hand.yaml"
-    by_hand.write_text(country.spec.read_text().replace("epsilon: 4.0", "epsilon: 0.01").replace("pld", "zcdp"))
+    by_hand.write_text(country.spec.read_text().replace("epsilon: 1.0", "epsilon: 0.01").replace("pld", "zcdp"))
     with pytest.raises(BudgetExceeded):
         new_release(make_plan(load_spec(by_hand)))
     make(IDS[2])
