@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flows.budget import standing_of
+from flows.guarantee import holds_together
 from storage.books import MALFORMED, Account, Books, Standing, as_charged
 from storage.database import Connection, store
 from storage.errors import StoreError, UsageError
@@ -25,6 +26,7 @@ Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by relea
 
 _DRAWN = {"drawing", "sealed", "released"}
 _SLACK = 1 + 1e-9  # an accountant's newer version may differ in the last digits
+_SERIES_SLACK = 1 + 1e-6  # as `trellis verify` has it: privacy loss distributions are computed with less precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def audit_answer(folders: Sequence[Path] = ()) -> dict[str, Any]:
         books = Books()
         findings = list(_chain(rows, books))
         if not findings:
+            findings += _series(books, rows)
             findings += _manifests(con, books, hashes, folders)
             findings += _releases(con, books, rows)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
@@ -100,6 +103,9 @@ def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Findi
         if overspent:
             yield Finding(at, kind, release, overspent)
             return
+    if books.to_come:
+        release, series = books.to_come[0]
+        yield Finding(len(rows), "missing", release, f"it was declared with the series {series}, and is not reserved.")
 
 
 def _contradiction(books: Books, event: dict[str, Any]) -> str:
@@ -114,6 +120,19 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     if stated is not None and not _agree(stated, now):
         return f"it records epsilon {stated.epsilon:.6g} as spent; the charges come to {now.epsilon:.6g}."
     return ""
+
+
+def _series(books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+    """Yield the series whose charges do not promise what was stated of them together: by that they count."""
+    events = [(at, json.loads(text)) for at, text, _ in rows]
+    declared = {event["releases"][0]: at for at, event in events if event["event"] == "series"}
+    for account in books.accounts.values():
+        for series in account.series.values():
+            charges = [charge for charge in account.charges.values() if charge.release in series.releases]
+            accountants = {account.claims[release].accountant for release in series.releases}
+            if not holds_together(charges, accountants, series.epsilon * _SERIES_SLACK, series.delta):
+                reason = f"its charges do not promise the epsilon of {series.epsilon:.6g} that it states."
+                yield Finding(declared[series.id], "series", series.id, reason)
 
 
 def _agree(stated: Standing, now: Standing) -> bool:

@@ -9,23 +9,23 @@ from pathlib import Path
 
 from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
 from flows.mechanisms import MECHANISMS
-from flows.plan import Plan, make_plan
+from flows.plan import Plan
 from flows.reservation import (
     check_budget,
     check_unchanged,
     check_writable,
     different_people_from,
+    plan_again,
     reserve_release,
 )
 from flows.runner import Report, Submit, result_of
 from flows.running import running
-from flows.spec import load_spec
 from storage.database import store, transaction
 from storage.errors import StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.releases import Release, claim_id, find_release, forget_refusal, record_checks, set_state, state_of
 from storage.running import held
-from storage.seals import list_branches
+from storage.seals import list_branches, list_seals
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.stage import Outcome
@@ -88,6 +88,8 @@ def finish_release(
         if state == "published":
             remove_what_is_not_kept(release)
             return {}
+        with store() as con:
+            set_state(con, release_id, "running")  # before anything confidential is there: a crash must be seen
         outcomes = [] if _is_grown(release) else _grow_again(release, submit)
         outcomes += _finish(release, submit, report, only)
     return seconds_per_room(outcomes)
@@ -131,14 +133,14 @@ def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
 def _grow_again(release: Release, submit: Submit) -> list[Outcome]:
     """Grow the tree of a release that was reserved without one, as those of a declared series are."""
     remove_all(release.id)
-    return _grow(make_plan(load_spec(Path(release.terms["files"]["spec"]))), release.id, submit)
+    return _grow(plan_again(release), release.id, submit)
 
 
 def _is_grown(release: Release) -> bool:
     """Return whether the true tree is there, or is too late to be grown: what is drawn already is of the old one."""
     with store() as con:
-        charges = charges_of(con, release.id)
-    drawn = any(charge.state != "reserved" for charge in charges.values())
+        charges, seals = charges_of(con, release.id), list_seals(con, release.id)
+    drawn = bool(seals) or any(charge.state != "reserved" for charge in charges.values())
     return drawn or "files" not in release.terms or is_grown(release.id, len(release.levels) - 1)
 
 

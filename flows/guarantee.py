@@ -1,6 +1,6 @@
 """The guarantee of a release: which levels are measured, how ρ is shared among them, and what that promises."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from flows.mechanisms import Mechanism
 from flows.spec import Geometric, PrivacyKeys, Target
+from storage.books import DISCRETE_GAUSSIAN, Charge
 from storage.errors import SpecError
 from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, rho_of, zcdp_epsilon, zcdp_rho
 from tasks.noise.allocation import Allocation, Measurement, geometric, shares_of, uniform
@@ -92,6 +93,29 @@ def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> floa
         with suppress(ValueError):  # beyond what they are composed for
             epsilon = min(epsilon, guarantee.accountant.least_epsilon(measurements, delta))
     return epsilon
+
+
+def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsilon: float, delta: float) -> bool:
+    """Return whether the charges of a series promise what was stated of all its releases together.
+
+    Args:
+        charges: of all its releases, those that were given back too.
+        accountants: of its releases; privacy loss distributions are asked only where all go by them, and each unit moves
+            at most two counts of a level, by one each.
+        epsilon: as stated, with `delta`.
+    """
+    if any(charge.mechanism != DISCRETE_GAUSSIAN for charge in charges):
+        return False
+    measurements = [Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared) for charge in charges]
+    if zcdp_epsilon(rho_of(measurements), delta) <= epsilon:
+        return True
+    if set(accountants) != {"pld"} or any(charge.l2_sensitivity_squared > 2 for charge in charges):
+        return False
+    try:
+        check_pld(measurements, epsilon, delta)
+    except ValueError:
+        return False
+    return ACCOUNTANTS["pld"].holds(measurements, epsilon, delta)
 
 
 def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism) -> Scheme:

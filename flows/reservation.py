@@ -1,7 +1,7 @@
 """Before the first draw: is the budget there, whose people are these, and the reservation of the whole release."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -10,16 +10,16 @@ from pathlib import Path
 from flows.budget import standing_of
 from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within
-from flows.plan import Plan, declared_series
-from flows.schedule import days_of_series, scheduled_id
-from flows.spec import says_the_same
+from flows.plan import Plan, declared_series, make_plan
+from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
+from flows.spec import parse_spec, says_the_same
 from storage.books import Account, Books, DatasetTerms, Series
 from storage.claims import give_up_claim
 from storage.clock import utc_now
 from storage.database import Connection, store, transaction
-from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
+from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.files import sha256_of
-from storage.ledger import agreed_terms, check_fits, declare, read_books, reserve, users_of_table
+from storage.ledger import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
 from storage.releases import Release, add_release, claim_id, find_release, forget_refusal, state_of
 
 
@@ -75,7 +75,8 @@ def _reserved(
 def check_unchanged(release: Release) -> None:
     """Refuse to go on with a release whose spec or codebooks are not what they were when it was reserved.
 
-    Files that are gone do not matter: the store keeps the spec, and the shards a copy of each codebook.
+    Files that are gone do not matter here: the store keeps the spec, and the shards a copy of each codebook once it is
+    ingested.
 
     Raises:
         SpecError: the spec was edited.
@@ -90,14 +91,40 @@ def check_unchanged(release: Release) -> None:
             hint=f"Put it back (`trellis show {release.id} --spec` prints it), or `trellis abandon {release.id}`.",
         )
     for axis, path in files["codebooks"].items():
-        reserved = release.terms["codebooks"][axis]
-        if Path(path).is_file() and (now := sha256_of(Path(path))) != reserved:
-            raise InputError(
-                f"The codebook of {axis}, {path}, was changed since {release.id} was reserved: its sha256 was {reserved}"
-                f" and is {now}.",
-                field="hierarchy",
-                hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
-            )
+        if Path(path).is_file():
+            _check_codebook(release, axis, release.terms["codebooks"][axis], sha256_of(Path(path)))
+
+
+def plan_again(release: Release) -> Plan:
+    """Return the plan of a release that was reserved and has no tree yet, from the spec as the store keeps it.
+
+    The table may be another by now, as by a link that names each month's: it is asked about like any other, and recorded.
+
+    Raises:
+        InputError: a codebook is not what it was when the release was reserved, or is gone.
+        UsageError: another dataset has used the table.
+    """
+    plan = make_plan(parse_spec(release.spec, Path(release.terms["files"]["spec"])))
+    for axis, reserved in release.terms["codebooks"].items():
+        _check_codebook(release, axis, reserved, plan.codebooks[axis])
+    with store() as con:
+        books = read_books(con)
+        account = books.account_of(release.id)
+        if account and account.claims[release.id].table != plan.table:
+            different_people_from(plan, books, different_people=False)
+            with transaction(con):
+                note(con, "table", release.id, table=plan.table)
+    return plan
+
+
+def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> None:
+    if now != reserved:
+        raise InputError(
+            f"The codebook of {axis}, {release.terms['files']['codebooks'][axis]}, was changed since {release.id} was"
+            f" reserved: its sha256 was {reserved} and is {now}.",
+            field="hierarchy",
+            hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
+        )
 
 
 def check_budget(plan: Plan, books: Books) -> None:
@@ -148,34 +175,66 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         now: the series begins after this moment.
     Raises:
         BudgetExceeded: the dataset's cap would be passed; nothing is reserved.
-        SpecError: it was declared with another spec and is not over, or it has no day left.
+        SpecError: it was declared with another spec and is not over, it has no day left or too many, or releases of its
+            name and days are there already.
         UsageError: another dataset has used the table.
     """
     spec, schedule = plan.file.spec, plan.file.spec.schedule
     with store() as con:
-        books = read_books(con)
-        declared = declared_series(books, spec.dataset, spec.name)
-        if declared and _is_unchanged(con, declared, plan):
-            return declared
+        declared = _declared_already(con, read_books(con), plan)
+    if declared:
+        return declared
     if schedule is None or schedule.until is None:
         raise ValueError("the spec declares no series.")
     days = days_of_series(schedule.cron, schedule.timezone, schedule.until, now)
     if not days:
         raise SpecError(f"schedule.until: there is no day left until {schedule.until}.", field="schedule.until")
+    if len(days) > MOST_RELEASES:
+        raise SpecError(
+            f"schedule.until: a series has at most {MOST_RELEASES} releases; until {schedule.until} there are more.",
+            field="schedule.until",
+        )
     ids = [scheduled_id(spec.name, day) for day in days]
     output = plan.file.output()
     check_writable(output)
     with store() as con:
-        books = read_books(con)
-        others = different_people_from(plan, books, different_people=False)
-        terms = agreed_terms(books, plan.asked())
-        whole = plan.spending(len(ids), terms.cap.delta)
+        delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
+        whole = plan.spending(len(ids), delta)
         with transaction(con):
+            books = read_books(con)
+            if declared := _declared_already(con, books, plan):  # by somebody else, a moment ago
+                return declared
+            _check_not_taken(con, ids)
+            others = different_people_from(plan, books, different_people=False)
             declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole, standing_of)
             for id_ in ids:
                 forget_refusal(con, id_)
                 add_release(con, _reserved(plan, id_, output, series=ids[0]))
-        return read_books(con).accounts[terms.dataset].series[ids[0]]
+        account = read_books(con).account_of(ids[0])
+    if account is None:
+        raise StoreError(f"{ids[0]} was declared and is not in the ledger.")
+    return account.series[ids[0]]
+
+
+def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | None:
+    """Return the series that was declared with this very spec; None if there is none, or another that is over.
+
+    Raises:
+        SpecError: it was declared with another spec and is not over.
+    """
+    declared = declared_series(books, plan.file.spec.dataset, plan.file.spec.name)
+    return declared if declared and _is_unchanged(con, declared, plan) else None
+
+
+def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
+    """Refuse a series of which a release is in the store already: made by hand, or abandoned with an earlier series."""
+    taken = [id_ for id_ in ids if state_of(con, id_) not in {None, "refused"}]
+    if taken:
+        raise SpecError(
+            f"name: {taken[0]} is in the store already, {state_of(con, taken[0])}; a release is made once.",
+            field="name",
+            hint="Give the spec another name.",
+        )
 
 
 def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
@@ -188,8 +247,8 @@ def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
         raise SpecError(
             f"The series {series.name} was declared with another spec, and {len(left)} of its releases are to come.",
             field="schedule",
-            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), give this one another name, or"
-            " `trellis abandon` those to come.",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or `trellis abandon` those to come and"
+            " give this one another name.",
         )
     return False
 

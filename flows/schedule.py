@@ -52,11 +52,11 @@ def days(cron: str, timezone: str, after: datetime) -> Iterator[date]:
 
 
 def days_of_series(cron: str, timezone: str, until: str, after: datetime) -> list[date]:
-    """Return all days of a series that begins after a moment."""
+    """Return all days of a series that begins after a moment; of more than `MOST_RELEASES` one more than that."""
     end, coming = parse_until(until), days(cron, timezone, after)
     if isinstance(end, int):
         return list(islice(coming, end))
-    return list(islice(takewhile(lambda day: day <= end, coming), MOST_RELEASES))
+    return list(islice(takewhile(lambda day: day <= end, coming), MOST_RELEASES + 1))
 
 
 def scheduled_id(name: str, day: date) -> str:

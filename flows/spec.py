@@ -346,6 +346,15 @@ def load_spec(path: Path) -> SpecFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise SpecError(f"There is no spec that can be read at {path}.", field="SPEC") from None
+    return parse_spec(text, path)
+
+
+def parse_spec(text: str, path: Path) -> SpecFile:
+    """Return the spec in a text that is, or was, in a file.
+
+    Raises:
+        SpecError: it is not YAML, or a key breaks a rule; names the key.
+    """
     try:
         return SpecFile(Spec.model_validate(_parse(text)), text, path.absolute())
     except ValidationError as fault:

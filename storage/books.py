@@ -189,15 +189,15 @@ class Account:
     def spendings(self) -> list[Spending]:
         """What every release or declared series has spent or reserved; what gave all of it back is left out."""
         kept: dict[str, list[Charge]] = {}
-        for release, claim in self.claims.items():
-            of_release = [charge for charge in self.charges_of(release).values() if charge.state != "void"]
-            kept.setdefault(claim.series or release, []).extend(of_release)
-        return [self._spending(id_, charges) for id_, charges in kept.items() if charges]
+        for charge in self.charges.values():
+            if charge.state != "void":
+                kept.setdefault(self.claims[charge.release].series or charge.release, []).append(charge)
+        return [self._spending(id_, charges) for id_, charges in kept.items()]
 
     def _spending(self, id_: str, charges: Sequence[Charge]) -> Spending:
         rho = sum((charge.rho for charge in charges), Fraction(0))
         only = tuple((charge.epsilon, charge.delta) for charge in charges if not charge.rho)
-        stated = self.series.get(id_) or self.claims[id_]
+        stated = self.series[id_] if self.claims[charges[0].release].series else self.claims[id_]
         return Spending(rho, only, stated.epsilon, stated.delta)
 
     def declared_with(self, release_id: str) -> tuple[str, ...]:
@@ -217,11 +217,17 @@ class Account:
 
 @dataclass(slots=True)
 class Books:
-    """All accounts, replayed event by event."""
+    """All accounts, replayed event by event.
+
+    Attributes:
+        to_come: the releases of a series that was just declared, with its id: they are reserved next, in their order,
+            and nothing comes between. One that could be added later would be charged by a statement that was not about it.
+    """
 
     accounts: dict[str, Account] = field(default_factory=dict)
     holder: dict[str, str] = field(default_factory=dict)  # dataset → first dataset of the same people
     charged_to: dict[str, str] = field(default_factory=dict)  # release → first dataset of its people
+    to_come: list[tuple[str, str]] = field(default_factory=list)
 
     def account(self, dataset: str | None) -> Account | None:
         """Return the account to which a dataset's releases are charged; None before its first."""
@@ -238,6 +244,8 @@ class Books:
             StoreError: it does not follow from those before.
         """
         kind = event["event"]
+        if self.to_come and kind != "reserved":
+            raise StoreError(f"{self.to_come[0][0]} is missing from its series.")
         if kind == "dataset":
             self._open(event)
         elif kind == "series":
@@ -254,6 +262,9 @@ class Books:
             account.raises.append(raised | {"reason": event.get("reason", "")})
             account.terms = replace(account.terms, cap=cap)
             account.standing = _standing(event)
+        elif kind == "table" and (account_of := self.account_of(event["release"])):
+            claim = account_of.claims[event["release"]]
+            account_of.claims[claim.release] = replace(claim, table=str(event["table"]), different_people_from=())
         elif kind == "abandoned" and (abandoned := self.account_of(event["release"])):
             abandoned.standing = _standing(event)
 
@@ -273,19 +284,24 @@ class Books:
 
     def _declare(self, event: Mapping[str, Any]) -> None:
         account, releases = self._known(event["dataset"]), tuple(event["releases"])
-        if not releases or len(set(releases)) < len(releases) or releases[0] in account.series:
+        epsilon, delta = float(event["epsilon"]), float(event["delta"])
+        if not releases or len(set(releases)) < len(releases) or not self.charged_to.keys().isdisjoint(releases):
             raise StoreError(f"series {event['name']} does not name its releases once.")
-        account.series[releases[0]] = Series(
-            releases[0], event["name"], event["dataset"], releases, float(event["epsilon"]), float(event["delta"])
-        )
+        if not (epsilon >= 0 and 0 < delta < 1):
+            raise StoreError(f"series {event['name']} states no epsilon and delta.")
+        account.series[releases[0]] = Series(releases[0], event["name"], event["dataset"], releases, epsilon, delta)
+        self.to_come = [(release, releases[0]) for release in releases]
 
     def _reserve(self, event: Mapping[str, Any]) -> None:
         release, account = event["release"], self._known(event["dataset"])
         if release in self.charged_to:
             raise StoreError(f"{release} is reserved already: what it has drawn is charged once.")
         series = event.get("series", "")
-        if series and not (series in account.series and release in account.series[series].releases):
+        if self.to_come and (release, series) != self.to_come[0]:
+            raise StoreError(f"{self.to_come[0][0]} is missing from its series.")
+        if series and not (self.to_come and series in account.series):
             raise StoreError(f"{release} is no release of series {series}.")
+        self.to_come = self.to_come[1:]
         self.charged_to[release] = account.terms.dataset
         account.claims[release] = Claim(
             release,

@@ -74,7 +74,9 @@ def read_books(con: Connection) -> Books:
             wrong = position
             break
     else:
-        return books
+        if not books.to_come:
+            return books
+        wrong = head(con).length
     raise StoreError(f"The ledger does not add up at event {wrong}.", hint="`trellis audit` says what is wrong.")
 
 
@@ -191,7 +193,7 @@ def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) 
     """
     terms = _check_reservable(con, [reservation], reservation.spending, standing_of)
     _open_account(con, reservation.asked, terms)
-    _append_reserved(con, reservation, "", standing_of)
+    _append_reserved(con, read_books(con), reservation, "", standing_of)
 
 
 def declare(
@@ -214,10 +216,13 @@ def declare(
     terms = _check_reservable(con, reservations, whole, standing_of)
     _open_account(con, first.asked, terms)
     ids = [reservation.claim.release for reservation in reservations]
-    declared = {"event": "series", "name": name, "dataset": first.claim.dataset, "releases": ids}
-    _append(con, declared | {"epsilon": whole.epsilon, "delta": whole.delta})
+    declared: dict[str, Any] = {"event": "series", "name": name, "dataset": first.claim.dataset, "releases": ids}
+    declared |= {"epsilon": whole.epsilon, "delta": whole.delta}
+    books = read_books(con)
+    books.post(declared)
+    _append(con, declared)
     for reservation in reservations:
-        _append_reserved(con, reservation, ids[0], standing_of)
+        _append_reserved(con, books, reservation, ids[0], standing_of)
 
 
 def _check_reservable(
@@ -250,7 +255,9 @@ def _open_account(con: Connection, asked: Asked, terms: DatasetTerms) -> None:
         _append(con, {"event": "dataset", "dataset": asked.dataset, "same_people_as": terms.dataset})
 
 
-def _append_reserved(con: Connection, reservation: Reservation, series: str, standing_of: StandingOf) -> None:
+def _append_reserved(
+    con: Connection, books: Books, reservation: Reservation, series: str, standing_of: StandingOf
+) -> None:
     claim = reservation.claim
     charged = [
         {
@@ -278,7 +285,6 @@ def _append_reserved(con: Connection, reservation: Reservation, series: str, sta
     }
     if series:
         event["series"] = series
-    books = read_books(con)
     books.post(event)
     account = books.accounts[books.charged_to[claim.release]]
     _append(con, event | {"standing": _stated(standing_of(account.spendings, account.terms.cap))})

@@ -41,6 +41,7 @@ from storage.ledger import (
     agreed_terms,
     charges_of,
     check_fits,
+    declare,
     head,
     note,
     raise_cap,
@@ -193,13 +194,14 @@ class Crash(Exception):
 
 @dataclass
 class Modelled:
-    """A release as the model holds it: a state and a ρ per level, and its own statement."""
+    """A release as the model holds it: a state and a ρ per level, and its own statement, or that of its series."""
 
     people: str
     dataset: str
     epsilon: float
     delta: float
     levels: dict[int, tuple[str, Fraction]] = field(default_factory=dict)
+    series: str = ""  # by which it was declared; all releases of one hold its statement
 
     @property
     def rho(self) -> Fraction:
@@ -232,18 +234,19 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.standings: list[tuple[float, Fraction]] = []  # of every event that records one
         self.asked = 0
 
-    def composed(self, people: str, cap: Cap, plus: Modelled | None = None) -> float:
+    def composed(self, people: str, cap: Cap, *plus: Modelled) -> float:
         """Return ε of all that is reserved or drawn of some people, by the rule of composition."""
-        kept = [made for made in self.made.values() if made.people == people and made.rho] + ([plus] if plus else [])
+        kept = [made for made in self.made.values() if made.people == people and made.rho] + list(plus)
         together = converted(sum((made.rho for made in kept), Fraction(0)), cap.delta)
-        if len(kept) == 1 and kept[0].delta <= cap.delta:
+        is_one = len(kept) == 1 or (len({made.series for made in kept}) == 1 and kept[0].series)
+        if is_one and kept[0].delta <= cap.delta:
             return min(together, kept[0].epsilon)
         return together
 
-    def left(self, people: str, cap: Cap, plus: Modelled | None = None) -> Fraction:
+    def left(self, people: str, cap: Cap) -> Fraction:
         """Return the ρ that some people's cap leaves."""
         spent = sum((made.rho for made in self.made.values() if made.people == people), Fraction(0))
-        return max(Fraction(0), cap.rho - spent - (plus.rho if plus else 0))
+        return max(Fraction(0), cap.rho - spent)
 
     def record_standing(self, people: str) -> None:
         """Note where some people stand now, as the event just recorded must say."""
@@ -318,6 +321,50 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.record_standing(people)
         return release_id
 
+    @rule(
+        target=releases,
+        people=st.sampled_from(sorted(FIRST_CAPS)),
+        shares=SHARES,
+        statement=STATEMENTS,
+        number=st.integers(1, 3),
+        crashes=st.sampled_from([False, True]),
+    )
+    def declare(self, people: str, shares: list[Fraction], statement: float, number: int, crashes: bool) -> object:
+        """Declare a series of equal releases; it is let in or refused as one, by its ρ or its own statement."""
+        self.asked += 1
+        ids = [f"series-{self.asked}-{one}" for one in range(number)]
+        cap, asked = self.caps.get(people, FIRST_CAPS[people]), asked_of(people, FIRST_CAPS[people])
+        scaled = [share * FIRST_CAPS[people].rho for share in shares]
+        charged = {level: ("reserved", share) for level, share in enumerate(scaled) if share}
+        made = {id_: Modelled(people, people, statement, cap.delta, dict(charged), ids[0]) for id_ in ids}
+        after = self.composed(people, cap, *made.values())
+        if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
+            return multiple()  # within rounding of the cap: either answer would do
+        whole = Spending(sum(scaled) * number, (), statement, cap.delta)
+
+        def declare_all() -> None:
+            declare(self.con, "name", [reservation_of(id_, asked, scaled) for id_ in ids], whole, standing_of)
+
+        if after > cap.epsilon:
+            before = rows_of(self.con)
+            with pytest.raises(BudgetExceeded), transaction(self.con):
+                declare_all()
+            assert rows_of(self.con) == before
+            return multiple()
+        if crashes:
+            self.crash(declare_all)
+            return multiple()
+        with transaction(self.con):
+            declare_all()
+        self.events += ["series"] if people in self.datasets else ["dataset", "series"]
+        self.datasets += [] if people in self.datasets else [people]
+        self.caps[people] = cap
+        for id_, release in made.items():
+            self.made[id_] = release
+            self.events.append("reserved")
+            self.record_standing(people)
+        return multiple(*ids)
+
     @rule(release_id=releases)
     def reserve_again(self, release_id: str) -> None:
         """Reserve a release a second time; it is refused before its cost is looked at."""
@@ -350,14 +397,16 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
     def abandon(self, release_id: str) -> None:
         """End a release, after a crash: what it had only reserved is given back, and no more.
 
-        Nothing is given back of one that has drawn and costs more than the cap's ρ.
+        Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
         """
         self.crash(lambda: abandon(self.con, release_id, standing_of))
         with transaction(self.con):
             abandon(self.con, release_id, standing_of)
         made = self.made[release_id]
-        drawn = any(state not in {"reserved", "void"} for state, _ in made.levels.values())
-        too_dear = sum(rho for _, rho in made.levels.values()) > self.caps[made.people].rho
+        together = [other for other in self.made.values() if made.series and other.series == made.series] or [made]
+        charges = [charge for other in together for charge in other.levels.values()]
+        drawn = any(state not in {"reserved", "void"} for state, _ in charges)
+        too_dear = sum(rho for _, rho in charges) > self.caps[made.people].rho
         for level, (state, rho) in made.levels.items():
             if state == "reserved" and not (drawn and too_dear):
                 self.events.append("void")

@@ -1,0 +1,368 @@
+"""Who runs what: locks that end with their process, releases of a dataset in turn, crashes that are seen, walks that stop."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import flows.top_down
+import tasks.noise.task
+import tasks.tree.branches
+from flows.crashes import note_crashes
+from flows.driver import finish_release, make_release
+from flows.mechanisms import MECHANISMS
+from flows.plan import make_plan
+from flows.reservation import new_release
+from flows.runner import report_nothing, submit_to
+from flows.spec import load_spec
+from storage.database import store
+from storage.errors import HeldElsewhere, Interrupted, UsageError
+from storage.files import sha256_of
+from storage.home import home
+from storage.ledger import read_books
+from storage.releases import find_release, list_releases, set_state, state_of
+from storage.running import ask_to_stop, held, holder_of, in_turn
+from storage.seals import list_seals
+from storage.shards import noisy_path
+from tasks.noise.samplers import discrete_gaussian
+from tasks.synthesize.country import draw_country
+from tasks.tree.axis import IntArray
+
+# The noise is small and every pair of municipalities has people: the tree is full at every run.
+SPEC = """
+name: small
+dataset: small-country
+input: {table: trips.csv, origin: home, destination: work, count: people}
+hierarchy: {table: codebook.csv, levels: [region, municipality]}
+release: {tree: destination, finest: municipality}
+mechanism: inftda
+privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 40.0, delta: 1.0e-8, accountant: zcdp}
+budget: {epsilon: 40.0, delta: 1.0e-8}
+"""
+BRANCHES = ["b00", "b01", "b02", "b03"]
+
+HOLD = """
+import sys, time
+from storage.running import held
+with held(sys.argv[1], "a-run-of-prefect"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+# Holds, and starts a worker as `run: {workers: processes}` does; the worker outlives it.
+HOLD_WITH_WORKER = """
+import multiprocessing, sys, time
+from storage.running import held
+
+def work(seconds):
+    time.sleep(seconds)
+
+if __name__ == "__main__":
+    with held(sys.argv[1]):
+        worker = multiprocessing.get_context("spawn").Process(target=work, args=(600,))
+        worker.start()
+        print(worker.pid, flush=True)
+        time.sleep(600)
+"""
+
+# Makes a release as soon as it is told to, and says when it came to ingest and to publish, and how it ended.
+MAKE = """
+import sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from flows.driver import make_release
+from flows.plan import make_plan
+from flows.reservation import new_release
+from flows.runner import report_nothing
+from flows.spec import load_spec
+from storage.errors import BudgetExceeded
+
+def submit(stage, *arguments):
+    if stage.name in {"ingest", "publish"}:
+        print(stage.name, time.time(), flush=True)
+        time.sleep(0.3)
+    return executor.submit(stage.fn, *arguments)
+
+plan = make_plan(load_spec(Path(sys.argv[1])))
+release = new_release(plan, release_id=sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+with ThreadPoolExecutor(1) as executor:
+    try:
+        make_release(plan, release, submit, report_nothing)
+    except BudgetExceeded:
+        print("refused", time.time())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every test a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def children() -> Iterator[list[subprocess.Popen[str]]]:
+    """Return a list of processes that are killed at the end."""
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def start(children: list[subprocess.Popen[str]], *command: str) -> subprocess.Popen[str]:
+    """Start a Python process whose lines can be read."""
+    child = subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    children.append(child)
+    return child
+
+
+def line_of(child: subprocess.Popen[str]) -> str:
+    """Return the next line that a process says."""
+    assert child.stdout
+    return child.stdout.readline().strip()
+
+
+def write_small(folder: Path) -> Path:
+    """Write a small country in which people travel between all municipalities, and return the path of its spec."""
+    generator = np.random.default_rng(1)
+    codebook = draw_country(regions=2, provinces=4, municipalities=12, people=1, generator=generator).codebook
+    codes = codebook.select("municipality")
+    pairs = codes.select(home="municipality").join(codes.select(work="municipality"), how="cross")
+    codebook.write_csv(folder / "codebook.csv")
+    pairs.with_columns(people=pl.Series(generator.integers(20, 60, pairs.height))).write_csv(folder / "trips.csv")
+    (folder / "spec.yaml").write_text(SPEC)
+    return folder / "spec.yaml"
+
+
+# locks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_ends_with_its_process(children: list[subprocess.Popen[str]]) -> None:
+    """While it lives its holder is named, and nobody else may have it; once it is killed anybody may."""
+    child = start(children, "-c", HOLD, "small-1")
+    assert line_of(child) == "held"
+    holder = holder_of("small-1")
+    assert holder
+    assert (holder.process, holder.run) == (child.pid, "a-run-of-prefect")
+    with pytest.raises(HeldElsewhere, match=f"small-1 is run by process {child.pid}"), held("small-1"):
+        pass
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert (home() / "running" / "small-1.lock").exists()  # what is left of it counts for nothing
+    assert holder_of("small-1") is None
+    with held("small-1"):
+        own = holder_of("small-1")
+        assert own
+        assert (own.process, own.run) == (os.getpid(), "")
+    assert list((home() / "running").iterdir()) == []
+
+
+def test_a_lock_is_not_inherited_by_workers(children: list[subprocess.Popen[str]], tmp_path: Path) -> None:
+    """Where a process is killed whose worker lives on, the lock is free."""
+    (tmp_path / "hold.py").write_text(HOLD_WITH_WORKER)
+    child = start(children, str(tmp_path / "hold.py"), "small-1")
+    worker = int(line_of(child))
+    try:
+        assert holder_of("small-1")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        os.kill(worker, 0)  # it is alive
+        assert holder_of("small-1") is None
+        with held("small-1"):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_lock_is_held_once_in_a_process_too() -> None:
+    """A second thread, or the same, is told the process, which is its own."""
+    with held("small-1"), pytest.raises(HeldElsewhere, match=str(os.getpid())), held("small-1"):
+        pass
+    with held("small-1"):
+        pass
+
+
+def test_whoever_waits_for_its_turn_is_told_who_is_ahead_and_can_be_stopped(
+    children: list[subprocess.Popen[str]],
+) -> None:
+    """After a second the process ahead is named once; what is raised meanwhile ends the wait."""
+    child = start(children, "-c", HOLD, "dataset.jobs")
+    assert line_of(child) == "held"
+    told: list[str] = []
+    times = iter(range(14))
+
+    def going_on() -> None:
+        if next(times, None) is None:
+            raise Interrupted("It was interrupted.")
+
+    with pytest.raises(Interrupted), in_turn("dataset.jobs", told.append, going_on):
+        pass
+    assert told == [str(child.pid)]
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    with in_turn("dataset.jobs", told.append, going_on):
+        assert holder_of("dataset.jobs")
+
+
+# releases -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_releases_of_a_dataset_are_made_in_turn_and_the_cap_holds(
+    children: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """Begun at once by two processes, one begins after the other has ended; where only one fits, one is let in."""
+    spec = write_small(tmp_path)
+    with store():
+        pass  # so that neither has to make it
+    both = [start(children, "-c", MAKE, str(spec), name) for name in ("one", "other")]
+    assert [line_of(child) for child in both] == ["ready", "ready"]
+    for child in both:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    said = [dict(line.split() for line in child.communicate(timeout=60)[0].splitlines()) for child in both]
+    first, second = sorted(said, key=lambda moments: float(moments["ingest"]))
+    assert (set(first), set(second)) == ({"ingest", "publish"}, {"ingest", "refused"})
+    assert float(second["ingest"]) > float(first["publish"])
+    with store() as con:
+        account = read_books(con).accounts["small-country"]
+        assert sorted(entry["state"] for entry in list_releases(con)) == ["published", "refused"]
+    assert account.spent == account.terms.cap.rho
+    assert len(account.claims) == 1
+
+
+def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(
+    children: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """What is called running and is held by nobody is failed once the next command looks, and only that."""
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        release = new_release(plan, release_id="small-1")
+        make_release(plan, release, submit_to(executor), report_nothing)
+        note_crashes()
+        assert state_of(con, "small-1") == "published"
+        for state in ("running", "reserved"):
+            set_state(con, "small-1", state)
+            child = start(children, "-c", HOLD, "small-1")
+            assert line_of(child) == "held"
+            note_crashes()
+            assert state_of(con, "small-1") == state
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            note_crashes()
+            dead = find_release(con, "small-1")
+            assert (dead.state, dead.reason.partition(":")[0]) == ("failed", "It crashed")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small releases into branches and chunks."""
+    monkeypatch.setattr(flows.top_down, "TRUNK_CELLS", 4)
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 6)
+    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 8)
+
+
+class Sampling:
+    """A sampler that counts the cells that it draws, and at a call does something first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, act_at: int, act: Any) -> None:
+        self.cells, self.calls, self.act_at, self.act = 0, 0, act_at, act
+        monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=self.sample))
+
+    def sample(self, true_counts: IntArray, scale: float) -> IntArray:
+        """Draw, once what is to be done at this call is done."""
+        self.calls += 1
+        if self.calls == self.act_at:
+            self.act()
+        self.cells += len(true_counts)
+        return discrete_gaussian(true_counts, scale)
+
+
+def measured(release_id: str) -> dict[tuple[int, str], str]:
+    """Return what is sealed, by level and branch, having seen that the shard is what was sealed."""
+    with store() as con:
+        seals = list_seals(con, release_id)
+    assert all(sha256_of(noisy_path(release_id, *place)) == seal.sha256 for place, seal in seals.items())
+    return {place: seal.sha256 for place, seal in seals.items()}
+
+
+def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(
+    small_pieces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sealed by then stays, what is being drawn reaches no shard, and going on draws only what is missing."""
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    sampling = Sampling(monkeypatch, 5, lambda: ask_to_stop("small-1"))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        release = new_release(plan, release_id="small-1")
+        with pytest.raises(Interrupted, match="interrupted") as stopped:
+            make_release(plan, release, submit_to(executor), report_nothing)
+        assert "trellis rerun small-1" in stopped.value.hint
+        before, drawn = measured("small-1"), sampling.calls
+        assert drawn == 5  # the chunk that was being drawn is the last
+        assert (state_of(con, "small-1"), find_release(con, "small-1").reason) == ("failed", "It was interrupted.")
+        assert set(before) >= {(0, "trunk"), (1, "trunk"), (2, "trunk")}
+        assert len(before) < 3 + 2 * len(BRANCHES)
+        seals = list_seals(con, "small-1")
+        sampling.cells = 0
+        finish_release("small-1", submit_to(executor), report_nothing)
+        assert state_of(con, "small-1") == "published"
+        after = list_seals(con, "small-1")
+    assert before.items() <= measured("small-1").items()
+    assert sampling.cells == sum(seal.cells for place, seal in after.items() if place not in seals)
+    assert list((home() / "running").iterdir()) == []
+
+
+def test_a_stop_that_was_asked_for_before_a_run_does_not_stop_it(tmp_path: Path) -> None:
+    """Who asked meant the run before."""
+    ask_to_stop("small-1")
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        make_release(plan, new_release(plan, release_id="small-1"), submit_to(executor), report_nothing)
+        assert state_of(con, "small-1") == "published"
+
+
+def test_one_branch_alone_is_finished_and_the_others_are_named(
+    small_pieces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its levels are drawn; the release is failed with the names of those that are missing, until the last is done."""
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    stopped = Event()
+
+    def stop_once() -> None:
+        if not stopped.is_set():
+            stopped.set()
+            ask_to_stop("small-1")
+
+    sampling = Sampling(monkeypatch, 3, stop_once)  # the first draw below the trunk
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        release = new_release(plan, release_id="small-1")
+        with pytest.raises(Interrupted):
+            make_release(plan, release, submit_to(executor), report_nothing)
+        assert set(measured("small-1")) <= {(level, "trunk") for level in range(3)} | {(3, "b00")}
+        for number, branch in enumerate(["b02", "b00", "b03", "b01"]):
+            before = set(measured("small-1"))
+            sampling.cells = 0
+            finish_release("small-1", submit_to(executor), report_nothing, only=branch)
+            new = set(measured("small-1")) - before
+            assert {of for _, of in new} == {branch}
+            assert sampling.cells == sum(list_seals(con, "small-1")[place].cells for place in new)
+            left = sorted(set(BRANCHES) - set(["b02", "b00", "b03", "b01"][: number + 1]))
+            reason = f"Still missing: {', '.join(left)}." if left else ""
+            now = find_release(con, "small-1")
+            assert (now.state, now.reason) == ("failed" if left else "published", reason)
+        with pytest.raises(UsageError, match="no branch b09; it has trunk, b00, b01, b02, b03"):
+            finish_release("small-1", submit_to(executor), report_nothing, only="b09")
