@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,8 @@ def _release_deployed(file: SpecFile) -> State[Any] | str:
         day = day_of(_scheduled_time(), spec.schedule.timezone)
         release_id = scheduled_id(spec.name, day)
         if spec.schedule.until:
-            series = declare_series(make_plan(file), datetime.now(UTC))
+            # The first run may be what declares it, and then is of its first day.
+            series = declare_series(make_plan(file), _scheduled_time() - timedelta(seconds=1))
             if release_id not in series.releases:
                 return Completed(
                     name="Refused",
