@@ -5,7 +5,7 @@ stops a release.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,10 +19,11 @@ from prefect.artifacts import (
 from prefect.logging import get_logger
 
 from storage.database import store
-from storage.errors import TrellisError
+from storage.errors import Interrupted, TrellisError
 from storage.releases import find_release
 from storage.seals import level_entries, list_branches, list_frontiers
 from tasks.publish.rounding import rounded_up
+from tasks.tree.branches import TRUNK
 
 _EVERY = 1.0  # seconds between updates of the progress
 
@@ -69,10 +70,10 @@ def show_published(release_id: str) -> None:
             privacy["statement"],
             f"ε = {rounded_up(privacy['epsilon'])}, δ = {privacy['delta']:g}, by the accountant {privacy['accountant']}.",
             "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
-            f"Folder: `{release.folder}`",
+            f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
         ]
     ).replace("\n", "\n\n")
-    _shown(lambda: _levels_table(release_id, levels))
+    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published"))
     _shown(lambda: create_markdown_artifact(statement, _key(release_id, "statement"), "What it protects, where it is"))
 
 
@@ -84,22 +85,39 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         done = list_frontiers(con, release_id)
     finest = release.levels[-1].level
     missing = [name for name in branches if (finest, name) not in done]
+    went_wrong = isinstance(fault, TrellisError) and not isinstance(fault, Interrupted)
+    hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
     press = (
-        "Press **Retry** at the top of this page"
+        "press **Retry** on the page of the flow run, to which *Flow Run* beside this text leads; its dialog says that"
+        " task runs will be run again, and means those that are missing"
         if deployed
-        else "Run the deployment **rerun/rerun** with this release's id"
+        else f"run the deployment **rerun** with the release_id `{release_id}`"
     )
     lines = [
-        f"# {release_id} is {release.state}",
-        str(fault) if isinstance(fault, TrellisError) else "It was interrupted.",
-        f"Branches to be finished: {', '.join(missing)}." if missing else "",
-        f"{press}, or `trellis rerun {release_id}`: only what is missing runs again.",
-        "What was sealed is kept and used as it is; nothing is charged again.",
-        f"`trellis abandon {release_id}` ends it for good; what was drawn stays charged.",
+        f"# {release_id} {'has failed' if went_wrong else 'was interrupted'}",
+        f"> {fault} {hint}".rstrip() if went_wrong else "",
+        f"**Not finished:** {', '.join(missing)}, of {len(branches)} branches." if missing else "",
+        f"**What to press:** once the cause is mended, {press}. In a terminal, `trellis rerun {release_id}` does the same.",
+        "Only what is missing runs again: what was sealed is used as it is, and nothing is charged again.",
+        f"**To give it up:** `trellis abandon {release_id}` ends it for good; what was drawn stays charged.",
     ]
     text = "\n\n".join(line for line in lines if line)
-    _shown(lambda: _levels_table(release_id, levels))
+    so_far = {
+        terms.level: _how_far(
+            terms.level, [name for name in branches if branches[name].trunk_level < terms.level], done
+        )
+        for terms in release.levels
+    }
+    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as far as it came", so_far))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
+
+
+def _how_far(level: int, branches: Sequence[str], done: Collection[tuple[int, str]]) -> str:
+    walked = branches or [TRUNK]
+    finished = sum((level, name) in done for name in walked)
+    if finished in {0, len(walked)}:
+        return "yes" if finished else "no"
+    return f"{finished} of {len(walked)} branches"
 
 
 def show_refusal(name: str, fault: TrellisError) -> None:
@@ -108,19 +126,22 @@ def show_refusal(name: str, fault: TrellisError) -> None:
     _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
 
 
-def _levels_table(release_id: str, levels: Sequence[dict[str, Any]]) -> None:
+def _levels_table(
+    release_id: str, levels: Sequence[dict[str, Any]], title: str, done: Mapping[int, str] | None = None
+) -> None:
     rows = [
         {
             "level": entry["level"],
             **{axis: name or "all" for axis, name in entry["axes"].items()},
-            "cells": f"{entry['cells']:,}",
+            **({"done": done[entry["level"]]} if done else {}),
+            "cells measured": f"{entry['cells']:,}",
             "non-zero": f"{entry['nonzero']:,}",
-            "sigma": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
+            "noise σ": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
             "bound (95 %)": f"± {entry['bound']:,.0f}" if entry["sigma"] else "exact",
         }
         for entry in levels
     ]
-    create_table_artifact(rows, _key(release_id, "levels"), f"Levels of {release_id}")
+    create_table_artifact(rows, _key(release_id, "levels"), title)
 
 
 def _key(release_id: str, what: str) -> str:

@@ -278,10 +278,16 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _serve(listening: int, parent: int) -> None:
-    """Be the child."""
+    """Be the child.
+
+    Of Prefect's two UIs it serves the first: the second asks amplitude.com for its configuration whatever the settings
+    say of telemetry, and keeps Retry in a menu.
+    """
     threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+    import prefect
     import uvicorn
 
+    prefect.__ui_v2_static_path__ = Path(__file__).with_name("no second UI")
     app = "prefect.server.api.server:create_app"
     config = uvicorn.Config(app, factory=True, log_level="warning", timeout_graceful_shutdown=3)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])

@@ -136,7 +136,7 @@ def _on_schedule(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
         parameters={"spec": str(path)},
         schedule=Cron(schedule.cron, timezone=schedule.timezone),
         tags=[SCHEDULED],
-        description=f"{spec.name}: the release of each day at {schedule.cron} ({schedule.timezone}){until}.",
+        description=f"{spec.name}: the release of each day at `{schedule.cron}` ({schedule.timezone}){until}.",
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     return made

@@ -1,0 +1,328 @@
+"""A release that fails and is retried, as somebody sees it who has only the UI of `trellis up`.
+
+What each page looked like is kept in `build/screenshots/`, for people to judge.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tasks.synthesize.country import draw_country, write_country
+from tests.end_to_end.conftest import REPOSITORY, SPEC, Prefect, User
+from tests.end_to_end.test_operations import SCHEDULE, Up, below, bring_up, end, until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Response
+
+SCREENSHOTS = REPOSITORY / "build" / "screenshots"
+LEVELS = ["region", "province", "municipality"]
+FAILING = "level_6_b01"  # level 6 has more than 30,000 cells, so that there are branches, b01 among them
+STAGE = "measure level 6 b01"
+
+
+@dataclass
+class Visitor:
+    """Somebody in front of the UI: the page, what it showed at each step, and what it asked of whom.
+
+    Attributes:
+        page: the browser's tab.
+        seen: the text of the page at each step.
+        asked: the addresses that the browser asked.
+        answers: what this server's API answered, by path.
+    """
+
+    page: "Page"
+    seen: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    answers: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def hear(self, response: "Response") -> None:
+        """Keep what the API answers."""
+        path = urlsplit(response.url).path
+        if path.startswith("/api/") and "json" in response.headers.get("content-type", ""):
+            self.answers.append((path, response.status, response.text()))
+
+    def look(self, step: str) -> str:
+        """Keep the page's text and picture once it has come to rest, and return the text."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_timeout(300)  # animations
+        self.seen[step] = self.page.inner_text("body")
+        self.page.screenshot(path=SCREENSHOTS / f"{len(self.seen):02d}-{step}.png", full_page=True)
+        return self.seen[step]
+
+    def follow(self, name: str) -> None:
+        """Follow a link, or an entry of the menu."""
+        self.page.get_by_text(name, exact=True).filter(visible=True).first.click()
+
+    def open_tab(self, name: str) -> None:
+        """Open a tab of the run's page."""
+        self.page.locator(".p-tabs").get_by_text(name, exact=True).first.click()
+
+    def shows_state(self, state: str) -> None:
+        """Wait until the run's page shows a state."""
+        self.page.locator(".page-heading-flow-run .state-badge", has_text=state).wait_for(timeout=90_000)
+
+
+class Books(NamedTuple):
+    """What the command line says of a release: its own record, and the ledger of its dataset."""
+
+    shown: dict[str, Any]
+    ledger: dict[str, Any]
+
+
+@dataclass
+class Story:
+    """What happened in the browser.
+
+    Attributes:
+        up: the Trellis that was up.
+        release: the id of the release.
+        visitor: who looked at it.
+        failed: the books after the failure.
+        mended: the books after the retry.
+    """
+
+    up: Up
+    release: str
+    visitor: Visitor
+    failed: Books
+    mended: Books
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Bring Trellis up over a folder with one spec, on a schedule; its release is cut into three branches."""
+    folder = tmp_path_factory.mktemp("visited")
+    user = User(folder, Prefect(folder / "home" / "prefect", {}))
+    write_country(draw_country(municipalities=300, people=300_000, generator=np.random.default_rng(7)), folder / "data")
+    (folder / "specs").mkdir()
+    privacy = SPEC["privacy"] | {"epsilon": 9.0}
+    (folder / "specs" / "country.yaml").write_text(below(SPEC, name="country", privacy=privacy, schedule=SCHEDULE))
+    is_up = bring_up(user)
+    try:
+        yield is_up
+    finally:
+        is_up.process.kill()
+
+
+@pytest.fixture(scope="module")
+def visitor(browser: "Browser", up: Up) -> Iterator[Visitor]:
+    """Return somebody who is about to open the UI for the first time."""
+    shutil.rmtree(SCREENSHOTS, ignore_errors=True)
+    SCREENSHOTS.mkdir(parents=True)
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, locale="en-GB", timezone_id="UTC")
+    context.set_default_timeout(20_000)
+    visitor = Visitor(context.new_page())
+    visitor.page.on("request", lambda request: visitor.asked.append(request.url))
+    visitor.page.on("response", visitor.hear)
+    yield visitor
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def story(visitor: Visitor, up: Up) -> Story:
+    """Trigger a release of which one shard cannot be written, look at what the UI shows, mend it, and press Retry."""
+    page, release = visitor.page, f"country-{datetime.now(UTC).date()}"
+    in_the_way = up.user.folder / "home" / "shards" / release / f"{FAILING}.noisy.parquet.partial"
+    in_the_way.parent.mkdir(mode=0o700, parents=True)
+    in_the_way.mkdir(mode=0o700)
+
+    page.goto(up.api.removesuffix("/api"))
+    visitor.follow("Deployments")
+    page.get_by_text("3 Deployments").wait_for()
+    visitor.look("deployments")
+    visitor.follow("country")
+    visitor.open_tab("Description")
+    visitor.look("deployment")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.get_by_text("Quick run").click()
+    page.get_by_role("dialog").wait_for()
+    visitor.look("run")
+    page.get_by_role("dialog").get_by_role("button", name="Run").click()
+    up.ended(_triggered(up))
+    visitor.follow("Dashboard")
+    page.get_by_text("Flow Runs").first.wait_for()
+    visitor.look("dashboard")
+    visitor.follow("Runs")
+    page.get_by_placeholder("Search by flow run name").filter(visible=True).first.fill(release)
+    page.get_by_role("link", name=release).filter(visible=True).first.wait_for()
+    visitor.look("runs")
+    visitor.follow(release)
+    visitor.shows_state("Failed")
+    visitor.look("failed")
+    visitor.open_tab("Task Runs")
+    page.get_by_role("link", name=STAGE).wait_for()
+    visitor.look("failed-task-runs")
+    _look_at_artifacts(visitor, "failed", {"levels": "as far as it came", "failure": "What failed"})
+    failed = _books(up, release)
+
+    in_the_way.rmdir()
+    page.get_by_role("button", name="Retry", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.wait_for()
+    visitor.look("retry")
+    dialog.get_by_role("button", name="Retry").click()
+    visitor.shows_state("Completed")
+    visitor.look("completed")
+    _look_at_artifacts(visitor, "completed", {"levels": "as published", "statement": "What it protects"})
+    return Story(up, release, visitor, failed, _books(up, release))
+
+
+def _look_at_artifacts(visitor: Visitor, state: str, artifacts: dict[str, str]) -> None:
+    """Open the artifacts of a run's page, one after the other, and come back."""
+    visitor.open_tab("Artifacts")
+    visitor.page.get_by_text("Flow run", exact=True).first.wait_for()
+    visitor.look(f"{state}-artifacts")
+    for name, title in artifacts.items():
+        visitor.page.get_by_role("link").filter(has_text=title).click()
+        visitor.page.get_by_text("Show raw data").wait_for()
+        visitor.look(f"{state}-{name}")
+        visitor.page.go_back()
+        visitor.page.locator(".p-tabs").wait_for()
+        visitor.open_tab("Artifacts")
+
+
+def _triggered(up: Up) -> str:
+    """Wait until there is a run that no schedule has made, and return it."""
+    runs = until(lambda: [run for run in up.call("/flow_runs/filter", {}) if not run["auto_scheduled"]])
+    return str(runs[0]["id"])
+
+
+def _books(up: Up, release: str) -> Books:
+    return Books(up.user.run("show", release, "--json").json(), up.user.run("ledger", "--json").json())
+
+
+@pytest.fixture(scope="module")
+def secrets(up: Up) -> set[int]:
+    """Return what is true of the table and not public, and no noisy number shown can be by chance.
+
+    That is its rows, and those counts of its levels that are above the cells of any level.
+    """
+    data = up.user.folder / "data"
+    codebook = pl.read_csv(data / "codebook.csv", schema_overrides=dict.fromkeys(LEVELS, pl.String))
+    trips = pl.read_csv(data / "trips.csv", schema_overrides={"home": pl.String, "work": pl.String})
+    for end_ in ("home", "work"):
+        areas = codebook.rename({level: f"{end_}_{level}" for level in LEVELS})
+        trips = trips.join(areas, left_on=end_, right_on=f"{end_}_municipality")
+    found = set()
+    for home, work in [(0, 1), (1, 1), (1, 2), (2, 2)]:
+        by = [f"home_{level}" for level in LEVELS[:home]] + [f"work_{level}" for level in LEVELS[:work]]
+        found |= set(trips.group_by(by).agg(pl.col("people").sum())["people"].to_list())
+    return {trips.height} | {count for count in found if count > 40_000}
+
+
+def numbers(text: str) -> set[int]:
+    """Return the whole numbers of a text; not those within names, times, fractions and hexadecimal digits."""
+    found = re.findall(r"(?<![\w.:,-])\d{1,3}(?:,\d{3})+(?![\w,-])|(?<![\w.:-])\d+(?![\w:-]|\.\d)", text)
+    return {int(number.replace(",", "")) for number in found}
+
+
+def test_the_deployments_are_listed(story: Story) -> None:
+    """The page of deployments lists release, rerun, and the spec that is scheduled, with what each is for."""
+    lines = story.visitor.seen["deployments"].splitlines()
+    assert [name for name in ("country", "release", "rerun") if name not in lines] == []
+    assert "the release of each day at 0 3 1 1 * (UTC)" in story.visitor.seen["deployment"]
+
+
+def test_a_failed_release_is_found_by_its_name(story: Story) -> None:
+    """The page of runs finds the run by the release's name; its page says Failed, and which task run did."""
+    assert story.release in story.visitor.seen["runs"]
+    assert "Failed" in story.visitor.seen["failed"]
+    _, _, after = story.visitor.seen["failed-task-runs"].partition(STAGE)
+    assert after.split()[0] == "Failed"
+    assert "18 Completed, 1 Failed" in story.visitor.seen["failed-task-runs"]
+
+
+def test_the_artifacts_say_what_failed_and_what_to_press(story: Story) -> None:
+    """The artifacts of a failed run name the branch, what to press, and how far each level came."""
+    told = story.visitor.seen["failed-failure"]
+    assert f"{story.release} has failed" in told
+    assert "Not finished: b01, of 3 branches." in told
+    assert "press Retry" in told
+    assert f"trellis rerun {story.release}" in told
+    levels = story.visitor.seen["failed-levels"]
+    assert "2 of 3 branches" in levels
+    assert [name for name in ("origin", "destination", "done", "noise σ") if name not in levels] == []
+
+
+def test_retry_finishes_the_release(story: Story) -> None:
+    """After Retry the run is Completed and the release published; its page states what it protects."""
+    assert story.failed.shown["state"] == "failed"
+    released = story.up.user.run("releases", "--json").json()["releases"]
+    assert [(entry["id"], entry["state"]) for entry in released] == [(story.release, "published")]
+    assert f"{story.release} is published" in story.visitor.seen["completed-statement"]
+    assert story.mended.shown["statement"] in story.visitor.seen["completed-statement"]
+    assert story.mended.shown["folder"] in story.visitor.seen["completed-statement"]
+
+
+def test_retry_measures_nothing_twice(story: Story) -> None:
+    """What was sealed before Retry is sealed as it was; one seal has joined."""
+    before, after = (books.shown["seals"] for books in (story.failed, story.mended))
+    joined = [seal for seal in after if seal not in before]
+    assert [seal for seal in before if seal not in after] == []
+    assert [(seal["level"], seal["branch"]) for seal in joined] == [(6, "b01")]
+
+
+def test_retry_charges_nothing_twice(story: Story) -> None:
+    """The ledger holds the same charges before and after Retry, each level's once."""
+    before, after = (books.ledger["datasets"] for books in (story.failed, story.mended))
+    assert [charge["level"] for charge in after[0]["charges"]] == [1, 2, 3, 4, 5, 6]
+    assert [charge["rho"] for charge in before[0]["charges"]] == [charge["rho"] for charge in after[0]["charges"]]
+    assert before[0]["spent"] == after[0]["spent"]
+
+
+def test_no_page_shows_what_is_true(story: Story, secrets: set[int]) -> None:
+    """No page, and nothing that the server has sent for one, holds the table's rows or a true count."""
+    assert len(secrets) > 5
+    assert numbers("7 of 12,345 rows, 07:22:05, 1.2345, b-1234, 3456.") == {7, 12345, 3456}
+    pages = {f"page {step}": text for step, text in story.visitor.seen.items()}
+    answers = {f"{path} {number}": text for number, (path, _, text) in enumerate(story.visitor.answers)}
+    assert len(pages) > 10
+    assert len(answers) > 50
+    assert {
+        place: numbers(text) & secrets for place, text in (pages | answers).items() if numbers(text) & secrets
+    } == {}
+
+
+def test_the_browser_asks_this_server_alone(story: Story) -> None:
+    """The UI reaches this server's API and nobody else's: no banner, no telemetry, no advertisement."""
+    server = story.up.api.removesuffix("/api")
+    elsewhere = {url for url in story.visitor.asked if not url.startswith((f"{server}/", f"blob:{server}/", "data:"))}
+    assert elsewhere == set()
+    assert f"{server}/api/flow_runs/filter" in story.visitor.asked
+    assert [(path, status) for path, status, _ in story.visitor.answers if status >= 400] == []
+    settings = next(json.loads(text) for path, _, text in story.visitor.answers if path == "/api/admin/settings")
+    assert settings["server"]["analytics_enabled"] is False
+    assert settings["server"]["ui"]["show_promotional_content"] is False
+    unwanted = ("Can't connect", "Upgrade", "Prefect Cloud", "Switch to V2 UI")
+    assert [(step, word) for step, text in story.visitor.seen.items() for word in unwanted if word in text] == []
+
+
+def test_up_ends_when_told(story: Story) -> None:
+    """SIGTERM ends it with exit code 0, and no process of it is left."""
+    assert processes_of(story.up.user.folder) != []
+    assert end(story.up)[0] == 0
+    assert processes_of(story.up.user.folder) == []
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the command lines of the processes that have their TRELLIS_HOME in a folder."""
+    mark = f"TRELLIS_HOME={folder}/home".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # it has ended, or is somebody else's
+    return found
