@@ -31,7 +31,7 @@ from flows.budget import cap_of, composed_epsilon, standing_of
 from flows.ending import abandon_release
 from flows.guarantee import Guarantee, epsilon_of_series
 from flows.plan import make_plan
-from flows.reservation import declare_series, new_release, whole_series
+from flows.reservation import declare_series, new_release
 from flows.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.spec import load_spec
 from storage.books import Account, Asked, Cap, Claim, Series, Spending
@@ -560,12 +560,12 @@ def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
     """Where another declares it between the look and the reservation, its series is returned and nothing is added."""
     ahead: list[Series] = []
 
-    def declared_meanwhile(*arguments: Any) -> Spending:
-        monkeypatch.setattr(flows.reservation, "whole_series", whole_series)
+    def declared_meanwhile(*arguments: Any) -> list[date]:
+        monkeypatch.setattr(flows.reservation, "days_of_series", days_of_series)
         ahead.append(place.declare())
-        return whole_series(*arguments)
+        return days_of_series(*arguments)
 
-    monkeypatch.setattr(flows.reservation, "whole_series", declared_meanwhile)
+    monkeypatch.setattr(flows.reservation, "days_of_series", declared_meanwhile)
     assert [place.declare()] == ahead
     assert [event["event"] for event in place.events()].count("series") == 1
 

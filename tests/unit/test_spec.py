@@ -129,8 +129,6 @@ def test_optional_keys_may_be_left_out(load, key, default):
 UNKNOWN = {
     "supersedes": "rhode-island-commuting-20250101T000000Z",
     "noise": {"sampler": "opendp"},
-    "run": {"workers": "threads", "max_memory": "4GB"},
-    "schedule": {"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "12 releases"},
     "public_data": True,
     "priority": "false_positives",
     "input.features": ["sex", "race"],
@@ -142,6 +140,26 @@ UNKNOWN = {
     "str": "a word that the code uses for itself",
     "Hierarchy": "and another",
 }
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "field", "said"),
+    [
+        ("run", {"max_memory": "4GB"}, "run.max_memory", "is not a key of the spec"),
+        ("run", {"workers": "cluster"}, "run.workers", "threads"),
+        ("schedule", {"cron": "0 3 1 * *", "every": "month"}, "schedule.every", "is not a key of the spec"),
+        ("schedule", {"cron": "0 3 1 * *", "timezone": "Rome"}, "schedule.timezone", "must be a time zone such as"),
+        ("schedule", {"cron": "noon"}, "schedule.cron", "must be five fields such as"),
+        ("schedule", {"cron": "0 3 1 * *", "until": "0 releases"}, "schedule.until", "must be a number of releases"),
+        ("schedule", {"cron": "0 3 1 * *", "until": "some day"}, "schedule.until", "must be a number of releases"),
+        ("schedule", {"timezone": "UTC"}, "schedule.cron", "must be given"),
+    ],
+)
+def test_what_run_and_schedule_cannot_be(load, key, given, field, said):
+    """Workers, cron expressions, time zones and ends of a series are checked when the spec is read."""
+    error = refusal(load, changed((key, given)))
+    assert error.field == field
+    assert said in str(error)
 
 
 @pytest.mark.parametrize("key", UNKNOWN)
