@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flows.plan import Plan
     from storage.releases import Release
 
-_LISTEN_EVERY = 2.0  # seconds
+_LISTEN_EVERY = 1.0  # seconds
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 

@@ -5,6 +5,7 @@ ingest → grow tree → reserve → walk (measure, seal, optimise) → validate
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
@@ -18,7 +19,7 @@ from flows.reservation import (
     plan_again,
     reserve_release,
 )
-from flows.runner import Report, Submit, result_of
+from flows.runner import Report, Submit, in_thread, result_of
 from flows.running import running
 from storage.database import store, transaction
 from storage.errors import StoreError, UsageError
@@ -149,7 +150,8 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     with store() as con:
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms["mechanism"]]
-    outcomes, missing = mechanism.traverse(release.id, mechanism.sampler, mechanism.optimiser, submit, report, only)
+    walk = partial(mechanism.traverse, release.id, mechanism.sampler, mechanism.optimiser, submit, report, only)
+    outcomes, missing = in_thread(release.id, walk)
     if missing:
         with store() as con:
             set_state(con, release.id, "failed", f"Still missing: {', '.join(missing)}.")

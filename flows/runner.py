@@ -1,11 +1,16 @@
 """What the driver is given: a way to run stages, and someone to tell how far it is. Threads and Prefect both fit."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from threading import Event
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from storage.running import ask_to_stop
+
+T = TypeVar("T")
+
+_LOOK_EVERY = 0.2  # seconds
 
 
 class Future(Protocol):
@@ -36,12 +41,23 @@ def result_of(release_id: str, future: Future) -> Any:
     done = Event()
     future.add_done_callback(lambda _: done.set())
     try:
-        done.wait()
+        while not done.wait(_LOOK_EVERY):  # a signal that another thread has caught is seen only in between
+            pass
     except BaseException:
         ask_to_stop(release_id)
         done.wait()
         raise
     return future.result()
+
+
+def in_thread(release_id: str, work: Callable[[], T]) -> T:
+    """Return what some work on a release returns, in a thread of its own: signals interrupt only the wait for it.
+
+    Where they do, the release is asked to stop, and the work ends in order before the interruption goes on.
+    """
+    with ThreadPoolExecutor(1) as executor:
+        done: T = result_of(release_id, executor.submit(copy_context().run, work))
+    return done
 
 
 def report_nothing(level: int, measured: int, known: int) -> None:

@@ -13,7 +13,6 @@ from storage.database import store, transaction
 from storage.errors import Interrupted, StageFailed, StoreError, TrellisError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release
-from storage.running import ask_to_stop
 from storage.seals import (
     FrontierShard,
     Seal,
@@ -40,8 +39,8 @@ def walk_top_down(
 ) -> tuple[list[Outcome], list[str]]:
     """Measure and optimise every level of every branch, or of one, that the store does not hold already.
 
-    A branch that fails does not stop the others. Where the walk is interrupted, the stages that run are asked to stop,
-    and what they have finished is kept.
+    A branch that fails does not stop the others. To be called in a thread that no signal interrupts: what stages have
+    finished is always committed, and none is left running.
 
     Returns:
         What was done, and the branches that are not finished since only another one was asked for.
@@ -80,26 +79,16 @@ class _Walk:
         self.depth = len(self.release.levels) - 1
 
     def run(self) -> list[Outcome]:
-        try:
-            self.go_on(TRUNK)
-            while self.running:
-                for branch in self.commit_finished():
-                    self.go_on(branch)
-        except BaseException:
-            ask_to_stop(self.release_id)
-            while self.running:
-                self.commit_finished()
-            raise
+        self.go_on(TRUNK)
+        while self.running:
+            done = self.take_finished()
+            if done:
+                self.commit([outcome.value for _, outcome in done])
+            for branch, _ in done:
+                self.go_on(branch)
         if self.failures:
             self.raise_first()
         return self.outcomes
-
-    def commit_finished(self) -> list[str]:
-        """Wait until a stage is done, commit what all that are have made, and return their branches."""
-        done = self.take_finished()
-        if done:
-            self.commit([outcome.value for _, outcome in done])
-        return [branch for branch, _ in done]
 
     def missing(self) -> list[str]:
         """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
