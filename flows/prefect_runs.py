@@ -1,5 +1,9 @@
 """Flow runs whose end Prefect has not seen: it calls those that were started directly Running for ever."""
 
+import os
+import signal
+import threading
+import time
 from uuid import UUID
 
 from prefect import get_client
@@ -10,6 +14,9 @@ from prefect.states import Cancelled, Crashed
 from storage.database import store
 from storage.running import holder_of
 from storage.runs import close_run, open_runs
+
+UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
+_LOOK_EVERY = 1.0  # seconds, whether it is still there
 
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
@@ -24,6 +31,22 @@ def tell_prefect_of_crashes() -> None:
             _mark_crashed(run, release_id)
             with store() as con:
                 close_run(con, run)
+
+
+def end_with_up() -> None:
+    """Let this process, if `trellis up` has started it, end soon after that, however that ended.
+
+    Its server ends too, and nobody could see, cancel or end the run any more. What is sealed is kept, as after any kill.
+    """
+    up = os.environ.get(UP)
+    if up:
+        threading.Thread(target=_end_without, args=[int(up)], daemon=True).start()
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def end_cancelled(run: str) -> None:

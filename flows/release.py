@@ -25,6 +25,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.artifacts import Progress, show_failure, show_published, show_refusal
 from flows.driver import finish_release, make_release
 from flows.plan import Plan, make_plan
+from flows.prefect_runs import end_with_up
 from flows.reservation import declare_series, new_release
 from flows.runner import Future, Report, Submit, report_nothing
 from flows.schedule import day_of, scheduled_id
@@ -109,6 +110,7 @@ def release(spec: str) -> State[Any] | str:
     order = _ORDER.get()
     if order and order.plan and order.made:
         return _run(order.made.id, partial(make_release, order.plan, order.made, run=str(flow_run.id)))
+    end_with_up()
     file = load_spec(_below_the_folder_of_specs(spec))
     try:
         return _release_deployed(file)
@@ -132,6 +134,8 @@ def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
         release_id: the release, as `trellis releases` lists it.
         branch: only this branch; all that are missing if left out.
     """
+    if _ORDER.get() is None:
+        end_with_up()
     return _go_on(release_id, branch)
 
 

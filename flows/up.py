@@ -18,7 +18,7 @@ from prefect.types.entrypoint import EntrypointType
 from flows.crashes import note_crashes
 from flows.ending import sweep_orphans
 from flows.plan import make_plan
-from flows.prefect_runs import tell_prefect_of_crashes
+from flows.prefect_runs import UP, tell_prefect_of_crashes
 from flows.release import SPECS, release, rerun
 from flows.reservation import declare_series
 from flows.server import lasting_server
@@ -67,7 +67,7 @@ def address_file() -> Path:
 def _serve(specs: Path, port: int, say: Say) -> None:
     sweep_orphans()
     note_crashes()
-    os.environ[SPECS] = str(specs)
+    os.environ |= {SPECS: str(specs), UP: str(os.getpid())}
     with lasting_server(subfolder("prefect"), address_file(), port) as address:
         tell_prefect_of_crashes()
         deployments = [
