@@ -1,7 +1,7 @@
 # make demo     builds .venv and releases a synthetic country
 # make test     every test
 # make crash    a release is killed before and after everything that it makes durable: a quarter of an hour or so
-# make audit    a black-box audit of the privacy claim, thousands of releases: half an hour or so
+# make audit    a black-box audit of the privacy claim, thousands of releases: an hour or so
 # make check    format, lint, types and import rules
 # make bench    the figures that the README quotes; TRELLIS_DATA names the folder of lodes_ri_2019/
 

@@ -26,6 +26,9 @@ from tasks.publish.rounding import rounded_up
 from tasks.tree.branches import TRUNK
 
 _EVERY = 1.0  # seconds between updates of the progress
+_SILENCE = 60.0  # seconds without another try, once the server did not answer: each one waits for it
+
+_silent_until = 0.0
 
 
 class Progress:
@@ -150,7 +153,11 @@ def _key(release_id: str, what: str) -> str:
 
 
 def _shown(show: Callable[[], object]) -> None:
+    global _silent_until
+    if time.monotonic() < _silent_until:
+        return
     try:
         show()
     except Exception as fault:  # noqa: BLE001 (a server that is gone must not stop what is paid for)
+        _silent_until = time.monotonic() + _SILENCE
         get_logger("trellis").warning("The UI could not be told: %s", type(fault).__name__)

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from prefect import get_client
@@ -17,6 +18,7 @@ from storage.runs import close_run, open_runs
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there
+_JUST_BEGUN = timedelta(seconds=10)  # a run that is tried again takes some seconds until it holds its release
 
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
@@ -27,8 +29,7 @@ def tell_prefect_of_crashes() -> None:
         runs = open_runs(con)
     for run, release_id in runs.items():
         holder = holder_of(release_id)
-        if holder is None or holder.run != run:
-            _mark_crashed(run, release_id)
+        if (holder is None or holder.run != run) and _has_ended(run, release_id):
             with store() as con:
                 close_run(con, run)
 
@@ -55,14 +56,18 @@ def end_cancelled(run: str) -> None:
         client.set_flow_run_state(UUID(run), Cancelled(message="It ended while it was being cancelled."), force=True)
 
 
-def _mark_crashed(run: str, release_id: str) -> None:
+def _has_ended(run: str, release_id: str) -> bool:
+    """Return whether Prefect knows that a run has ended, having told it if need be; one that has just begun may go on."""
     with get_client(sync_client=True) as client:
         try:
             state = client.read_flow_run(UUID(run)).state
         except ObjectNotFound:
-            return  # Prefect has lost it
+            return True  # Prefect has lost it
         if state and state.type in _ALIVE:
+            if datetime.now(UTC) - state.timestamp < _JUST_BEGUN:
+                return False
             message = (
                 f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
             )
             client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)
+        return True

@@ -51,11 +51,9 @@ def _run_recorded(release_id: str, run: str) -> Iterator[None]:
         return
     with store() as con:
         open_run(con, run, release_id)
-    try:
-        yield
-    finally:
-        with suppress(StoreError), store() as con:  # of a full disk: the next command finds that it has ended
-            close_run(con, run)
+    yield
+    with suppress(StoreError), store() as con:  # of a full disk
+        close_run(con, run)  # one that has failed stays open until Prefect is seen to know it: its server may be gone
 
 
 @contextmanager

@@ -24,6 +24,8 @@ from storage.errors import StoreError, disk_fault
 
 START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
 _LEAST_ROOM = 2**20  # bytes; a new database has 1.5 MB
+_END_WITHIN = 20.0  # seconds
+
 STOP_SECONDS = 10.0  # 0.2 measured; a server that is told to stop during its migrations finishes them first
 
 NO_TELEMETRY = {
@@ -219,6 +221,10 @@ def _child(prefect_home: Path, port: int, settings: Mapping[str, str]) -> Iterat
             stack.callback(expected.set)
             threading.Thread(target=_end_without, args=[server, expected], daemon=True).start()
         yield address
+        if port and server.poll() is not None:
+            raise StoreError(
+                "The Prefect server has ended, and Trellis with it.", hint=f"See {log}; bring it up again."
+            )
 
 
 def _listen(port: int) -> socket.socket:
@@ -237,6 +243,8 @@ def _end_without(server: subprocess.Popen[bytes], expected: threading.Event) -> 
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     if not expected.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_END_WITHIN)
+        os._exit(1)  # what waits for an answer of that server may wait for long
 
 
 def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
@@ -247,6 +255,7 @@ def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
         "PREFECT_API_URL": address,
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home),
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
+        "PREFECT_CLIENT_MAX_RETRIES": "2",  # it is on this machine: one that does not answer is gone
         "NO_PROXY": direct,
         "no_proxy": direct,
     }

@@ -261,7 +261,6 @@ def test_a_command_is_killed(user: User, moment: Moment) -> None:
         assert_prefect_knows(user, release_id)
 
 
-@pytest.mark.xfail(reason="the command goes on for more than two minutes after its server was killed", strict=False)
 def test_the_server_of_a_command_is_killed(user: User) -> None:
     """A release whose Prefect server is killed ends with an error that says so, and its run is not Running for ever."""
     process = user.start("release", "spec.yaml")
@@ -312,7 +311,6 @@ def test_a_run_that_is_served_is_killed(user: User, moment: Moment) -> None:
         assert_prefect_knows(user, release_id)
 
 
-@pytest.mark.xfail(reason="the store closes the run that Prefect, whose server is gone, calls Running", strict=False)
 def test_up_is_killed(user: User) -> None:
     """With a killed `trellis up` all ends that it has started; up again, it knows that the run has crashed."""
     with running_up(user) as up:
@@ -327,7 +325,6 @@ def test_up_is_killed(user: User) -> None:
     assert_prefect_knows(user, release_id)
 
 
-@pytest.mark.xfail(reason="`trellis up` is there two minutes after its server was killed in a run", strict=False)
 def test_the_server_of_up_is_killed(user: User) -> None:
     """`trellis up` ends with an error when its server is killed, with all that it has started, for who keeps it up."""
     with running_up(user) as up:
