@@ -137,9 +137,9 @@ def _levels_table(
             "level": entry["level"],
             **{axis: name or "all" for axis, name in entry["axes"].items()},
             **({"done": done[entry["level"]]} if done else {}),
-            "cells measured": f"{entry['cells']:,}",
+            "cells": f"{entry['cells']:,}",
             "non-zero": f"{entry['nonzero']:,}",
-            "noise σ": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
+            "sigma": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
             "bound (95 %)": f"± {entry['bound']:,.0f}" if entry["sigma"] else "exact",
         }
         for entry in levels

@@ -22,6 +22,7 @@ from storage.errors import (
     InputError,
     Interrupted,
     SpecError,
+    StoreError,
     TrellisError,
     UsageError,
     disk_fault,
@@ -365,6 +366,8 @@ def _run_flow(
     from storage.home import home, subfolder
 
     with prefect_server(subfolder("prefect"), home() / "address") as address, console.progress() as report:
+        from httpx import HTTPError
+
         import flows.release
         from flows.prefect_runs import end_cancelled, tell_prefect_of_crashes
         from flows.release import Order, ordering
@@ -379,6 +382,12 @@ def _run_flow(
                 if state.is_cancelled() or not state.is_final():
                     raise _interrupted(release_id)
                 state.result()
+            except (
+                HTTPError,
+                RuntimeError,
+            ) as fault:  # RuntimeError: what Prefect's client makes of a server that is gone
+                gone = f"{release_id}: the Prefect server does not answer any more ({type(fault).__name__})."
+                raise StoreError(gone, hint=f"`trellis rerun {release_id}` goes on.") from None
             finally:
                 recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
                 if recorded < order.task_runs:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -98,14 +98,18 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterato
     Raises:
         StoreError: the port is in use, or the server did not come up.
     """
-    with _child(prefect_home.absolute(), port, {}) as address:
+
+    def forget_address() -> None:
+        address_file.unlink(missing_ok=True)
+
+    with _child(prefect_home.absolute(), port, {}, forget_address) as address:
         partial = address_file.with_name(address_file.name + ".partial")
         partial.write_text(address + "\n")
         partial.rename(address_file)
         try:
             yield address
         finally:
-            address_file.unlink(missing_ok=True)
+            forget_address()
 
 
 def _given(address_file: Path | None) -> Iterator[str]:
@@ -183,8 +187,13 @@ def _reread_environment() -> None:
 
 
 @contextmanager
-def _child(prefect_home: Path, port: int, settings: Mapping[str, str]) -> Iterator[str]:
-    """Run a server on a socket that listens before it starts, so that no one else can take its port; 0 for any port."""
+def _child(
+    prefect_home: Path, port: int, settings: Mapping[str, str], last: Callable[[], None] | None = None
+) -> Iterator[str]:
+    """Run a server on a socket that listens before it starts, so that no one else can take its port; 0 for any port.
+
+    With `last` this process does not outlive the server by long, and calls that if it cannot end in order.
+    """
     prefect_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     prefect_home.chmod(0o700)
     log = prefect_home / "server.log"
@@ -216,12 +225,12 @@ def _child(prefect_home: Path, port: int, settings: Mapping[str, str]) -> Iterat
 
         _wait_for(server, address, log)
         fcntl.flock(output, fcntl.LOCK_UN)
-        if port:
+        if last:
             expected = threading.Event()
             stack.callback(expected.set)
-            threading.Thread(target=_end_without, args=[server, expected], daemon=True).start()
+            threading.Thread(target=_end_without, args=[server, expected, last], daemon=True).start()
         yield address
-        if port and server.poll() is not None:
+        if last and server.poll() is not None:
             raise StoreError(
                 "The Prefect server has ended, and Trellis with it.", hint=f"See {log}; bring it up again."
             )
@@ -238,12 +247,13 @@ def _listen(port: int) -> socket.socket:
         ) from None
 
 
-def _end_without(server: subprocess.Popen[bytes], expected: threading.Event) -> None:
+def _end_without(server: subprocess.Popen[bytes], expected: threading.Event, last: Callable[[], None]) -> None:
     """End this process if its server ends before it is told to: whoever keeps Trellis up starts both again."""
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     if not expected.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_END_WITHIN)
+        last()
         os._exit(1)  # what waits for an answer of that server may wait for long
 
 

@@ -93,7 +93,7 @@ def bring_up(user: User, *options: str) -> Up:
         line = process.stderr.readline()
         assert line, f"it ended: {said}"
         said += line
-    return Up(user, process, said, (user.folder / "home" / "address").read_text().strip())
+    return Up(user, process, said, (Path(user.environment["TRELLIS_HOME"]) / "address").read_text().strip())
 
 
 def end(up: Up, signum: int = signal.SIGTERM) -> tuple[int, str]:
