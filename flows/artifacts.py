@@ -17,7 +17,9 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.logging import get_logger
+from prefect.settings import PREFECT_API_URL
 
+from flows.server import answers
 from storage.database import store
 from storage.errors import Interrupted, TrellisError
 from storage.releases import find_release
@@ -26,7 +28,7 @@ from tasks.publish.rounding import rounded_up
 from tasks.tree.branches import TRUNK
 
 _EVERY = 1.0  # seconds between updates of the progress
-_SILENCE = 60.0  # seconds without another try, once the server did not answer: each one waits for it
+_SILENCE = 60.0  # seconds without another try, once the server is gone: each one waits for it
 
 _silent_until = 0.0
 
@@ -159,5 +161,6 @@ def _shown(show: Callable[[], object]) -> None:
     try:
         show()
     except Exception as fault:  # noqa: BLE001 (a server that is gone must not stop what is paid for)
-        _silent_until = time.monotonic() + _SILENCE
+        if not answers(PREFECT_API_URL.value() or ""):
+            _silent_until = time.monotonic() + _SILENCE
         get_logger("trellis").warning("The UI could not be told: %s", type(fault).__name__)

@@ -79,7 +79,7 @@ def prefect_server(prefect_home: Path, address_file: Path | None = None) -> Iter
         StoreError: the child did not come up; the message names its log.
     """
     with ExitStack() as stack:
-        given = next((address for address in _given(address_file) if _answers(address)), None)
+        given = next((address for address in _given(address_file) if answers(address)), None)
         if given:
             stack.enter_context(_environment(_shared_with_child(given, prefect_home.absolute())))
             address = given
@@ -154,7 +154,8 @@ def _send_what_is_queued(timeout: float) -> None:
         worker.drain_all(timeout=timeout, at_exit=False)
 
 
-def _answers(address: str) -> bool:
+def answers(address: str) -> bool:
+    """Return whether a Prefect server answers at an address, within two seconds."""
     import urllib.request  # here, because every command imports this module, and few ask a server
     from http.client import HTTPException
 
@@ -273,7 +274,7 @@ def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
 
 def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not _answers(address):
+    while not answers(address):
         if server.poll() is not None:
             raise _not_started(f"ended with code {server.returncode} while starting", log)
         if time.monotonic() > deadline:

@@ -1,12 +1,14 @@
 """Trellis up for months: schedules, runs that are cancelled, fail or crash, and going on with them."""
 
 import json
+import random
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,9 +81,11 @@ def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
 
 
 def free_port() -> int:
-    """Return a port that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Return a port that nobody has, and that the system gives to nobody who asks for any (it begins at 32768)."""
+    while True:
+        port = random.randrange(10_000, 32_000)  # noqa: S311 (no secret)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def bring_up(user: User, *options: str) -> Up:
