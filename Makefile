@@ -43,6 +43,7 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/rhode_island.py
 	$(BIN)/python benchmarks/large_plan.py
 	$(BIN)/python benchmarks/accountants.py
+	$(BIN)/python benchmarks/intopt.py
 
 clean:
 	rm -rf .venv .demo build *.egg-info

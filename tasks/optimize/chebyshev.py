@@ -1,10 +1,15 @@
 """IntOpt: the non-negative integers nearest to noisy counts in the Chebyshev norm, for all parents at once."""
 
+from itertools import pairwise
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.tree.axis import IntArray
 
+_BLOCK = 2**17  # cells solved at once, or one wider parent: arrays that stay near the processor and bound the memory
 _KEY_BITS = 63
+_ROW = 256  # keys sorted as one row: about as many as a vectorised sort takes without partitioning
 
 
 def nearest_in_chebyshev(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
@@ -33,31 +38,11 @@ def nearest_in_chebyshev(noisy: IntArray, first_cell: IntArray, totals: IntArray
         Boninsegna and Silvestri (2025), Algorithm 3.
     """
     _check(noisy, first_cell, totals)
-    if not len(totals):
-        return np.zeros(0, dtype=np.int64)
-    starts, fan_out = first_cell[:-1], np.diff(first_cell)
-    order = _ascending_within_parents(noisy, fan_out)
-    x = noisy[order]
-
-    lift = -((np.add.reduceat(x, starts) - totals) // fan_out)  # L
-    bound = np.maximum(np.abs(lift), np.maximum(lift, -x[starts]))  # t0
-    highest = np.maximum(x + np.repeat(lift, fan_out), 0)
-    lowest = np.maximum(x - np.repeat(bound, fan_out), 0)
-    beyond = np.add.reduceat(lowest, starts) > totals  # parents for which t0 is too tight
-
-    if beyond.any():
-        cells = np.repeat(beyond, fan_out)
-        sizes = fan_out[beyond]
-        last_bound = np.maximum(bound[beyond], _least_bound(x[cells], sizes, totals[beyond]) - 1)
-        lowered = np.maximum(x[cells] - np.repeat(last_bound, sizes), 0)
-        highest[cells] = lowered
-        lowest[cells] = np.maximum(lowered - 1, 0)
-
-    too_much = np.add.reduceat(highest, starts) - totals
-    room = highest - lowest
-    room_before = _cumulative_before(room, starts, fan_out)
-    y = np.empty_like(x)
-    y[order] = highest - np.clip(np.repeat(too_much, fan_out) - room_before, 0, room)
+    y = np.empty(len(noisy), dtype=np.int64)
+    cuts = np.unique(np.searchsorted(first_cell, [*range(0, len(noisy), _BLOCK), len(noisy)]))
+    for first, stop in pairwise(cuts.tolist()):
+        cells = slice(first_cell[first], first_cell[stop])
+        y[cells] = _solve(noisy[cells], first_cell[first : stop + 1] - first_cell[first], totals[first:stop])
     return y
 
 
@@ -72,6 +57,60 @@ def _check(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> None:
         raise ValueError("totals must be >= 0.")
 
 
+def _solve(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
+    """Return y for a block of parents. Cells that end at zero are told by comparison, and only the others are sorted.
+
+    Let M = max x. If M + L ≥ c, the greatest cell can hold by itself what those beyond t₀ leave, so that cells up to
+    both M − 1 and t₀ end at zero; and if t₀ < M − c, the bound grows at least that far, so that cells up to M − c do.
+    Otherwise cells up to −L do, where the loop starts. No cell is left where c = 0, and all of c is a lone cell's.
+    """
+    if len(noisy) == len(totals):
+        return totals
+    starts, fan_out = first_cell[:-1], np.diff(first_cell)
+    lift = -((_sums(noisy, first_cell[1:]) - totals) // fan_out)  # L
+    bound = np.maximum(np.abs(lift), -np.minimum.reduceat(noisy, starts))  # t0
+    most = np.maximum.reduceat(noisy, starts)  # M
+    suffices = most + lift >= totals
+    to_zero = np.where(suffices, np.maximum(np.minimum(most - 1, bound), most - totals), -lift)
+
+    left = np.flatnonzero(noisy > np.repeat(to_zero, fan_out))
+    parents = np.repeat(np.arange(len(totals)), fan_out)[left]
+    often = np.bincount(parents, minlength=len(totals))
+    y = np.zeros_like(noisy)
+    y[left] = totals[parents]
+    shared = often > 1
+    if shared.any():
+        left = left[shared[parents]]
+        y[left] = _share(noisy[left], often[shared], totals[shared], lift[shared], bound[shared])
+    return y
+
+
+def _share(noisy: IntArray, fan_out: IntArray, totals: IntArray, lift: IntArray, bound: IntArray) -> IntArray:
+    """Return y for the cells that are left, given L and t₀; every total is positive, and at most Σ (x + L).
+
+    To lower cells in ascending order, as far as needed, is to raise the lowest that they may be in descending order.
+    """
+    order = _ascending_within_parents(noisy, fan_out)
+    x, ends = noisy[order], np.cumsum(fan_out)
+
+    lowest = np.maximum(x - np.repeat(bound, fan_out), 0)
+    given = _sums(lowest, ends)
+    beyond = given > totals  # parents for which t0 is too tight
+    if beyond.any():
+        least = _least_bound(x[np.repeat(beyond, fan_out)], fan_out[beyond], totals[beyond])
+        last_bound = np.maximum(bound[beyond], least - 1)
+        lift[beyond], bound[beyond] = -last_bound, last_bound + 1
+        lowest = np.maximum(x - np.repeat(bound, fan_out), 0)
+        given = _sums(lowest, ends)
+
+    room = np.maximum(x + np.repeat(lift, fan_out), 0) - lowest
+    room_so_far = np.cumsum(room)
+    to_give = room_so_far + np.repeat(totals - given - room_so_far[ends - 1], fan_out)  # what later cells leave
+    y = np.empty_like(x)
+    y[order] = lowest + np.clip(to_give, 0, room)
+    return y
+
+
 def _ascending_within_parents(noisy: IntArray, fan_out: IntArray) -> IntArray:
     """Return the permutation that sorts cells by parent, then noisy count, then cell.
 
@@ -80,37 +119,54 @@ def _ascending_within_parents(noisy: IntArray, fan_out: IntArray) -> IntArray:
     least = int(noisy.min())
     cell_bits = len(noisy).bit_length()
     count_bits = (int(noisy.max()) - least).bit_length()
-    parents = np.repeat(np.arange(len(fan_out)), fan_out)
+    parents = np.arange(len(fan_out))
     if len(fan_out).bit_length() + count_bits + cell_bits > _KEY_BITS:
-        return np.lexsort((noisy, parents))
-    key = (((parents << count_bits) | (noisy - least)) << cell_bits) | np.arange(len(noisy))
-    key.sort()
-    return key & ((1 << cell_bits) - 1)
+        return np.lexsort((noisy, np.repeat(parents, fan_out)))
+    key = np.repeat(parents << (count_bits + cell_bits), fan_out)
+    key |= (noisy - least) << cell_bits
+    key |= np.arange(len(noisy))
+    _sort_within_parents(key, fan_out)
+    key &= (1 << cell_bits) - 1
+    return key
+
+
+def _sort_within_parents(key: IntArray, fan_out: IntArray) -> None:
+    """Sort, in place, keys whose parents ascend already.
+
+    Rows of keys are sorted, and then rows that begin half a row later: a parent of at most half a row lies within a row
+    of the one or of the other. Sorting a row does no harm to the parents that it cuts. Wider ones are sorted one by one.
+    """
+    for offset in (0, _ROW // 2):
+        stop = max(offset, len(key) - (len(key) - offset) % _ROW)
+        key[offset:stop].reshape(-1, _ROW).sort(axis=1)
+        key[stop:].sort()
+    wide = fan_out > _ROW // 2
+    ends = np.cumsum(fan_out)[wide]
+    for first, stop in zip((ends - fan_out[wide]).tolist(), ends.tolist(), strict=True):
+        key[first:stop].sort()
 
 
 def _least_bound(x: IntArray, fan_out: IntArray, totals: IntArray) -> IntArray:
     r"""Return, per parent, the least integer t with Σ max(0, x_i − t) ≤ c.
 
     With x in descending order and P_j the sum of the first j, t is the ceiling of (P_j − c)/j for the largest j with
-    j x_j > P_j − c: the threshold of the projection onto the simplex of size c. For c = 0 it is max x.
+    j x_j > P_j − c: the threshold of the projection onto the simplex of size c.
 
     Args:
-        x: noisy counts, ascending within each parent; Σ max(0, x_i) > c for every parent.
+        x: noisy counts, ascending within each parent.
         fan_out: cells per parent, >= 1.
-        totals: c, per parent.
+        totals: c, per parent, > 0.
     """
-    starts = np.cumsum(fan_out) - fan_out
-    ends = starts + fan_out
-    after = np.add.reduceat(x, starts).repeat(fan_out) - _cumulative_before(x, starts, fan_out)  # P_j, x_j included
+    ends, so_far = np.cumsum(fan_out), np.cumsum(x)
+    after = np.repeat(so_far[ends - 1], fan_out) - so_far + x  # P_j
     j = np.repeat(ends, fan_out) - np.arange(len(x))
     above = j * x > after - np.repeat(totals, fan_out)
-    above[ends - 1] |= totals == 0
-    first_above = starts + fan_out - np.add.reduceat(above.astype(np.int64), starts)
+    first_above = ends - _sums(above, ends)
     least: IntArray = -((totals - after[first_above]) // j[first_above])
     return least
 
 
-def _cumulative_before(values: IntArray, starts: IntArray, fan_out: IntArray) -> IntArray:
-    """Return, for each cell, the sum of the values of its parent's earlier cells."""
-    before = np.cumsum(values) - values
-    return before - np.repeat(before[starts], fan_out)
+def _sums(values: NDArray[np.int64 | np.bool_], ends: IntArray) -> IntArray:
+    """Return the sum of each parent's values; it is right where the running sum over all parents has wrapped around."""
+    sums: IntArray = np.diff(np.cumsum(values)[ends - 1], prepend=0)
+    return sums

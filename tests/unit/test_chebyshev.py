@@ -233,6 +233,70 @@ def test_intopt_does_not_overflow_on_many_parents() -> None:
     assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
 
 
+def mostly_empty_parents(seed: int, parents: int, widest: int, deviation: float) -> list[Problem]:
+    """Return parents of 1 to widest children, of which most have no record, with rounded normal noise."""
+    random = np.random.default_rng(seed)
+    problems = []
+    for fan_out in random.integers(1, widest, parents, endpoint=True):
+        true_counts = np.zeros(fan_out, dtype=np.int64)
+        true_counts[random.integers(0, fan_out, 2)] += random.integers(0, [4, 90])
+        noisy = true_counts + np.rint(random.normal(0, deviation, fan_out)).astype(np.int64)
+        problems.append((noisy.tolist(), int(true_counts.sum()) * int(random.integers(0, 3))))
+    return problems
+
+
+@pytest.mark.parametrize("deviation", [0.8, 6.0, 60.0, 2.0**32])
+@pytest.mark.parametrize("widest", [1, 2, 5, 40, 500])
+def test_intopt_on_a_level_of_ragged_and_mostly_empty_parents(widest: int, deviation: float) -> None:
+    """A level as it is met far down a tree is solved as by the paper's loop, parent by parent."""
+    parents = mostly_empty_parents(widest, 4_000 // widest + 20, widest, deviation)
+    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+
+
+@pytest.mark.parametrize("deviation", [6.0, 2.0**32])
+def test_intopt_on_a_level_of_large_counts(deviation: float) -> None:
+    """Children with counts up to 2**40 each, all of which stay above zero or nearly so, are solved as by the loop."""
+    random = np.random.default_rng(7)
+    true_counts = random.integers(0, LARGEST_COUNT, (300, 20))
+    noisy = true_counts + np.rint(random.normal(0, deviation, true_counts.shape)).astype(np.int64)
+    parents = list(zip(noisy.tolist(), true_counts.sum(axis=1).tolist(), strict=True))
+    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+
+
+@given(noisy=st.lists(st.lists(_any, min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
+def test_intopt_around_the_totals_at_which_its_short_cuts_begin_and_end(
+    noisy: list[list[int]], data: st.DataObject
+) -> None:
+    """With totals near Σx, max x, and what is above the bound, IntOpt returns what the paper's loop returns."""
+    parents = []
+    for counts in noisy:
+        most, least = max(counts), min(counts)
+        near = data.draw(st.sampled_from([0, most, most - least, most + least, sum(counts), sum(map(abs, counts))]))
+        parents.append((counts, max(0, near + data.draw(st.integers(-3, 3)))))
+    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+
+
+@given(parents=problems, block=st.integers(1, 12))
+def test_the_blocks_in_which_parents_are_solved_do_not_matter(parents: list[Problem], block: int) -> None:
+    """Blocks as small as a cell, within and across which parents of any width lie, give what one block gives."""
+    together = solve(nearest_in_chebyshev, parents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chebyshev, "_BLOCK", block)
+        assert solve(nearest_in_chebyshev, parents) == together
+
+
+def test_more_cells_than_a_block_are_solved_as_parent_by_parent() -> None:
+    """At its true size, too, a block ends between parents: what comes before and after the cut is the same alone."""
+    parents = mostly_empty_parents(5, 2 * chebyshev._BLOCK // 250 + 20, 500, 20.0)
+    noisy, first_cell, totals = lay_out(parents)
+    assert len(noisy) > chebyshev._BLOCK
+    counts = nearest_in_chebyshev(noisy, first_cell, totals)
+    half = len(totals) // 2
+    cut = first_cell[half]
+    assert (counts[:cut] == nearest_in_chebyshev(noisy[:cut], first_cell[: half + 1], totals[:half])).all()
+    assert (counts[cut:] == nearest_in_chebyshev(noisy[cut:], first_cell[half:] - cut, totals[half:])).all()
+
+
 @given(
     parents=st.lists(
         st.lists(st.one_of(_small, st.integers(-(2**61), 2**61)), min_size=1, max_size=5), min_size=1, max_size=5
@@ -247,3 +311,26 @@ def test_both_ways_of_sorting_agree(parents: list[list[int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chebyshev, "_KEY_BITS", 0)
         assert chebyshev._ascending_within_parents(noisy, np.diff(first_cell)).tolist() == expected
+
+
+@given(fan_outs=st.lists(st.integers(1, 40), min_size=1, max_size=30), row=st.sampled_from([2, 4, 16, 64]))
+def test_parents_within_across_and_wider_than_rows_are_sorted(fan_outs: list[int], row: int) -> None:
+    """Rows cut parents anywhere, and still every parent's keys end up in ascending order."""
+    random = np.random.default_rng(sum(fan_outs))
+    owner = np.repeat(np.arange(len(fan_outs)), fan_outs)
+    key = owner * 1_000 + random.integers(0, 1_000, len(owner))
+    expected = np.sort(key)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chebyshev, "_ROW", row)
+        chebyshev._sort_within_parents(key, np.array(fan_outs))
+    assert key.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("fan_out", [1, 3, 100, 128, 129, 256, 300])
+def test_rows_of_their_true_size_sort_parents_of_every_width(fan_out: int) -> None:
+    """Parents up to half a row, a row, and beyond are sorted."""
+    random = np.random.default_rng(fan_out)
+    key = np.repeat(np.arange(50), fan_out) * 1_000 + random.integers(0, 1_000, 50 * fan_out)
+    expected = np.sort(key)
+    chebyshev._sort_within_parents(key, np.full(50, fan_out))
+    assert key.tolist() == expected.tolist()
