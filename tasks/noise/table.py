@@ -157,16 +157,30 @@ def noise_table(scale: float) -> NoiseTable:
 
 
 def _masses(sigma: Fraction) -> tuple[list[int], Fraction]:
-    r"""Return 2¹⁹² P(noise = k) for k = 0, …, K, as integers, and τ.
+    """Return 2¹⁹² P(noise = k) for k = 0, …, K, as integers, and τ.
 
-    The weights w_k = exp(−k²/2σ²) follow from one another, w_{k+1} = w_k r_k and r_{k+1} = r_k q, with w_0 = 1,
-    r_0 = exp(−1/2σ²) and q = exp(−1/σ²). They are kept in units of 2^−bits and every product is rounded down; then w_k is
-    never too large, and too small by at most k(k + 1) units, r_k by at most 2k + 1. Beyond K they fall faster than a
-    geometric series of ratio r_{K+1}. So their sum Z over all integers is at most `total`. Every outcome but 0 gets at
-    most its true probability, and 0 gets the rest: what that is too much is the total variation distance.
+    Every outcome but 0 gets its probability rounded down, and 0 gets the rest: what that is more than the probability of
+    0 is the total variation distance.
     """
     K = -int(-_REACH * sigma // 1)  # ⌈12.9 σ⌉
-    bits = ENTRY_BITS + 3 * (K + 2).bit_length()
+    bits = ENTRY_BITS + 3 * (K + 2).bit_length()  # so that all that rounding down loses is less than 2⁻¹⁹²
+    weights, total = weights_and_sum(sigma, K, bits)
+    beside = [mass for w in weights if (mass := (w << ENTRY_BITS) // total)]
+    at_zero = (1 << ENTRY_BITS) - 2 * sum(beside)
+    return [at_zero, *beside], Fraction(at_zero, 1 << ENTRY_BITS) - Fraction(1 << bits, total)
+
+
+def weights_and_sum(sigma: Fraction, K: int, bits: int) -> tuple[list[int], int]:
+    """Return lower bounds of exp(−k²/2σ²) for k = 1, …, K, and an upper bound of its sum over all integers k.
+
+    The weights follow from one another: w_{k+1} = w_k r_k and r_{k+1} = r_k q, with w_0 = 1, r_0 = exp(−1/2σ²) and
+    q = exp(−1/σ²). All are kept in units of 2^−bits, and each product is rounded down: since no factor exceeds 1, it loses
+    what its factors have lost and one unit. So r_k has lost 2k + 1 units at most, and w_k at most k(k + 1). From K + 1 on
+    the weights fall faster than a geometric series of ratio r_{K+1}.
+
+    Returns:
+        Both in units of 2^−bits.
+    """
     one = 1 << bits
     r, q = floor_of_exp(1 / (2 * sigma**2), bits), floor_of_exp(1 / sigma**2, bits)
     weights, w = [], one
@@ -175,25 +189,21 @@ def _masses(sigma: Fraction) -> tuple[list[int], Fraction]:
         weights.append(w)
     beyond = (weights.pop() + (K + 1) * (K + 2)) * one // (one - r - (2 * K + 3)) + 1
     lost = K * (K + 1) * (K + 2) // 3  # Σ k(k + 1)
-    total = one + 2 * (sum(weights) + lost + beyond)
-
-    beside = [mass for w in weights if (mass := (w << ENTRY_BITS) // total)]
-    at_zero = (1 << ENTRY_BITS) - 2 * sum(beside)
-    return [at_zero, *beside], Fraction(at_zero, 1 << ENTRY_BITS) - Fraction(one, total)
+    return weights, one + 2 * (sum(weights) + lost + beyond)
 
 
 def floor_of_exp(x: Fraction, bits: int) -> int:
     """Return ⌊exp(−x) 2^bits⌋, exactly, for a rational x > 0.
 
-    The Taylor series alternates, and its terms shrink from the i-th on once i + 1 ≥ x: from then on exp(−x) lies between
-    any two successive partial sums. They are kept as exact fractions until both have the same floor, which they come
+    The Taylor series alternates, and its terms grow from 1 on and then shrink: once one is below 1, exp(−x) lies between
+    the partial sums before and after it. They are kept as exact fractions until both have the same floor, which they come
     to, because exp(−x) is irrational.
     """
     if x >= bits:
         return 0
     partial = term = denominator = 1  # the partial sum and its last term are fractions of this denominator
     i, floor, floor_before = 0, 1, 0
-    while i + 1 < x or floor != floor_before:
+    while floor != floor_before:
         i += 1
         term *= -x.numerator
         partial = partial * x.denominator * i + term
