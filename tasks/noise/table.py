@@ -1,0 +1,212 @@
+r"""The table sampler: discrete Gaussian noise by inversion, in integers. Its proof is docs/sampler.md.
+
+A table cuts [0, 2¹⁹²) into one interval of integers per outcome. A draw is a uniform integer of 192 bits, of which only
+the first 64 are drawn unless they leave open on which side of a cut it lies.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.noise.samplers import discrete_gaussian
+from tasks.tree.axis import IntArray
+
+Words = NDArray[np.uint64]
+
+LARGEST_TABLE_SCALE = 2.0**14  # 423,000 outcomes, 31 MB, a quarter of a second to build
+ENTRY_BITS = 192
+_REACH = Fraction(129, 10)  # σ on either side; exp(−12.9²/2) < 2**-120
+_GUIDE_BITS = 16
+_UNDECIDED = np.iinfo(np.int32).min
+_BLOCK = 2**15  # draws at a time, so that what they need stays in the cache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoiseTable:
+    """The cumulative distribution of discrete Gaussian noise of one scale, rounded to multiples of 2⁻¹⁹².
+
+    Attributes:
+        scale: σ, records; the float is taken as the rational number that it is.
+        furthest: K; outcomes are the integers from −K to K.
+        entries: 2¹⁹² P(noise ≤ −K), …, 2¹⁹² P(noise ≤ K − 1), ascending, exact.
+        top_words: uint64, shape (2K,), the first 64 bits of each entry.
+        guide: int32, shape (2**16,): the outcome of every draw that begins with these 16 bits, or _UNDECIDED where an
+            entry begins with them too.
+        tau: τ, an upper bound on the total variation distance of one draw from the discrete Gaussian on all integers.
+    """
+
+    scale: float
+    furthest: int
+    entries: tuple[int, ...]
+    top_words: Words
+    guide: NDArray[np.int32]
+    tau: Fraction
+
+
+def table_noise(true_counts: IntArray, scale: float) -> IntArray:
+    """Return true counts plus independent discrete Gaussian noise, drawn from a table by the system's entropy.
+
+    Args:
+        true_counts: int64, shape (cells,), records. Confidential.
+        scale: σ, finite and > 0, in records. Beyond LARGEST_TABLE_SCALE OpenDP draws.
+    Returns:
+        Noisy counts, int64, shape (cells,).
+    Guarantees:
+        Each cell's noise is within total variation distance `table_tau(scale)` of the discrete Gaussian of `samplers`,
+        and independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
+        Most of the time is spent without the interpreter's lock.
+    Raises:
+        ValueError: the scale is not finite and positive.
+        OSError: the operating system has no entropy to give.
+    Source:
+        docs/sampler.md.
+    """
+    if not scale <= LARGEST_TABLE_SCALE:  # infinity, and what is not a number, is for OpenDP's sampler to refuse
+        return discrete_gaussian(true_counts, scale)
+    table = noise_table(scale)
+    noisy = np.empty(len(true_counts), dtype=np.int64)
+    for start in range(0, len(true_counts), _BLOCK):
+        block = true_counts[start : start + _BLOCK]
+        noise = outcomes(table, system_words(len(block)), system_words)
+        np.add(block, noise, out=noisy[start : start + _BLOCK])
+    return noisy
+
+
+def table_tau(scale: float) -> Fraction:
+    """Return τ, an upper bound on the total variation distance of one draw of `table_noise` from its law.
+
+    It is 0 beyond LARGEST_TABLE_SCALE, where OpenDP's exact sampler draws.
+
+    Raises:
+        ValueError: the scale is not positive, or not a number.
+    """
+    return Fraction(0) if scale > LARGEST_TABLE_SCALE else noise_table(scale).tau
+
+
+def system_words(number: int) -> Words:
+    """Return so many words of 64 random bits each, from the operating system.
+
+    Raises:
+        OSError: it has no entropy to give.
+    """
+    return np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
+
+
+def outcomes(table: NoiseTable, bits: Words, more_bits: Callable[[int], Words]) -> IntArray:
+    """Return the outcomes that random bits choose in a table.
+
+    A draw's outcome is −K plus the number of entries that are at most the draw's 192 bits.
+
+    Args:
+        table: the law.
+        bits: uint64, shape (draws,), the first 64 bits of each draw.
+        more_bits: gives so many further words; called once if some first words are also those of entries, for two words
+            per such draw, in their order, and else not at all.
+    Returns:
+        int64, shape (draws,), records.
+    Guarantees:
+        Deterministic. For uniform and independent bits the outcomes have the table's law exactly, and are independent.
+    """
+    noise = table.guide.take((bits >> (64 - _GUIDE_BITS)).view(np.int64), mode="clip").astype(np.int64)
+    undecided = np.flatnonzero(noise == _UNDECIDED)
+    if len(undecided):
+        words = bits[undecided]
+        passed = np.searchsorted(table.top_words, words)  # entries whose first word is less
+        tied = np.flatnonzero(table.top_words.take(passed, mode="clip") == words)
+        if len(tied):
+            passed[tied] = _entries_passed(table, words[tied], more_bits(2 * len(tied)).reshape(-1, 2))
+        noise[undecided] = passed - table.furthest
+    return noise
+
+
+def _entries_passed(table: NoiseTable, first: Words, further: Words) -> list[int]:
+    """Return, for each draw of one first word and two further ones, how many entries are at most its 192 bits."""
+    draws = np.column_stack((first, further)).tolist()
+    return [bisect_right(table.entries, (high << 128) | (middle << 64) | low) for high, middle, low in draws]
+
+
+# No lock around building: a process that is forked while another thread builds would wait for it for ever. Two threads
+# that want the same table at once build it twice.
+@lru_cache(maxsize=16)
+def noise_table(scale: float) -> NoiseTable:
+    """Return the table of discrete Gaussian noise of scale σ, computed in integers alone.
+
+    Raises:
+        ValueError: the scale is not positive, not a number, or beyond LARGEST_TABLE_SCALE.
+    """
+    if not 0 < scale <= LARGEST_TABLE_SCALE:
+        raise ValueError(f"scale must be > 0, and <= {LARGEST_TABLE_SCALE:g} for a table, got {scale}.")
+    masses, tau = _masses(Fraction(scale))
+    at_zero, *beside = masses
+    furthest = len(beside)
+    entries = tuple(accumulate([*reversed(beside), at_zero, *beside[:-1]])) if beside else ()
+    top_words = np.array([entry >> (ENTRY_BITS - 64) for entry in entries], dtype=np.uint64)
+    beginnings = (top_words >> (64 - _GUIDE_BITS)).astype(np.int64)
+    inside = np.bincount(beginnings, minlength=2**_GUIDE_BITS)  # entries that begin with these bits
+    guide = np.where(inside, _UNDECIDED, np.cumsum(inside) - furthest).astype(np.int32)
+    for array in (top_words, guide):
+        array.flags.writeable = False
+    return NoiseTable(scale, furthest, entries, top_words, guide, tau)
+
+
+def _masses(sigma: Fraction) -> tuple[list[int], Fraction]:
+    """Return 2¹⁹² P(noise = k) for k = 0, …, K, as integers, and τ.
+
+    Every outcome but 0 gets its probability rounded down, and 0 gets the rest: what that is more than the probability of
+    0 is the total variation distance.
+    """
+    K = -int(-_REACH * sigma // 1)  # ⌈12.9 σ⌉
+    bits = ENTRY_BITS + 3 * (K + 2).bit_length()  # so that all that rounding down loses is less than 2⁻¹⁹²
+    weights, total = weights_and_sum(sigma, K, bits)
+    beside = [mass for w in weights if (mass := (w << ENTRY_BITS) // total)]
+    at_zero = (1 << ENTRY_BITS) - 2 * sum(beside)
+    return [at_zero, *beside], Fraction(at_zero, 1 << ENTRY_BITS) - Fraction(1 << bits, total)
+
+
+def weights_and_sum(sigma: Fraction, K: int, bits: int) -> tuple[list[int], int]:
+    """Return lower bounds of exp(−k²/2σ²) for k = 1, …, K, and an upper bound of its sum over all integers k.
+
+    The weights follow from one another: w_{k+1} = w_k r_k and r_{k+1} = r_k q, with w_0 = 1, r_0 = exp(−1/2σ²) and
+    q = exp(−1/σ²). All are kept in units of 2^−bits, and each product is rounded down: since no factor exceeds 1, it loses
+    what its factors have lost and one unit. So r_k has lost 2k + 1 units at most, and w_k at most k(k + 1). From K + 1 on
+    the weights fall faster than a geometric series of ratio r_{K+1}.
+
+    Returns:
+        Both in units of 2^−bits.
+    """
+    one = 1 << bits
+    r, q = floor_of_exp(1 / (2 * sigma**2), bits), floor_of_exp(1 / sigma**2, bits)
+    weights, w = [], one
+    for _ in range(K + 1):
+        w, r = w * r >> bits, r * q >> bits
+        weights.append(w)
+    beyond = (weights.pop() + (K + 1) * (K + 2)) * one // (one - r - (2 * K + 3)) + 1
+    lost = K * (K + 1) * (K + 2) // 3  # Σ k(k + 1)
+    return weights, one + 2 * (sum(weights) + lost + beyond)
+
+
+def floor_of_exp(x: Fraction, bits: int) -> int:
+    """Return ⌊exp(−x) 2^bits⌋, exactly, for a rational x > 0.
+
+    The Taylor series alternates, and its terms grow from 1 on and then shrink: once one is below 1, exp(−x) lies between
+    the partial sums before and after it. They are kept as exact fractions until both have the same floor, which they come
+    to, because exp(−x) is irrational.
+    """
+    if x >= bits:
+        return 0
+    partial = term = denominator = 1  # the partial sum and its last term are fractions of this denominator
+    i, floor, floor_before = 0, 1, 0
+    while floor != floor_before:
+        i += 1
+        term *= -x.numerator
+        partial = partial * x.denominator * i + term
+        denominator *= x.denominator * i
+        floor, floor_before = (partial << bits) // denominator, ((partial - term) << bits) // denominator
+    return floor
