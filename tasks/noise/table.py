@@ -20,7 +20,7 @@ from tasks.tree.axis import IntArray
 
 Words = NDArray[np.uint64]
 
-LARGEST_TABLE_SCALE = 2.0**14  # 423,000 outcomes, 31 MB, a quarter of a second to build
+LARGEST_TABLE_SCALE = 2.0**14  # 423,000 outcomes, 35 MB, a quarter of a second to build
 ENTRY_BITS = 192
 _REACH = Fraction(129, 10)  # σ on either side; exp(−12.9²/2) < 2**-120
 _GUIDE_BITS = 16

@@ -1,7 +1,7 @@
 """The noise that `measure` adds, by either sampler, against the exact discrete Gaussian distribution.
 
 Noise comes from the operating system's entropy, so these tests cannot be seeded: each of them raises a false alarm with
-probability FALSE_ALARM, which over some forty tests is about once in 25,000 runs.
+probability FALSE_ALARM, which over some 25 tests is about once in 40,000 runs.
 """
 
 import math

@@ -7,12 +7,15 @@ recurrence, and shares no code with the tables.
 import errno
 import math
 import os
+import sys
+import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from itertools import count, pairwise
+from threading import Event, Thread
 from typing import NoReturn
 
 import numpy as np
@@ -36,7 +39,7 @@ from tasks.tree.axis import IntArray
 
 DIGITS = 150
 WHOLE = 2**192
-UNIT = Decimal(2) ** -192  # one step of an entry; its 28 digits are more than the bounds below need
+UNIT = Decimal(2) ** -192  # one step of an entry
 SCALES = [0.01, 0.07, 0.3, 1 / 3, 1.0, 3.7, 17.68, 50.0, 300.1]
 every_scale = pytest.mark.parametrize("scale", SCALES)
 scales = st.one_of(st.floats(0.01, 1.0), st.floats(1.0, 200.0))
@@ -339,3 +342,32 @@ def test_threads_that_build_at_once_get_the_same_table() -> None:
     for other in others:
         assert (other.entries, other.tau) == (first.entries, first.tau)
         assert (other.guide == first.guide).all()
+
+
+def test_other_threads_run_while_a_table_draws() -> None:
+    """A thread gets its turn while another draws, though the interpreter takes the lock from nobody who works."""
+    turns: list[float] = []
+    over = Event()
+
+    def take_turns() -> None:
+        while not over.is_set():
+            turns.append(time.monotonic())
+            time.sleep(1e-4)
+
+    def turns_during(work: Callable[[], object]) -> int:
+        start = time.monotonic()
+        work()
+        return sum(start < turn < time.monotonic() for turn in turns)
+
+    cells = np.zeros(4_000_000, dtype=np.int64)
+    interval = sys.getswitchinterval()
+    other = Thread(target=take_turns)
+    try:
+        other.start()
+        sys.setswitchinterval(1_000)
+        assert turns_during(lambda: table_noise(cells, 50.0)) > 10
+        assert turns_during(lambda: sum(k for k in range(1_000_000))) == 0
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        other.join()
