@@ -49,7 +49,7 @@ def write_spec(folder: Path) -> Path:
 def thread_times(spec: Path) -> None:
     """Make the release with the plain driver and print thread time per cell."""
     from flows.driver import make_release
-    from flows.mechanisms import MECHANISMS
+    from flows.mechanisms import MECHANISMS, Noise
     from flows.plan import make_plan
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
@@ -57,8 +57,8 @@ def thread_times(spec: Path) -> None:
     from storage.database import store
     from storage.seals import list_seals
 
-    watch = StopWatch(MECHANISMS["inftda"].sampler)
-    MECHANISMS["inftda"] = dataclasses.replace(MECHANISMS["inftda"], sampler=watch)
+    watch = StopWatch(MECHANISMS["inftda"].noises["opendp"].sampler)
+    MECHANISMS["inftda"] = dataclasses.replace(MECHANISMS["inftda"], noises={"opendp": Noise(watch)})
     plan = make_plan(load_spec(spec))
     release = new_release(plan)
     with ThreadPoolExecutor(os.cpu_count()) as executor:

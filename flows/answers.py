@@ -12,7 +12,7 @@ from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
 from storage.ledger import charges_of, raise_cap, read_books
 from storage.releases import find_release, list_checks, list_releases
-from storage.seals import level_entries, list_branches, list_frontiers, list_seals
+from storage.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
 
 
 def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -58,6 +58,7 @@ def show_answer(release_id: str) -> dict[str, Any]:
         branches, frontiers = list_branches(con, release_id), list_frontiers(con, release_id)
         checks, charges = list_checks(con, release_id), charges_of(con, release_id)
     finest = release.levels[-1].level
+    last = walkers(branches, finest)
     return {
         "id": release.id,
         "dataset": release.dataset,
@@ -68,7 +69,11 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "branches": [
             {
                 "branch": branch.name,
-                "state": "optimised" if (finest, branch.name) in frontiers else "open",
+                "state": "cut"
+                if branch.name not in last
+                else "optimised"
+                if (finest, branch.name) in frontiers
+                else "open",
                 "holds": dict(branch.holds),
             }
             for branch in branches.values()

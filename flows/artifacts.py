@@ -23,9 +23,8 @@ from flows.server import answers
 from storage.database import store
 from storage.errors import Interrupted, TrellisError
 from storage.releases import find_release
-from storage.seals import level_entries, list_branches, list_frontiers
+from storage.seals import level_entries, list_branches, list_frontiers, walkers
 from tasks.publish.rounding import rounded_up
-from tasks.tree.branches import TRUNK
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try, once the server is gone: each one waits for it
@@ -89,7 +88,8 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         levels, branches = level_entries(con, release), list_branches(con, release_id)
         done = list_frontiers(con, release_id)
     finest = release.levels[-1].level
-    missing = [name for name in branches if (finest, name) not in done]
+    there = [] if not branches else walkers(branches, finest)
+    missing = [name for name in there if (finest, name) not in done]
     went_wrong = isinstance(fault, TrellisError) and not isinstance(fault, Interrupted)
     hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
     press = (
@@ -101,24 +101,18 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
     lines = [
         f"# {release_id} {'has failed' if went_wrong else 'was interrupted'}",
         f"> {fault} {hint}".rstrip() if went_wrong else "",
-        f"**Not finished:** {', '.join(missing)}, of {len(branches)} branches." if missing else "",
+        f"**Not finished:** {', '.join(missing)}, of {len(there)} branches." if missing else "",
         f"**What to press:** once the cause is mended, {press}. In a terminal, `trellis rerun {release_id}` does the same.",
         "Only what is missing runs again: what was sealed is used as it is, and nothing is charged again.",
         f"**To give it up:** `trellis abandon {release_id}` ends it for good; what was drawn stays charged.",
     ]
     text = "\n\n".join(line for line in lines if line)
-    so_far = {
-        terms.level: _how_far(
-            terms.level, [name for name in branches if branches[name].trunk_level < terms.level], done
-        )
-        for terms in release.levels
-    }
+    so_far = {terms.level: _how_far(terms.level, walkers(branches, terms.level), done) for terms in release.levels}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as far as it came", so_far))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
 
 
-def _how_far(level: int, branches: Sequence[str], done: Collection[tuple[int, str]]) -> str:
-    walked = branches or [TRUNK]
+def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]]) -> str:
     finished = sum((level, name) in done for name in walked)
     if finished in {0, len(walked)}:
         return "yes" if finished else "no"

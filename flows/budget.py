@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from storage.books import Cap, Spending, Standing
-from tasks.noise.accounting import zcdp_epsilon, zcdp_rho
+from tasks.noise.accounting import delta_left, float_above, float_below, least_with_tau, zcdp_epsilon, zcdp_rho
 
 
 def cap_of(epsilon: float, delta: float) -> Cap:
@@ -25,9 +25,10 @@ def cap_of(epsilon: float, delta: float) -> Cap:
 def composed_epsilon(spendings: Sequence[Spending], delta: float) -> float:
     r"""Return an ε such that releases about the same people are together (ε, δ)-differentially private.
 
-    .. math:: \epsilon = \sum_i \epsilon_i + \mathrm{zCDP}\left(\sum \rho, \delta - \sum_i \delta_i\right)
+    .. math:: \epsilon = \sum_i \epsilon_i +
+        \mathrm{zCDP}\left(\sum \rho, \delta - \sum_i \delta_i - (1 + e^\epsilon) \sum \tau\right)
 
-    Infinite where the δ_i alone exceed δ.
+    Infinite where what is taken off δ exceeds it.
 
     Source:
         Whitehouse, Ramdas, Rogers and Wu (2023): zCDP adds up where each release is chosen after seeing the earlier ones.
@@ -45,24 +46,32 @@ def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
     """Return where releases about the same people stand against their cap."""
     left = Fraction(0)
     epsilons, deltas = _approximate(spendings)
-    epsilon, delta = _down(Fraction(cap.epsilon) - epsilons), _down(Fraction(cap.delta) - deltas)
-    if epsilon > 0 and delta > 0:
-        left = max(left, zcdp_rho(epsilon, delta) - _rho(spendings))
+    epsilon, delta = float_below(Fraction(cap.epsilon) - epsilons), float_below(Fraction(cap.delta) - deltas)
+    if epsilon > 0 and delta > 0 and (spared := delta_left(delta, cap.epsilon, _tau(spendings))) > 0:
+        left = max(left, zcdp_rho(epsilon, spared) - _rho(spendings))
     left_epsilon = cap.epsilon if not spendings else zcdp_epsilon(left, cap.delta)
     return Standing(composed_epsilon(spendings, cap.delta), left, left_epsilon)
 
 
 def _together(spendings: Sequence[Spending], delta: float) -> float:
     epsilons, deltas = _approximate(spendings)
-    left = _down(Fraction(delta) - deltas)
+    left = float_below(Fraction(delta) - deltas)
     rho = _rho(spendings)
     if left < 0 or (rho and not left):
         return math.inf
-    return _up(epsilons + Fraction(zcdp_epsilon(rho, left))) if rho else _up(epsilons)
+    if not rho:
+        return float_above(epsilons)
+    return least_with_tau(
+        lambda spared: float_above(epsilons + Fraction(zcdp_epsilon(rho, spared))), left, _tau(spendings)
+    )
 
 
 def _rho(spendings: Sequence[Spending]) -> Fraction:
     return sum((spending.rho for spending in spendings), Fraction(0))
+
+
+def _tau(spendings: Sequence[Spending]) -> Fraction:
+    return sum((spending.tau for spending in spendings), Fraction(0))
 
 
 def _approximate(spendings: Sequence[Spending]) -> tuple[Fraction, Fraction]:
@@ -71,13 +80,3 @@ def _approximate(spendings: Sequence[Spending]) -> tuple[Fraction, Fraction]:
     return sum((Fraction(pair[0]) for pair in pairs), Fraction(0)), sum(
         (Fraction(pair[1]) for pair in pairs), Fraction(0)
     )
-
-
-def _up(exact: Fraction) -> float:
-    value = float(exact)
-    return math.nextafter(value, math.inf) if Fraction(value) < exact else value
-
-
-def _down(exact: Fraction) -> float:
-    value = float(exact)
-    return math.nextafter(value, -math.inf) if Fraction(value) > exact else value

@@ -26,11 +26,11 @@ from storage.errors import StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.releases import Release, claim_id, find_release, forget_refusal, record_checks, set_state, state_of
 from storage.running import held
-from storage.seals import list_branches, list_seals
+from storage.seals import TRUNK, list_branches, list_seals
 from tasks.ingest.task import ingest
+from tasks.machine import memory_of
 from tasks.publish.task import publish
 from tasks.stage import Outcome
-from tasks.tree.branches import TRUNK
 from tasks.tree.task import grow_tree, is_grown
 from tasks.validate.task import validate_level
 
@@ -125,9 +125,10 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     """Ingest the table and grow the true tree in the vault."""
     terms = plan.stage_terms()
+    memory = memory_of(terms)
     return [
-        result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised)),
-        result_of(release_id, submit(grow_tree, release_id, terms["axes"], terms["steps"])),
+        result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory)),
+        result_of(release_id, submit(grow_tree, release_id, terms["axes"], terms["steps"], memory // 2)),
     ]
 
 
@@ -150,7 +151,8 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     with store() as con:
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms["mechanism"]]
-    walk = partial(mechanism.traverse, release.id, mechanism.sampler, mechanism.optimiser, submit, report, only)
+    sampler = mechanism.noises[release.terms.get("sampler", "opendp")].sampler
+    walk = partial(mechanism.traverse, release.id, sampler, mechanism.optimiser, submit, report, only)
     outcomes, missing = in_thread(release.id, walk)
     if missing:
         with store() as con:

@@ -10,9 +10,9 @@ from flows.mechanisms import Mechanism
 from flows.spec import Geometric, PrivacyKeys, Target
 from storage.books import DISCRETE_GAUSSIAN, Charge
 from storage.errors import SpecError
-from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, rho_of, zcdp_epsilon, zcdp_rho
+from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, rho_of, tau_of, zcdp_epsilon, zcdp_rho
 from tasks.noise.allocation import Allocation, Measurement, geometric, shares_of, uniform
-from tasks.noise.sensitivity import derivation, l2_sensitivity_squared
+from tasks.noise.sensitivity import derivation, l2_sensitivity_squared, touched_cells
 from tasks.tree.order import Tree
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # parts of ε at which a plan shows δ
@@ -73,6 +73,11 @@ class Guarantee:
     rho: Fraction
     measurements: tuple[Measurement, ...]
 
+    @property
+    def tau(self) -> Fraction:
+        """How far the samplers may be from their laws, in total variation over the cells that one unit can touch."""
+        return tau_of(self.measurements)
+
     def curve(self) -> list[dict[str, float]]:
         """Return the δ that holds at five values of ε around the stated one."""
         points = (part * self.epsilon for part in _CURVE)
@@ -88,7 +93,7 @@ def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> floa
     Nothing about them is chosen after seeing one of them, so that privacy loss distributions compose over all of them.
     """
     measurements = guarantee.measurements * releases
-    epsilon = zcdp_epsilon(rho_of(measurements), delta)
+    epsilon = ACCOUNTANTS["zcdp"].least_epsilon(measurements, delta)
     if guarantee.accountant.name == "pld":
         with suppress(ValueError):  # beyond what they are composed for
             epsilon = min(epsilon, guarantee.accountant.least_epsilon(measurements, delta))
@@ -106,8 +111,10 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     """
     if any(charge.mechanism != DISCRETE_GAUSSIAN for charge in charges):
         return False
-    measurements = [Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared) for charge in charges]
-    if zcdp_epsilon(rho_of(measurements), delta) <= epsilon:
+    measurements = [
+        Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau) for charge in charges
+    ]
+    if ACCOUNTANTS["zcdp"].holds(measurements, epsilon, delta):
         return True
     if set(accountants) != {"pld"} or any(charge.l2_sensitivity_squared > 2 for charge in charges):
         return False
@@ -118,7 +125,7 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     return ACCOUNTANTS["pld"].holds(measurements, epsilon, delta)
 
 
-def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism) -> Scheme:
+def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str) -> Scheme:
     """Return what a spec measures.
 
     Args:
@@ -126,6 +133,7 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism) 
         tree: the tree that is released.
         whole: the tree of all levels of the codebooks, in which promises are made.
         mechanism: the recipe.
+        sampler: which of its samplers draws the noise.
     Raises:
         SpecError: a level that it names is not there, or the split does not fit.
     """
@@ -150,7 +158,12 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism) 
         )
         for level in measured
     )
-    return Scheme(keys, tree, mechanism, most_distinct, first, Allocation(_shares(keys, len(measured)), squares))
+    per_draw = mechanism.noises[sampler].tau
+    taus = tuple(
+        per_draw * touched_cells(keys.neighbours, keys.max_records_per_unit, is_root=level == 0) for level in measured
+    )
+    allocation = Allocation(_shares(keys, len(measured)), squares, taus)
+    return Scheme(keys, tree, mechanism, most_distinct, first, allocation)
 
 
 def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:

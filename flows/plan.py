@@ -28,8 +28,11 @@ from storage.releases import LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
+from tasks.machine import cores, default_memory
+from tasks.noise.accounting import float_above
 from tasks.publish.rounding import rounded_up
 from tasks.tree.axis import axis_from_codebook
+from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate
 from tasks.validate.bounds import CONFIDENCE, finest_above_noise
 from tasks.validate.size import disk_size
@@ -133,8 +136,9 @@ class Plan:
     def spending(self, releases: int, delta: float) -> Spending:
         """Return what one release costs and states, or so many that are declared together, these at a given δ."""
         if releases == 1:
-            return Spending(self.rho, (), self.guarantee.epsilon, self.guarantee.delta)
-        return Spending(self.rho * releases, (), epsilon_of_series(self.guarantee, releases, delta), delta)
+            return Spending(self.rho, (), self.guarantee.epsilon, self.guarantee.delta, self.guarantee.tau)
+        epsilon = epsilon_of_series(self.guarantee, releases, delta)
+        return Spending(self.rho * releases, (), epsilon, delta, self.guarantee.tau * releases)
 
     def contributions(self) -> dict[str, Any]:
         """Return how many records a unit has, and who sees to it."""
@@ -154,6 +158,7 @@ class Plan:
             "axes": [axis.name for axis in self.tree.axes],
             "steps": list(self.tree.steps),
             "mechanism": self.mechanism.name,
+            "sampler": spec.noise.sampler,
             "keep_vault": spec.keep_vault,
             "keep_noisy_counts": spec.keep_noisy_counts,
             "published_spec": self.file.published(),
@@ -164,6 +169,7 @@ class Plan:
                 "codebooks": {axis.name: str(axis.codebook.path) for axis in self.source.axes},
             },
             "workers": spec.run.workers,
+            "max_memory": spec.run.max_memory,
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
@@ -172,6 +178,8 @@ class Plan:
                 "delta": guarantee.delta,
                 "rho": float(guarantee.rho),
                 "accountant": guarantee.accountant.name,
+                "sampler": spec.noise.sampler,
+                "tau": float_above(guarantee.tau),
                 "statement": self.statement(),
             },
         }
@@ -210,7 +218,8 @@ def make_plan(file: SpecFile) -> Plan:
     ends, first = read_ends(source), AXES.index(spec.release.tree)
     tree = _tree({end.name: down_to(end.codebook, end.finest) for end in ends}, first)
     whole = _tree({end.name: end.codebook for end in ends}, first) if spec.privacy.distinct else tree
-    scheme = scheme_of(spec.privacy, tree, whole, mechanism)
+    _check_fan_out(tree, spec.run.max_memory)
+    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
     guarantee = guarantee_of(scheme)
     return Plan(
         file,
@@ -228,6 +237,23 @@ def make_plan(file: SpecFile) -> Plan:
 def _tree(codebooks: dict[str, Any], first: int) -> Tree:
     axes = tuple(axis_from_codebook(name, codebook) for name, codebook in codebooks.items())
     return Tree(axes, alternate([axis.depth for axis in axes], first))
+
+
+def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
+    """Refuse a node with more children than fit in memory: they are measured and optimised together."""
+    memory = max_memory or default_memory()
+    for level, axis in enumerate(tree.steps):
+        own_level = tree.axis_levels(level)[axis]
+        children = tree.axes[axis].most_children(own_level)
+        if children > most_cells(memory, cores()):
+            names = tree.axes[axis].level_names
+            one = f"one {names[own_level - 1]}" if own_level else "everything"
+            raise SpecError(
+                f"run.max_memory must be at least {memory_for(children, cores()) / 1e9:.3g}GB: {one} holds"
+                f" {children:,} areas of level {names[own_level]}, got {memory / 1e9:.3g}GB.",
+                field="run.max_memory",
+                hint="Raise it, or put a level between the two into the codebook.",
+            )
 
 
 def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
@@ -248,6 +274,7 @@ def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
                 l2_sensitivity_squared=measurement.l2_sensitivity_squared if measurement else 0,
                 bound=bound,
                 derivation="published exactly" if exact else scheme.derivation(level),
+                tau=measurement.tau if measurement else Fraction(0),
             )
         )
     return tuple(terms)

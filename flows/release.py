@@ -34,6 +34,7 @@ from storage.database import store
 from storage.errors import BudgetExceeded, HeldElsewhere, Interrupted, SpecError, StoreError, public_errors
 from storage.releases import Release, find_release, state_of
 from storage.runs import release_of
+from tasks.machine import cores
 from tasks.stage import in_processes
 
 SPECS = "TRELLIS_SPECS"  # the folder below which specs are taken from whoever reaches the server
@@ -94,7 +95,7 @@ def _name_of_rerun() -> str:
 @flow(
     name="release",
     flow_run_name=_name_of_release,
-    task_runner=ThreadPoolTaskRunner(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=cores()),  # type: ignore[arg-type]
     persist_result=False,
     log_prints=False,
 )
@@ -122,7 +123,7 @@ def release(spec: str) -> State[Any] | str:
 @flow(
     name="rerun",
     flow_run_name=_name_of_rerun,
-    task_runner=ThreadPoolTaskRunner(max_workers=os.cpu_count() or 1),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(max_workers=cores()),  # type: ignore[arg-type]
     persist_result=False,
     log_prints=False,
 )

@@ -16,6 +16,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
+    ByteSize,
     ConfigDict,
     Discriminator,
     Field,
@@ -93,6 +94,10 @@ def _between(value: float) -> float:
 
 
 # pydantic puts these among the keys of an error
+LEAST_MEMORY = 64_000_000  # bytes
+
+LEAST_MEMORY = 64_000_000  # bytes
+
 _ONE, _PER_END = "<one for both ends>", "<one per end>"
 _BY_NAME, _BY_RATIO, _BY_LIST = "<by name>", "<by ratio>", "<by list>"
 _TAGS = {_ONE, _PER_END, _BY_NAME, _BY_RATIO, _BY_LIST}
@@ -215,10 +220,21 @@ class BudgetKeys(_Keys):
     delta: Delta
 
 
+class NoiseKeys(_Keys):
+    """Who draws the noise, and nothing else about it: `opendp`, or the table sampler, which is faster."""
+
+    sampler: Literal["opendp", "table"] = "opendp"
+
+
 class RunKeys(_Keys):
-    """How a release is run; what it publishes does not depend on it."""
+    """How a release is run; what it publishes does not depend on it.
+
+    Attributes:
+        max_memory: for the arrays of all branches that are walked at once; a quarter of the machine if left out.
+    """
 
     workers: Literal["threads", "processes"] = "threads"
+    max_memory: Annotated[ByteSize, BeforeValidator(_no_boolean), Field(ge=LEAST_MEMORY)] | None = None
 
 
 class ScheduleKeys(_Keys):
@@ -243,6 +259,7 @@ class Spec(_Keys):
     mechanism: str
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None
+    noise: NoiseKeys = NoiseKeys()
     run: RunKeys = RunKeys()
     schedule: ScheduleKeys | None = None
     keep_noisy_counts: bool = True

@@ -14,6 +14,7 @@ from storage.errors import Interrupted, StageFailed, StoreError, TrellisError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release
 from storage.seals import (
+    TRUNK,
     FrontierShard,
     Seal,
     add_branches,
@@ -22,14 +23,16 @@ from storage.seals import (
     list_branches,
     list_frontiers,
     list_seals,
+    walkers,
 )
 from storage.shards import noisy_path
+from tasks.machine import cores, memory_of
 from tasks.noise.samplers import Sampler
 from tasks.noise.task import measure_branch
 from tasks.optimize.task import Optimiser, optimise_branch
 from tasks.stage import Outcome
-from tasks.tree.branches import TRUNK, TRUNK_CELLS
-from tasks.tree.task import cut_trunk
+from tasks.tree.branches import most_cells
+from tasks.tree.task import cut_branch
 
 Traversal = Callable[[str, Sampler, Optimiser, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
 
@@ -77,6 +80,7 @@ class _Walk:
         self.paid = {terms.level for terms in self.release.levels if terms.is_invariant}
         self.paid |= {level for level, charge in charges.items() if charge.state in {"reserved", "drawing"}}
         self.depth = len(self.release.levels) - 1
+        self.most_cells = most_cells(memory_of(self.release.terms), cores())
 
     def run(self) -> list[Outcome]:
         self.go_on(TRUNK)
@@ -92,7 +96,7 @@ class _Walk:
 
     def missing(self) -> list[str]:
         """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
-        return [name for name in self.branches or [TRUNK] if (self.depth, name) not in self.frontiers]
+        return [name for name in walkers(self.branches, self.depth) if (self.depth, name) not in self.frontiers]
 
     def take_finished(self) -> list[tuple[str, Outcome]]:
         """Wait until a stage is done, and take all that are: one transaction will hold them."""
@@ -111,11 +115,11 @@ class _Walk:
 
     def go_on(self, branch: str) -> None:
         """Submit what comes next on a branch, if anything does."""
-        level = self.branches[branch].trunk_level + 1 if branch != TRUNK else 0
+        level = self.branches[branch].cut_level + 1 if branch != TRUNK else 0
         while (level, branch) in self.frontiers:
-            if branch == TRUNK and self.trunk_ends(self.frontiers[level, TRUNK]):
-                for name in self.branches if self.only is None else [self.only]:
-                    if name != TRUNK:
+            if parts := self.parts(self.frontiers[level, branch]):
+                for name in parts:
+                    if self.is_wanted(name):
                         self.go_on(name)
                 return
             level += 1
@@ -132,24 +136,43 @@ class _Walk:
         self.running += 1
         future.add_done_callback(lambda done: self.finished.put((branch, done)))
 
-    def trunk_ends(self, last: FrontierShard) -> bool:
-        """Return whether the trunk ends here, and cut it into branches the first time that is asked."""
-        if not self.branches and last.level < self.depth and last.cells_below > TRUNK_CELLS:
-            branches = cut_trunk(self.release, last)
-            with store() as con, transaction(con):
-                add_branches(con, self.release_id, branches)
-            self.branches = {branch.name: branch for branch in branches}
-        return any(branch.trunk_level == last.level for branch in self.branches.values())
+    def parts(self, last: FrontierShard) -> list[str]:
+        """Return the branches into which a branch is cut at a frontier; cut it the first time that is asked."""
+        there = [
+            name
+            for name, branch in self.branches.items()
+            if (branch.parent, branch.cut_level) == (last.branch, last.level)
+        ]
+        if there or last.level == self.depth or (last.level + 1, last.branch) in self.seals:
+            return there
+        parts = cut_branch(self.release, last, self.most_cells)
+        if parts:
+            self.remove_unsealed(last.level + 1, last.branch)
+        with store() as con, transaction(con):
+            add_branches(con, self.release_id, parts)
+            self.branches = list_branches(con, self.release_id)
+        return [branch.name for branch in parts]
+
+    def is_wanted(self, branch: str) -> bool:
+        """Return whether a branch is, is part of, or holds the only one that is asked for, if one is."""
+        only = self.only
+        if only is None or only == TRUNK:
+            return only is None
+        return f"{branch}-".startswith(f"{only}-") or f"{only}-".startswith(f"{branch}-")
 
     def prepare_to_draw(self, level: int, branch: str) -> None:
-        """Mark the level's charge before its first draw, and remove unread what was drawn and never sealed."""
-        unsealed = noisy_path(self.release_id, level, branch)
+        """Mark the level's charge before its first draw."""
         if level not in self.paid:
             raise StoreError(f"Level {level} of {self.release_id} is not paid for, so that nothing of it may be drawn.")
         if level in self.reserved:
             with store() as con, transaction(con):
                 advance(con, self.release_id, level, "drawing")
             self.reserved.remove(level)
+        self.remove_unsealed(level, branch)
+
+    def remove_unsealed(self, level: int, branch: str) -> None:
+        """Remove unread what was drawn and never sealed."""
+        unsealed = noisy_path(self.release_id, level, branch)
         if unsealed.exists():
             with store() as con, transaction(con):
                 note(con, "unsealed shard removed unread", self.release_id, level=level, branch=branch)
@@ -177,8 +200,7 @@ class _Walk:
 
     def is_sealed(self, level: int) -> bool:
         """Return whether every branch of a level is sealed."""
-        branches = [branch.name for branch in self.branches.values() if branch.trunk_level < level] or [TRUNK]
-        return all((level, branch) in self.seals for branch in branches)
+        return all((level, branch) in self.seals for branch in walkers(self.branches, level))
 
     def report_progress(self, done: Seal | FrontierShard) -> None:
         level = done.level if isinstance(done, Seal) else done.level + 1

@@ -1,5 +1,6 @@
 """What `trellis verify` answers: what is wrong with a published folder, from the folder alone."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ def _guarantee_failures(folder: Path) -> list[str]:
         for entry in manifest.levels
         if entry.rho
     ]
+    if measurements and privacy.tau:
+        measurements[0] = replace(measurements[0], tau=Fraction(privacy.tau))
     slack = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
     if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
         return []

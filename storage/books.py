@@ -66,6 +66,7 @@ class Charge:
         mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
         rho: 0 for mechanisms that are only (ε, δ).
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
+        tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
     """
 
     release: str
@@ -77,6 +78,7 @@ class Charge:
     mechanism: str = DISCRETE_GAUSSIAN
     epsilon: float = 0.0
     delta: float = 0.0
+    tau: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,14 @@ class Spending:
         rho: of all its discrete Gaussians.
         approximate: (ε, δ) of each of its mechanisms that is only that.
         epsilon: its own statement, with `delta`, which counts where there is no other.
+        tau: how far its samplers may be from their laws, in total variation over the cells that one unit can touch.
     """
 
     rho: Fraction
     approximate: tuple[tuple[float, float], ...]
     epsilon: float
     delta: float
+    tau: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,8 @@ class Account:
         rho = sum((charge.rho for charge in charges), Fraction(0))
         only = tuple((charge.epsilon, charge.delta) for charge in charges if not charge.rho)
         stated = self.series[id_] if self.claims[charges[0].release].series else self.claims[id_]
-        return Spending(rho, only, stated.epsilon, stated.delta)
+        tau = sum((charge.tau for charge in charges), Fraction(0))
+        return Spending(rho, only, stated.epsilon, stated.delta, tau)
 
     def declared_with(self, release_id: str) -> tuple[str, ...]:
         """Return the releases that were declared together with one, itself included."""
@@ -327,9 +332,12 @@ class Books:
                 level.get("mechanism", DISCRETE_GAUSSIAN),
                 level.get("epsilon", 0.0),
                 level.get("delta", 0.0),
+                Fraction(level.get("tau", 0)),
             )
             if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
                 raise StoreError(f"level {charge.level} of {release} is charged nothing.")
+            if charge.tau < 0:
+                raise StoreError(f"level {charge.level} of {release} has a tau below 0.")
             if (release, charge.level) in account.charges:
                 raise StoreError(f"level {charge.level} of {release} is charged twice.")
             account.charges[release, charge.level] = charge
@@ -354,8 +362,9 @@ def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
     """Return whether a level is what the ledger was told: measured as charged, or exact and not charged."""
     if charge is None:
         return terms.is_invariant and not terms.rho
-    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared
-    return not terms.is_invariant and charged == (terms.rho, terms.sigma, terms.l2_sensitivity_squared)
+    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau
+    asked = terms.rho, terms.sigma, terms.l2_sensitivity_squared, terms.tau
+    return not terms.is_invariant and charged == asked
 
 
 def _cap(recorded: Mapping[str, Any]) -> Cap:

@@ -48,7 +48,8 @@ class Reservation:
     def spending(self) -> Spending:
         """What it costs."""
         rho = sum((level.rho for level in self.levels), Fraction(0))
-        return Spending(rho, (), self.claim.epsilon, self.claim.delta)
+        tau = sum((level.tau for level in self.levels), Fraction(0))
+        return Spending(rho, (), self.claim.epsilon, self.claim.delta, tau)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,7 @@ def _append_reserved(
             "rho": str(level.rho),
             "sigma": level.sigma,
             "l2_sensitivity_squared": level.l2_sensitivity_squared,
+            **({"tau": str(level.tau)} if level.tau else {}),
         }
         for level in reservation.levels
         if not level.is_invariant

@@ -79,4 +79,13 @@ CREATE TABLE runs (
 );
 """
 
-MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS)
+_TAU = """
+ALTER TABLE levels ADD COLUMN tau VARCHAR DEFAULT '0';          -- of the sampler, an exact fraction
+"""
+
+_BRANCHES_OF_BRANCHES = """
+ALTER TABLE branches RENAME COLUMN trunk_level TO cut_level;    -- of the frontier of which the branch is a slice
+ALTER TABLE branches ADD COLUMN parent VARCHAR DEFAULT 'trunk'; -- the branch whose frontier that is
+"""
+
+MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS, _TAU, _BRANCHES_OF_BRANCHES)

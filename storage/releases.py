@@ -27,6 +27,7 @@ class LevelTerms:
         sigma: the noise scale, records; 0 where the level is invariant.
         l2_sensitivity_squared: Δ₂²; 0 where the level is invariant.
         derivation: how Δ₂² comes about, in words.
+        tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
         bound: with 95 % every count of the level is within so many records of the truth.
     """
 
@@ -39,6 +40,7 @@ class LevelTerms:
     l2_sensitivity_squared: int
     bound: float
     derivation: str = ""
+    tau: Fraction = Fraction(0)
 
     @property
     def l2_sensitivity(self) -> float:
@@ -84,7 +86,7 @@ def add_release(con: Connection, release: Release) -> None:
     )
     for level in release.levels:
         con.execute(
-            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 release.id,
                 level.level,
@@ -96,6 +98,7 @@ def add_release(con: Connection, release: Release) -> None:
                 level.l2_sensitivity_squared,
                 level.bound,
                 level.derivation,
+                str(level.tau),
             ],
         )
 
@@ -114,8 +117,8 @@ def find_release(con: Connection, release_id: str) -> Release:
             f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
         )
     levels = con.execute(
-        "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation"
-        " FROM levels WHERE release_id = ? ORDER BY level",
+        "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation,"
+        " tau FROM levels WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
     id_, name, dataset, state, reason, created, spec, terms, folder = row
@@ -130,8 +133,19 @@ def find_release(con: Connection, release_id: str) -> Release:
         json.loads(terms),
         folder,
         tuple(
-            LevelTerms(level, json.loads(axes), int(cells), invariant, Fraction(rho), sigma, square, bound, derivation)
-            for level, axes, cells, invariant, rho, sigma, square, bound, derivation in levels
+            LevelTerms(
+                level,
+                json.loads(axes),
+                int(cells),
+                invariant,
+                Fraction(rho),
+                sigma,
+                square,
+                bound,
+                derivation,
+                Fraction(tau),
+            )
+            for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau in levels
         ),
     )
 

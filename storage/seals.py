@@ -37,12 +37,21 @@ class FrontierShard:
     cells_below: int
 
 
+TRUNK = "trunk"  # the branch with which a release begins
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A slice of the trunk's frontier with everything below it."""
+    """A slice of another branch's last frontier, with everything below it.
+
+    Attributes:
+        parent: the branch that was cut, the trunk first of all.
+        cut_level: the level of its last frontier.
+    """
 
     name: str
-    trunk_level: int
+    parent: str
+    cut_level: int
     first_node: int
     end_node: int
     holds: Mapping[str, Sequence[str]]
@@ -89,31 +98,43 @@ def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], Fr
 
 
 def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -> None:
-    """Record how the trunk was cut; that is done once."""
+    """Record how a branch was cut; that is done once."""
     for branch in branches:
         con.execute(
-            "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
                 release_id,
                 branch.name,
-                branch.trunk_level,
+                branch.cut_level,
                 branch.first_node,
                 branch.end_node,
                 json.dumps(branch.holds),
+                branch.parent,
             ],
         )
 
 
 def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:
-    """Return a release's branches by name; none while the trunk is not finished, or is all there is."""
+    """Return a release's branches but the trunk, by name, in the order of the tree; none while the trunk is not cut."""
     rows = con.execute(
-        "SELECT branch, trunk_level, first_node, end_node, holds FROM branches WHERE release_id = ? ORDER BY branch",
+        "SELECT branch, parent, cut_level, first_node, end_node, holds FROM branches WHERE release_id = ?"
+        " ORDER BY cut_level",
         [release_id],
     ).fetchall()
+    places: dict[str, tuple[int, ...]] = {TRUNK: ()}
+    for name, parent, _, first_node, *_ in rows:
+        places[name] = (*places[parent], first_node)
     return {
-        name: Branch(name, trunk_level, first_node, end_node, json.loads(holds))
-        for name, trunk_level, first_node, end_node, holds in rows
+        name: Branch(name, parent, cut_level, first_node, end_node, json.loads(holds))
+        for name, parent, cut_level, first_node, end_node, holds in sorted(rows, key=lambda row: places[row[0]])
     }
+
+
+def walkers(branches: Mapping[str, Branch], level: int) -> list[str]:
+    """Return the branches of which a level consists, in the order of the tree, as far as they are cut already."""
+    begins = {TRUNK: -1} | {name: branch.cut_level for name, branch in branches.items()}
+    ends = {branch.parent: branch.cut_level for branch in branches.values()}
+    return [name for name, begin in begins.items() if begin < level <= ends.get(name, level)]
 
 
 def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:

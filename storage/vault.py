@@ -24,10 +24,18 @@ def vault_path(release_id: str) -> Path:
 
 
 @contextmanager
-def vault(release_id: str, *, read_only: bool = True) -> Iterator[Connection]:
-    """Open the vault of a release; what does not fit in memory spills beside it, and is as confidential."""
+def vault(release_id: str, *, read_only: bool = True, memory: int | None = None) -> Iterator[Connection]:
+    """Open the vault of a release; what does not fit in memory spills beside it, and is as confidential.
+
+    Args:
+        release_id: the release.
+        read_only: False while it is filled.
+        memory: bytes that DuckDB may take; most of the machine if left out.
+    """
     path = vault_path(release_id)
     with connect(path, spill=_spill(path), read_only=read_only) as con:
+        if memory:
+            con.execute(f"SET memory_limit = '{memory}B'")
         yield con
 
 

@@ -18,6 +18,7 @@ from prefect.cache_policies import NO_CACHE
 
 from storage.errors import public_errors
 from storage.running import check_going_on
+from tasks.machine import cores
 
 P = ParamSpec("P")
 
@@ -43,7 +44,7 @@ def in_processes() -> Iterator[None]:
     """Run the stages that are submitted inside in processes of their own, one per core; the shards are the same."""
     global _workers
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), context, _end_with_parent) as _workers:
+    with ProcessPoolExecutor(cores(), context, _end_with_parent) as _workers:
         try:
             yield
         finally:

@@ -79,7 +79,7 @@ def _confidential_codebook(codebook: Table) -> InputError:
 
 
 @stage("ingest")
-def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int]) -> None:
+def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
     Args:
@@ -87,6 +87,7 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
         source: where the table and the codebooks are.
         units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
+        memory: bytes that it may take.
     """
     remove_vault(release_id)
     for axis in source.axes:
@@ -97,6 +98,6 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     ends = read_ends(source)
     for end in ends:
         write_codebook(release_id, end.name, down_to(end.codebook, end.finest))
-    with vault(release_id, read_only=False) as con:
+    with vault(release_id, read_only=False, memory=memory) as con:
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         ingest_trips(con, source.table, ends, source.count, units)

@@ -24,6 +24,7 @@ LARGEST_PLD_EPSILON = (
 LARGEST_PLD_SCALE = 2.0**14  # above it the noise has too many values to list
 
 _NOTHING = 1e-300  # a δ of 0, where its logarithm is taken
+_LARGEST_EXPONENT = 700.0  # with an ε beyond it, what any sampler lacks costs more than any δ
 _DIGITS = 60  # of the decimal arithmetic; the results are floats with 17
 
 
@@ -49,6 +50,53 @@ class Accountant:
 def rho_of(measurements: Sequence[Measurement]) -> Fraction:
     """Return what measurements cost together."""
     return sum((measurement.rho for measurement in measurements), Fraction(0))
+
+
+def tau_of(measurements: Sequence[Measurement]) -> Fraction:
+    """Return how far all draws that one unit can touch may be from the noise that is accounted, in total variation."""
+    return sum((measurement.tau for measurement in measurements), Fraction(0))
+
+
+# samplers that are close to the noise they stand for ------------------------------------------------------------------
+
+
+def delta_left(delta: float, epsilon: float, tau: Fraction) -> float:
+    r"""Return the δ that exact noise must keep, so that a sampler within total variation τ of it keeps (ε, δ).
+
+    .. math:: \delta' = \delta - (1 + e^\epsilon) \tau
+
+    With M the exact mechanism and M' the sampled one, P[M'(x) ∈ S] ≤ P[M(x) ∈ S] + τ ≤ e^ε P[M(y) ∈ S] + δ' + τ ≤
+    e^ε P[M'(y) ∈ S] + δ' + (1 + e^ε) τ, where the cells that no neighbour changes are drawn by the same law on both sides.
+
+    Returns:
+        δ', rounded down; at most 0 where τ is too large for ε and δ.
+    """
+    return float_below(Fraction(delta) - _cost_of_tau(epsilon, tau)) if tau else delta
+
+
+def _cost_of_tau(epsilon: float, tau: Fraction) -> Fraction:
+    """Return (1 + e^ε) τ, rounded up."""
+    with localcontext(prec=_DIGITS):
+        exact = Decimal(min(epsilon, _LARGEST_EXPONENT)).exp()
+        return (1 + Fraction(_round(exact, math.inf))) * tau
+
+
+def least_with_tau(least_epsilon: Callable[[float], float], delta: float, tau: Fraction) -> float:
+    """Return an ε at δ for noise that a sampler within total variation τ draws.
+
+    Args:
+        least_epsilon: of the exact noise, at a δ.
+        delta: in (0, 1).
+        tau: >= 0.
+    Returns:
+        The ε that `least_epsilon` has at the `delta_left` of a slightly larger ε; infinite where τ takes up a
+        thousandth of δ.
+    """
+    if not tau:
+        return least_epsilon(delta)
+    spared = delta * (1 - 2**-10)
+    left = delta_left(delta, least_epsilon(spared), tau)
+    return least_epsilon(left) if left >= spared else math.inf
 
 
 # lemma: the papers' conversion ---------------------------------------------------------------------------------------
@@ -240,7 +288,8 @@ def check_pld(measurements: Sequence[Measurement], epsilon: float, delta: float)
     """
     _check_epsilon(epsilon)
     _check_delta(delta)
-    if not (delta >= LEAST_PLD_DELTA and 10 * delta <= min(epsilon, 1.0) and epsilon <= LARGEST_PLD_EPSILON):
+    least_delta = LEAST_PLD_DELTA * (1 - 2**-9)  # what `least_with_tau` leaves of it
+    if not (delta >= least_delta and 10 * delta <= min(epsilon, 1.0) and epsilon <= LARGEST_PLD_EPSILON):
         raise ValueError(
             f"accountant pld needs delta from {LEAST_PLD_DELTA:g} to a tenth, and of epsilon, which is at most"
             f" {LARGEST_PLD_EPSILON:g}; use zcdp."
@@ -249,8 +298,37 @@ def check_pld(measurements: Sequence[Measurement], epsilon: float, delta: float)
         raise ValueError("accountant pld needs noise with sigma <= 2**14; use zcdp.")
 
 
+def _with_tau(exact: Accountant) -> Accountant:
+    """Return an accountant that takes the price of inexact samplers off δ before it asks another."""
+
+    def least_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
+        tau = tau_of(measurements)
+        epsilon = least_with_tau(lambda left: exact.least_epsilon(measurements, left), delta, tau)
+        if tau and math.isinf(epsilon):
+            raise ValueError(f"noise.sampler table needs more delta than {delta:g} for so little noise; use opendp.")
+        return epsilon
+
+    def largest_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
+        left = delta_left(delta, epsilon, allocation.tau)
+        if allocation.tau and not left > 0:
+            raise ValueError(f"noise.sampler table needs more delta than {delta:g} at epsilon {epsilon:g}; use opendp.")
+        return exact.largest_rho(allocation, epsilon, left)
+
+    def holds(measurements: Sequence[Measurement], epsilon: float, delta: float) -> bool:
+        tau = tau_of(measurements)
+        left = delta_left(delta, epsilon, tau)
+        return (not tau or left > 0) and exact.holds(measurements, epsilon, left)
+
+    def least_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
+        least = exact.least_delta(measurements, epsilon)
+        tau = tau_of(measurements)
+        return float_above(Fraction(least) + _cost_of_tau(epsilon, tau)) if tau else least
+
+    return Accountant(exact.name, holds, largest_rho, least_epsilon, least_delta)
+
+
 ACCOUNTANTS = {
-    accountant.name: accountant
+    accountant.name: _with_tau(accountant)
     for accountant in (
         Accountant(
             name="lemma",
@@ -291,6 +369,17 @@ def _largest(holds: Callable[[float], bool], start: float) -> Fraction:
     while low < (middle := low + (high - low) / 2) < high:
         low, high = (middle, high) if holds(middle) else (low, middle)
     return Fraction(low)
+
+
+def float_above(exact: Fraction) -> float:
+    """Return the least float that is not below a number."""
+    value = float(exact)
+    return math.nextafter(value, math.inf) if Fraction(value) < exact else value
+
+
+def float_below(exact: Fraction) -> float:
+    """Return the largest float that is not above a number."""
+    return -float_above(-exact)
 
 
 def _round(exact: Decimal, toward: float) -> float:

@@ -21,11 +21,14 @@ class Measurement:
         rho: what it is charged, > 0, exact.
         sigma: the scale of the noise, records.
         l2_sensitivity_squared: Δ₂² of the level.
+        tau: how far, in total variation, the sampler's draws may be from that noise, over all the cells of the level that
+            one unit can touch; 0 for an exact sampler.
     """
 
     rho: Fraction
     sigma: float
     l2_sensitivity_squared: int
+    tau: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,18 @@ class Allocation:
     Attributes:
         shares: of ρ per measured level, > 0; they add up to 1 exactly.
         squares: Δ₂² per measured level.
+        taus: the sampler's total variation per measured level, over the cells that one unit can touch; empty where it
+            is exact.
     """
 
     shares: tuple[Fraction, ...]
     squares: tuple[int, ...]
+    taus: tuple[Fraction, ...] = ()
+
+    @property
+    def tau(self) -> Fraction:
+        """The sampler's total variation over all levels, whatever ρ is."""
+        return sum(self.taus, Fraction(0))
 
     def measurements(self, rho: Fraction) -> tuple[Measurement, ...]:
         """Return what ρ buys at every level; the charges add up to ρ exactly.
@@ -46,9 +57,10 @@ class Allocation:
         Raises:
             ValueError: ρ is so small or so large that some σ would be beyond use.
         """
+        taus = self.taus or (Fraction(0),) * len(self.shares)
         return tuple(
-            Measurement(rho * share, scale_for(rho * share, square), square)
-            for share, square in zip(self.shares, self.squares, strict=True)
+            Measurement(rho * share, scale_for(rho * share, square), square, tau)
+            for share, square, tau in zip(self.shares, self.squares, taus, strict=True)
         )
 
     def least_rho(self, error: Callable[[tuple[Measurement, ...]], float], most: float) -> Fraction:

@@ -47,6 +47,13 @@ def l2_sensitivity_squared(
     return 2 * one_side if neighbours == SUBSTITUTION else one_side
 
 
+def touched_cells(neighbours: str, max_records: int, *, is_root: bool = False) -> int:
+    """Return how many cells of a level one unit can touch: those that its records leave, and those that they enter."""
+    if is_root:
+        return 1
+    return 2 * max_records if neighbours == SUBSTITUTION else max_records
+
+
 def derivation(neighbours: str, max_records: int, most_distinct: int | None = None, *, is_root: bool = False) -> str:
     """Return in one line how `l2_sensitivity_squared` comes about, for plans and manifests."""
     square = l2_sensitivity_squared(neighbours, max_records, most_distinct, is_root=is_root)

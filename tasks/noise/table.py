@@ -21,6 +21,7 @@ from tasks.tree.axis import IntArray
 Words = NDArray[np.uint64]
 
 LARGEST_TABLE_SCALE = 2.0**14  # 423,000 outcomes, 35 MB, a quarter of a second to build
+LARGEST_TAU = Fraction(1, 2**120)  # of one draw; a table that is worse is not used
 ENTRY_BITS = 192
 _REACH = Fraction(129, 10)  # σ on either side; exp(−12.9²/2) < 2**-120
 _GUIDE_BITS = 16
@@ -144,6 +145,8 @@ def noise_table(scale: float) -> NoiseTable:
     if not 0 < scale <= LARGEST_TABLE_SCALE:
         raise ValueError(f"scale must be > 0, and <= {LARGEST_TABLE_SCALE:g} for a table, got {scale}.")
     masses, tau = _masses(Fraction(scale))
+    if tau > LARGEST_TAU:
+        raise ValueError(f"the table of scale {scale} must be within 2**-120 of its law.")
     at_zero, *beside = masses
     furthest = len(beside)
     entries = tuple(accumulate([*reversed(beside), at_zero, *beside[:-1]])) if beside else ()

@@ -13,6 +13,7 @@ from storage.running import check_going_on
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
 from storage.vault import read_true_nodes, read_true_slice, vault
+from tasks.machine import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.stage import stage
@@ -39,7 +40,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
     tree, terms = tree_of(release), release.levels[level]
     if not as_charged(terms, charge):
         raise StoreError(f"Level {level} of {release_id} is not as the ledger has charged it: nothing of it is drawn.")
-    with vault(release_id) as con:
+    with vault(release_id, memory=memory_of(release.terms) // 4) as con:
         if level == 0:
             true_chunks = iter([read_true_slice(con, 0, 0, 1)["true_count"]])
             cells = 1

@@ -16,6 +16,9 @@ class Privacy(_Part):
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
         bounded_by: who sees to the bound: `ingest`, which cut what was beyond, or the data owner's `promise`.
+        sampler: who drew the noise.
+        tau: how far its draws may be from the noise stated, in total variation over all the cells that one unit can
+            touch, at most; what that costs is taken off delta.
         statement: the guarantee in words.
     """
 
@@ -29,6 +32,8 @@ class Privacy(_Part):
     delta: float
     rho: float
     accountant: str
+    sampler: str = "opendp"
+    tau: float = 0.0
     statement: str = ""
 
 

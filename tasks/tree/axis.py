@@ -50,6 +50,10 @@ class Axis:
         first_child = self.first_child[level]
         return first_child[areas + 1] - first_child[areas]
 
+    def most_children(self, level: int) -> int:
+        """Return the most children that any area of a level has."""
+        return int(np.diff(self.first_child[level]).max())
+
     def most_descendants(self, level: int, below: int) -> int:
         """Return the most areas of the level `below` that lie in one area of `level`; 1 where that is no finer."""
         if below <= level:

@@ -1,39 +1,111 @@
-"""Branches: slices of the trunk's frontier, cut by public counts alone."""
+"""Branches: slices of a frontier with everything below them, cut by public counts alone.
 
+A release begins with one branch, the trunk. It is cut once there is work for several, and any branch is cut further where
+the cells of its next level would take more memory than it may have.
+"""
+
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
+from tasks.tree.order import Tree
 
-TRUNK = "trunk"
-TRUNK_CELLS = 10_000  # the first level with more cells than this is walked in branches
 BRANCH_CELLS = 10_000  # of its first level that are worth a branch of their own; smaller ones travel together
+WORTH_CUTTING = 4  # branches; for fewer the trunk goes on, unless the next level is the last
 TASK_RUNS = 180  # of measuring and optimising in branches; the trunk and the single stages take the rest of 200
-MOST_BRANCHES = 16
+MOST_BRANCHES = 16  # of the trunk
+
+CELL_BYTES = 64  # that a stage keeps for each cell of a branch's level: noisy counts, and the nodes that survive, twice
+CHUNK_BYTES = 256  # that it works with for each cell of a chunk
 
 
-def branch_count(levels_below: int, cells_below: int) -> int:
-    """Return into how many branches to cut a trunk: as many as are worth it within a release's task runs.
+def most_cells(memory: int, workers: int) -> int:
+    """Return how many cells of one level a branch may have.
+
+    Args:
+        memory: bytes for all branches that are walked at once.
+        workers: how many those are.
+    """
+    share = memory // workers
+    with_whole_chunks = (share - CHUNK_BYTES * CHUNK_CELLS) // CELL_BYTES
+    return int(max(1, with_whole_chunks if with_whole_chunks >= CHUNK_CELLS else share // (CELL_BYTES + CHUNK_BYTES)))
+
+
+def memory_for(cells: int, workers: int) -> int:
+    """Return the memory with which a branch may have so many cells on one level: the inverse of `most_cells`."""
+    return workers * (cells * CELL_BYTES + min(cells, CHUNK_CELLS) * CHUNK_BYTES)
+
+
+def branch_count(levels_below: int, nodes: int, cells_below: int) -> int:
+    """Return into how many branches to cut the trunk: as many as are worth it within a release's task runs.
 
     Args:
         levels_below: how many levels the branches have; each takes two task runs per branch.
-        cells_below: the cells of the first of them.
+        nodes: those that can be shared out.
+        cells_below: the cells of the first level below them.
     """
     affordable = min(MOST_BRANCHES, TASK_RUNS // (2 * levels_below))
-    return max(1, min(affordable, cells_below // BRANCH_CELLS))
+    count = max(1, min(affordable, nodes, cells_below // BRANCH_CELLS))
+    return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
 
 
-def branch_name(number: int) -> str:
-    """Return `b00`, `b01`, …"""
-    return f"b{number:02d}"
+def branch_name(number: int, parent: str = "") -> str:
+    """Return `b00`, `b01`, …, or `b00-00`, `b00-01`, … for those into which `b00` is cut."""
+    return f"{parent}-{number:02d}" if parent else f"b{number:02d}"
 
 
-def cut(weights: IntArray, branches: int) -> list[slice]:
+def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int) -> list[slice]:
+    """Return contiguous slices of nodes, of about equal expected work, each with at most `most` cells below it.
+
+    Args:
+        tree: the axes and their order.
+        frontier: public.
+        branches: how many slices are sought.
+        most: cells; a single node with more makes a slice of its own.
+    """
+    cells = cell_counts(tree, frontier)
+    return [
+        slice(part.start + within.start, part.start + within.stop)
+        for part in cut(expected_cells(tree, frontier), branches)
+        for within in chunks(cells[part], most)
+    ]
+
+
+def expected_cells(tree: Tree, frontier: Frontier) -> NDArray[np.float64]:
+    """Return how many cells may be expected on all levels below each node, shape (nodes,), from its public count.
+
+    A node of count c has at most c nodes with records on any level below it, and they have children like its others.
+    """
+    expected = np.zeros(len(frontier))
+    nodes = np.ones(len(frontier))
+    for possible in _possible_cells(tree, frontier):
+        expected += np.minimum(nodes, frontier.counts) * (possible / nodes)
+        nodes = possible
+    return expected
+
+
+def _possible_cells(tree: Tree, frontier: Frontier) -> Iterator[NDArray[np.float64]]:
+    """Yield, for each level below a frontier, how many of its cells lie below each node."""
+    reached = tree.axis_levels(frontier.level)
+    first = [areas.copy() for areas in frontier.areas]
+    end = [areas + 1 for areas in frontier.areas]
+    at = list(reached)
+    for axis in tree.steps[frontier.level :]:
+        first_child = tree.axes[axis].first_child[at[axis]]
+        first[axis], end[axis] = first_child[first[axis]], first_child[end[axis]]
+        at[axis] += 1
+        yield np.prod([(stop - start).astype(np.float64) for start, stop in zip(first, end, strict=True)], axis=0)
+
+
+def cut(weights: IntArray | NDArray[np.float64], branches: int) -> list[slice]:
     """Return at most `branches` contiguous slices of nodes, of about equal weight, each with at least one node.
 
     Args:
-        weights: shape (nodes,), >= 1, public: how many cells hang below each node.
+        weights: shape (nodes,), > 0, public: how much work hangs below each node.
         branches: the number of slices sought.
     """
     ends = np.cumsum(weights)

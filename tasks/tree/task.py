@@ -6,22 +6,29 @@ from pathlib import Path
 
 from storage.claims import shard_folder
 from storage.releases import Release
-from storage.seals import Branch, FrontierShard
+from storage.seals import TRUNK, Branch, FrontierShard
 from storage.shards import counts_path, read_codebook, read_shard
 from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
-from tasks.tree.branches import TRUNK, branch_count, branch_name, cut
-from tasks.tree.frontier import Frontier, cell_counts, join
+from tasks.tree.branches import branch_count, branch_name, slices_of
+from tasks.tree.frontier import Frontier, join
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import grow
 
 
 @stage("grow tree")
-def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int]) -> None:
-    """Write the true levels of a release to its vault."""
+def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory: int) -> None:
+    """Write the true levels of a release to its vault.
+
+    Args:
+        release_id: the release.
+        axes: their names.
+        steps: the order of refinement.
+        memory: bytes that DuckDB may take.
+    """
     tree = load_tree(shard_folder(release_id), tuple(axes), tuple(steps))
-    with vault(release_id, read_only=False) as con:
+    with vault(release_id, read_only=False, memory=memory) as con:
         leaf_areas, true_counts = read_records(con, len(axes))
         for level, nodes in enumerate(grow(tree, leaf_areas, true_counts)):
             columns = {
@@ -64,9 +71,9 @@ def load_parents(
     branches: dict[str, Branch],
 ) -> Frontier:
     """Return the nodes whose children are the cells of one level (> 0) of one branch."""
-    if branch != TRUNK and branches[branch].trunk_level == level - 1:
+    if branch != TRUNK and branches[branch].cut_level == level - 1:
         nodes = slice(branches[branch].first_node, branches[branch].end_node)
-        return load_frontier(release, frontiers[level - 1, TRUNK])[nodes]
+        return load_frontier(release, frontiers[level - 1, branches[branch].parent])[nodes]
     return load_frontier(release, frontiers[level - 1, branch])
 
 
@@ -75,20 +82,33 @@ def load_level(release: Release, level: int, frontiers: dict[tuple[int, str], Fr
     return join([load_frontier(release, shard) for (of, _), shard in frontiers.items() if of == level])
 
 
-def cut_trunk(release: Release, shard: FrontierShard) -> list[Branch]:
-    """Return the branches into which the trunk's last frontier is cut, by its public counts of cells alone."""
+def cut_branch(release: Release, shard: FrontierShard, most_cells: int) -> list[Branch]:
+    """Return the branches into which a branch is cut at a frontier, by public counts alone; none if it goes on whole.
+
+    Args:
+        release: the release.
+        shard: the frontier.
+        most_cells: that a branch may have on one level.
+    """
     tree = tree_of(release)
-    trunk = load_frontier(release, shard)
-    slices = cut(cell_counts(tree, trunk), branch_count(tree.depth - shard.level, shard.cells_below))
+    is_trunk = shard.branch == TRUNK
+    count = branch_count(tree.depth - shard.level, shard.nonzero, shard.cells_below) if is_trunk else 1
+    if count == 1 and shard.cells_below <= most_cells:
+        return []
+    frontier = load_frontier(release, shard)
+    parts = slices_of(tree, frontier, count, most_cells)
+    if len(parts) == 1:
+        return []
     return [
         Branch(
-            branch_name(number),
+            branch_name(number, "" if is_trunk else shard.branch),
+            shard.branch,
             shard.level,
             nodes.start,
             nodes.stop,
-            _ends(tree, trunk[nodes]),
+            _ends(tree, frontier[nodes]),
         )
-        for number, nodes in enumerate(slices)
+        for number, nodes in enumerate(parts)
     ]
 
 

@@ -28,14 +28,13 @@ import duckdb
 import numpy.ctypeslib  # noqa: F401 (this and the next two are imported late: once here, instead of in every child)
 import opendp.prelude  # noqa: F401
 import pyarrow.dataset  # noqa: F401
-from test_resume import BRANCH_CELLS, CHUNK_CELLS, TRUNK_CELLS, Draws
+from test_resume import BRANCH_CELLS, CHUNK_CELLS, Draws
 
-import flows.top_down
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -187,7 +186,7 @@ def finish(release_id: str) -> list[tuple[int, str, int]]:
     The store is kept open meanwhile, since opening it is most of the time.
     """
     draws = Draws()
-    MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], sampler=draws.sample)
+    MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)})
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release(release_id, draws.submit_to(executor), report_nothing)
     return [(*place, cells) for place, cells in draws.cells.items()]
@@ -240,7 +239,7 @@ def _be_the_child(write: int, home: str, deed: str, options: dict[str, Any]) -> 
         os.setsid()
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         os.environ["TRELLIS_HOME"] = home
-        flows.top_down.TRUNK_CELLS, tasks.tree.branches.BRANCH_CELLS = TRUNK_CELLS, BRANCH_CELLS
+        tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
         tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = CHUNK_CELLS
         with os.fdopen(write, "w") as answer:
             json.dump(_DEEDS[deed](**options), answer)

@@ -122,8 +122,8 @@ def test_a_void_charge_is_never_drawn(plan: Plan) -> None:
         return executor.submit(stage.fn, *arguments)
 
     with ThreadPoolExecutor(2) as executor:
-        executor.submit(ingest.fn, release.id, plan.source, plan.units, plan.promised).result()
-        executor.submit(grow_tree.fn, release.id, ["origin", "destination"], list(plan.tree.steps)).result()
+        executor.submit(ingest.fn, release.id, plan.source, plan.units, plan.promised, 2**30).result()
+        executor.submit(grow_tree.fn, release.id, ["origin", "destination"], list(plan.tree.steps), 2**30).result()
         with store() as con, transaction(con):
             reserve(con, plan.reservation(release.id), standing_of)
             add_release(con, release)

@@ -17,13 +17,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-import flows.top_down
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
 from flows.ending import sweep_orphans
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing
@@ -59,7 +58,7 @@ budget: {epsilon: 40.0, delta: 1.0e-8}
 """
 LEVELS = range(1, 5)  # those that are measured; 2, 4, 24 and 144 cells
 BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
-TRUNK_CELLS, BRANCH_CELLS, CHUNK_CELLS = 4, 6, 8
+BRANCH_CELLS, CHUNK_CELLS = 6, 8
 
 # A process of its own that makes the release, and is killed at a moment: at a call of the sampler, or before or after
 # a stage, whose result then reaches nobody. Those that are killed while they draw have the store open all the time.
@@ -70,17 +69,17 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-import flows.top_down, tasks.noise.task, tasks.optimize.task, tasks.tree.branches
+import tasks.noise.task, tasks.optimize.task, tasks.tree.branches
 from flows.driver import make_release
 from flows.reservation import new_release
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.runner import report_nothing
 from flows.spec import load_spec
 from storage.database import store
 from tasks.noise.samplers import discrete_gaussian
 
-flows.top_down.TRUNK_CELLS, tasks.tree.branches.BRANCH_CELLS = {TRUNK_CELLS}, {BRANCH_CELLS}
+tasks.tree.branches.BRANCH_CELLS = {BRANCH_CELLS}
 tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = {CHUNK_CELLS}
 calls = count(1)
 
@@ -101,7 +100,7 @@ def submit(stage, *arguments):
         return result
     return executor.submit(run)
 
-MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], sampler=sample)
+MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={{"opendp": Noise(sample)}})
 plan = make_plan(load_spec(Path(sys.argv[1])))
 with store() if "draw" in sys.argv[3] else nullcontext(), ThreadPoolExecutor(2) as executor:
     make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
@@ -265,12 +264,11 @@ class Killed(NamedTuple):
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     """Cut small releases into branches and chunks, and know what is drawn."""
-    monkeypatch.setattr(flows.top_down, "TRUNK_CELLS", TRUNK_CELLS)
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", CHUNK_CELLS)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
     draws = Draws()
-    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=draws.sample))
+    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)}))
     return draws
 
 

@@ -15,12 +15,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-import flows.top_down
 import tasks.noise.task
 import tasks.tree.branches
 from flows.crashes import note_crashes
 from flows.driver import finish_release, make_release
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -271,7 +270,6 @@ def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small releases into branches and chunks."""
-    monkeypatch.setattr(flows.top_down, "TRUNK_CELLS", 4)
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 6)
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 8)
 
@@ -281,7 +279,7 @@ class Sampling:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, act_at: int, act: Any) -> None:
         self.cells, self.calls, self.act_at, self.act = 0, 0, act_at, act
-        monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=self.sample))
+        monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(self.sample)}))
 
     def sample(self, true_counts: IntArray, scale: float) -> IntArray:
         """Draw, once what is to be done at this call is done."""

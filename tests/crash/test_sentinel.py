@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.driver import make_release
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -117,7 +117,9 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
             meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
             return sampler(true_counts, scale)
 
-        monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=note_the_truth))
+        monkeypatch.setitem(
+            MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(note_the_truth)})
+        )
         plan = make_plan(load_spec(tmp_path / "spec.yaml"))
         release = new_release(plan)
         try:

@@ -14,12 +14,11 @@ import polars as pl
 import pytest
 import yaml
 
-import flows.top_down
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
@@ -31,6 +30,7 @@ from storage.releases import Release, find_release, list_checks
 from storage.seals import add_frontier, list_branches, list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path, read_shard, write_shard
 from storage.vault import vault
+from tasks.machine import cores, default_memory
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.publish.verify import verify
 from tasks.synthesize.country import LEVELS, draw_country
@@ -248,10 +248,10 @@ def make(
     sizes = sizes or {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=sampler))
+        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(sampler)}))
         for name, module in (
-            ("TRUNK_CELLS", flows.top_down),
             ("BRANCH_CELLS", tasks.tree.branches),
+            ("CELL_BYTES", tasks.tree.branches),
             ("CHUNK_CELLS", tasks.noise.task),
             ("CHUNK_CELLS", tasks.optimize.task),
         ):
@@ -348,7 +348,7 @@ def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_the_truth_is_published(case: str, tmp_path: Path) -> None:
     """With a sampler that adds nothing every level is its true table, in every branch and chunk."""
-    sizes = {"TRUNK_CELLS": 4, "BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
+    sizes = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
     made = make(tmp_path / "exact", CASES[case], no_noise, sizes=sizes)
     for level in range(len(made.case.order) + 1):
         assert made.level(level).equals(made.case.true_level(level))
@@ -365,17 +365,21 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path, monkeypatc
     """Where noise is tied to the cells, trunk, branches, chunks and threads change no byte of what is published."""
     whole = make(tmp_path / "whole", case_csv, noise_of_the_count, workers=1)
     assert whole.errors(6).max() > 0
-    for number, (sizes, workers, branches) in enumerate(
+    share = default_memory() // cores()
+    for number, (sizes, workers, parents, most) in enumerate(
         [
-            ({"TRUNK_CELLS": 4, "BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, 2),
-            ({"TRUNK_CELLS": 12, "BRANCH_CELLS": 1}, 1, 4),
+            ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, {"trunk"}, 150),
+            ({"BRANCH_CELLS": 1}, 1, {"trunk"}, 150),
+            ({"CELL_BYTES": share // 40}, 2, {"trunk"}, 40),
+            ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10}, 2, {"trunk", "b00"}, 10),
         ]
     ):
         made = make(tmp_path / f"cut-{number}", case_csv, noise_of_the_count, workers=workers, sizes=sizes)
         assert made.tables() == whole.tables()
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))
         with store() as con:
-            assert len(list_branches(con, made.release.id)) >= branches
+            assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
+            assert max(seal.cells for seal in list_seals(con, made.release.id).values()) <= most
 
 
 def seeded(fudge: float) -> Sampler:
@@ -432,7 +436,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=noise_of_the_count))
+        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(noise_of_the_count)}))
         plan = make_plan(load_spec(folder / "spec.yaml"))
         release = new_release(plan, release_id="walked")
         with store(), pytest.raises(InterruptedError):
@@ -457,7 +461,7 @@ def finish(release: Release) -> None:
         raise AssertionError("what is sealed was drawn again")
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], sampler=draw_again))
+        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draw_again)}))
         finish_release(release.id, submit_to(executor), report_nothing)
 
 

@@ -32,7 +32,7 @@ RELEASES_PER_STORE = 50
 Samples = NDArray[np.float64]
 
 
-def spec_of(neighbours: str, epsilon: float) -> str:
+def spec_of(neighbours: str, epsilon: float, sampler: str) -> str:
     """Return a spec of two areas, two levels deep."""
     return yaml.safe_dump(
         {
@@ -42,6 +42,7 @@ def spec_of(neighbours: str, epsilon: float) -> str:
             "hierarchy": {"table": "codebook.csv", "levels": ["area"]},
             "release": {"tree": "destination", "finest": "area"},
             "mechanism": "inftda",
+            "noise": {"sampler": sampler},
             "privacy": {
                 "unit": "one commuter",
                 "neighbours": neighbours,
@@ -55,7 +56,7 @@ def spec_of(neighbours: str, epsilon: float) -> str:
 
 
 def release_often(
-    folder: str, neighbours: str, epsilon: float, extra: Sequence[int], releases: int, less: float
+    folder: str, neighbours: str, epsilon: float, sampler: str, extra: Sequence[int], releases: int, less: float
 ) -> Samples:
     """Release a table many times and return what is published of it: per release the counts of every level.
 
@@ -63,6 +64,7 @@ def release_often(
         folder: an empty folder.
         neighbours: the relation.
         epsilon: what is claimed, at DELTA.
+        sampler: who draws the noise.
         extra: people beyond PEOPLE in the cells (home, work) = (a, a), (a, b), (b, a), (b, b).
         releases: how many.
         less: by how much the noise is divided; 1 for the claimed noise.
@@ -70,23 +72,22 @@ def release_often(
         Shape (releases, 7): the total, those who work in a and in b, and the four cells.
     """
     from flows.driver import make_release
-    from flows.mechanisms import MECHANISMS
+    from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
     from flows.plan import make_plan
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
     from flows.spec import load_spec
     from storage.database import store
-    from tasks.noise.samplers import discrete_gaussian
 
     here = Path(folder)
     cells = zip(("a,a", "a,b", "b,a", "b,b"), extra, strict=True)
     (here / "trips.csv").write_text("home,work,people\n" + "".join(f"{c},{PEOPLE + more}\n" for c, more in cells))
     (here / "codebook.csv").write_text("area\na\nb\n")
-    (here / "spec.yaml").write_text(spec_of(neighbours, epsilon))
+    (here / "spec.yaml").write_text(spec_of(neighbours, epsilon, sampler))
     if less != 1:
-        MECHANISMS["inftda"] = replace(
-            MECHANISMS["inftda"], sampler=lambda counts, scale: discrete_gaussian(counts, scale / less)
-        )
+        claimed = DISCRETE_GAUSSIANS[sampler].sampler
+        halved = Noise(lambda counts, scale: claimed(counts, scale / less))
+        MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={sampler: halved})
     plan = make_plan(load_spec(here / "spec.yaml"))
     samples = []
     with ThreadPoolExecutor(1) as executor:
@@ -160,7 +161,9 @@ def of_plain_event(one: Samples, other: Samples) -> float:
     return lower_bound(int((one @ towards > 0).sum()), len(one), int((other @ towards > 0).sum()), len(other))
 
 
-def audited(tmp_path: Path, neighbours: str, epsilon: float, releases: int, less: float) -> tuple[Samples, Samples]:
+def audited(
+    tmp_path: Path, neighbours: str, epsilon: float, sampler: str, releases: int, less: float
+) -> tuple[Samples, Samples]:
     """Return the releases of a table with one person more in (a, a), and of its neighbour."""
     without = (0, 0, 0, 1) if neighbours == "substitution" else (0, 0, 0, 0)
     folders = [tmp_path / f"one {less}", tmp_path / f"other {less}"]
@@ -168,29 +171,32 @@ def audited(tmp_path: Path, neighbours: str, epsilon: float, releases: int, less
         folder.mkdir()
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         one, other = (
-            pool.submit(release_often, str(folder), neighbours, epsilon, extra, releases, less)
+            pool.submit(release_often, str(folder), neighbours, epsilon, sampler, extra, releases, less)
             for folder, extra in zip(folders, ((1, 0, 0, 0), without), strict=True)
         )
         return one.result(), other.result()
 
 
-def test_next_to_no_noise_is_noticed_and_the_claimed_noise_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["opendp", "table"])
+def test_next_to_no_noise_is_noticed_and_the_claimed_noise_is_not(tmp_path: Path, sampler: str) -> None:
     """A few releases with a twentieth of the noise betray themselves; as many with all of it keep the claim."""
-    assert of_plain_event(*audited(tmp_path, "substitution", SMALL_EPSILON, 40, less=1)) <= SMALL_EPSILON
-    assert of_plain_event(*audited(tmp_path, "substitution", SMALL_EPSILON, 40, less=20)) > SMALL_EPSILON
+    assert of_plain_event(*audited(tmp_path, "substitution", SMALL_EPSILON, sampler, 40, less=1)) <= SMALL_EPSILON
+    assert of_plain_event(*audited(tmp_path, "substitution", SMALL_EPSILON, sampler, 40, less=20)) > SMALL_EPSILON
 
 
 @pytest.mark.audit
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
-def test_the_claim_holds_over_thousands_of_releases(tmp_path: Path, neighbours: str) -> None:
+@pytest.mark.parametrize("sampler", ["opendp", "table"])
+def test_the_claim_holds_over_thousands_of_releases(tmp_path: Path, neighbours: str, sampler: str) -> None:
     """However the two tables are told apart, the lower bound on ε stays below what is claimed."""
-    assert of_best_event(*audited(tmp_path, neighbours, EPSILON, RELEASES, less=1)) <= EPSILON
+    assert of_best_event(*audited(tmp_path, neighbours, EPSILON, sampler, RELEASES, less=1)) <= EPSILON
 
 
 @pytest.mark.audit
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
-def test_half_the_noise_is_noticed(tmp_path: Path, neighbours: str) -> None:
+@pytest.mark.parametrize("sampler", ["opendp", "table"])
+def test_half_the_noise_is_noticed(tmp_path: Path, neighbours: str, sampler: str) -> None:
     """With half the noise the same audit shows that the claim is broken."""
-    assert of_best_event(*audited(tmp_path, neighbours, EPSILON, RELEASES, less=2)) > EPSILON
+    assert of_best_event(*audited(tmp_path, neighbours, EPSILON, sampler, RELEASES, less=2)) > EPSILON

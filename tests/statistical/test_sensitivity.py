@@ -19,6 +19,7 @@ from tasks.noise.sensitivity import (
     SUBSTITUTION,
     derivation,
     l2_sensitivity_squared,
+    touched_cells,
 )
 from tasks.tree.order import Tree, alternate
 from tasks.tree.true_tree import grow
@@ -62,17 +63,32 @@ def contributions(name: str, most: int, promised: Lengths | None, exact: bool) -
     return np.array(rows, dtype=np.float32).reshape(len(rows), leaves)
 
 
+def histograms_of_one(name: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> np.ndarray:
+    """Return every histogram of a partition that one unit can contribute, a row each."""
+    cells = cells_of(name, lengths)
+    columns = {cell: column for column, cell in enumerate(dict.fromkeys(cells))}
+    holds = np.zeros((len(cells), len(columns)), dtype=np.float32)
+    holds[np.arange(len(cells)), [columns[cell] for cell in cells]] = 1
+    return np.unique(contributions(name, most, promised, exact) @ holds, axis=0)
+
+
+@cache
+def most_that_differ(
+    name: str, neighbours: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths
+) -> int:
+    """Return in how many cells two histograms of a partition can differ that differ in one unit's contribution."""
+    histograms = histograms_of_one(name, most, promised, exact, lengths)
+    others = histograms if neighbours == SUBSTITUTION else np.zeros_like(histograms[:1])
+    return max((int((others != one).sum(axis=1).max()) for one in histograms), default=0)
+
+
 @cache
 def furthest(name: str, neighbours: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> int:
     """Return the largest squared distance of two histograms of a partition that differ in one unit's contribution.
 
     Whatever the other units contribute, it is the same in both, so that only the one unit's two histograms matter.
     """
-    cells = cells_of(name, lengths)
-    columns = {cell: column for column, cell in enumerate(dict.fromkeys(cells))}
-    holds = np.zeros((len(cells), len(columns)), dtype=np.float32)
-    holds[np.arange(len(cells)), [columns[cell] for cell in cells]] = 1
-    histograms = np.unique(contributions(name, most, promised, exact) @ holds, axis=0)
+    histograms = histograms_of_one(name, most, promised, exact, lengths)
     if not len(histograms):  # nobody can keep a promise of more records than there are cells
         return 0
     norms = (histograms**2).sum(axis=1)
@@ -149,6 +165,8 @@ def test_no_unit_moves_a_level_further_than_its_sensitivity(
             square = l2_sensitivity_squared(neighbours, most, below, is_root=level == 0)
             found = furthest(name, neighbours, most, promised, exact, lengths)
             assert found <= square
+            differ = most_that_differ(name, neighbours, most, promised, exact, lengths)
+            assert differ <= touched_cells(neighbours, most, is_root=level == 0)
             if level and is_tight(name, neighbours, most, promised, lengths):
                 assert found == square
                 tight += 1
@@ -183,7 +201,7 @@ def test_a_release_charges_every_level_with_its_sensitivity(
             epsilon=1.0,
             delta=1e-8,
         )
-        scheme = scheme_of(keys, tree, whole, MECHANISMS["inftda"])
+        scheme = scheme_of(keys, tree, whole, MECHANISMS["inftda"], "opendp")
         assert scheme.first_measured == (1 if exact else 0)
         promised = reached[distinct] if distinct else None
         for level in range(tree.depth + 1):
@@ -194,6 +212,8 @@ def test_a_release_charges_every_level_with_its_sensitivity(
                 continue
             square = scheme.allocation.squares[level - scheme.first_measured]
             assert found <= square
+            differ = most_that_differ(name, neighbours, most, promised, exact, lengths)
+            assert differ <= touched_cells(neighbours, most, is_root=level == 0)
             if level and is_tight(name, neighbours, most, promised, lengths):
                 assert found == square
             assert scheme.derivation(level).endswith(f"= {square}")

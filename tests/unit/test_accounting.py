@@ -172,7 +172,7 @@ def test_a_split_means_the_numbers_that_are_written(universe_of, split: Any, sha
     keys = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 2, "delta": 1e-8}
 
     def scheme(split: Any) -> Scheme:
-        return scheme_of(PrivacyKeys(**keys, epsilon=1.0, split=split), tree, tree, MECHANISMS["inftda"])
+        return scheme_of(PrivacyKeys(**keys, epsilon=1.0, split=split), tree, tree, MECHANISMS["inftda"], "opendp")
 
     assert list(scheme(split).allocation.shares) == shares
     guarantee = guarantee_of(scheme(split))

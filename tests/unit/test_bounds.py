@@ -104,7 +104,7 @@ def test_a_release_is_bounded_by_the_scales_of_all_its_levels(universe_of, priva
     """A plan's bounds put 0 for σ where a level is exact, and the cells of every level where they belong."""
     tree = universe_of([ORIGIN, DESTINATION], (1, 0, 1, 0)).tree
     keys = PrivacyKeys(unit="one", max_records_per_unit=1, rho=0.5, delta=1e-8, accountant="zcdp", **privacy)
-    scheme = scheme_of(keys, tree, tree, MECHANISMS["inftda"])
+    scheme = scheme_of(keys, tree, tree, MECHANISMS["inftda"], "opendp")
     measurements = scheme.allocation.measurements(keys.rho)
     scales = scheme.sigmas(measurements)
     assert scheme.first_measured == first

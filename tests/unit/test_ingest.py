@@ -109,7 +109,7 @@ class Place:
 
     def ingested(self, spec: SpecFile) -> dict[tuple[str, ...], int]:
         """Ingest a spec's table and return the vault's records: the codes of both ends, joined by `/`, and the count."""
-        ingest.fn("a-release", spec.source(), Units(None, 1, distinct=False, exact=True), (0, 0))
+        ingest.fn("a-release", spec.source(), Units(None, 1, distinct=False, exact=True), (0, 0), 2**30)
         ends = [read_codebook(shard_folder("a-release"), end).rows() for end in ("origin", "destination")]
         with vault("a-release") as con:
             records = con.execute("SELECT area_0, area_1, true_count FROM records").fetchall()

@@ -202,6 +202,8 @@ def test_manifest_says_what_was_done(made):
         "bounded_by": "promise",
         "rho": rho,
         "accountant": "pld",
+        "sampler": "opendp",
+        "tau": 0.0,
         "statement": statement,
     }
     assert manifest["spec"]["input"] == SPEC["input"] | {"table": "trips.csv"}

@@ -128,7 +128,6 @@ def test_optional_keys_may_be_left_out(load, key, default):
 
 UNKNOWN = {
     "supersedes": "rhode-island-commuting-20250101T000000Z",
-    "noise": {"sampler": "opendp"},
     "public_data": True,
     "priority": "false_positives",
     "input.features": ["sex", "race"],
@@ -145,7 +144,9 @@ UNKNOWN = {
 @pytest.mark.parametrize(
     ("key", "given", "field", "said"),
     [
-        ("run", {"max_memory": "4GB"}, "run.max_memory", "is not a key of the spec"),
+        ("run", {"max_memory": "1MB"}, "run.max_memory", "greater than or equal to 64000000"),
+        ("run", {"max_memory": "much"}, "run.max_memory", "could not parse"),
+        ("noise", {"sampler": "dice"}, "noise.sampler", "opendp"),
         ("run", {"workers": "cluster"}, "run.workers", "threads"),
         ("schedule", {"cron": "0 3 1 * *", "every": "month"}, "schedule.every", "is not a key of the spec"),
         ("schedule", {"cron": "0 3 1 * *", "timezone": "Rome"}, "schedule.timezone", "must be a time zone such as"),

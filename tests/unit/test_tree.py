@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.branches import BRANCH_CELLS, MOST_BRANCHES, TASK_RUNS, branch_count, branch_name, cut
+from tasks.tree.branches import BRANCH_CELLS, MOST_BRANCHES, TASK_RUNS, WORTH_CUTTING, branch_count, branch_name, cut
 from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, join, keep_positive, locate
 from tasks.tree.order import alternate
 
@@ -230,18 +230,25 @@ def test_equal_nodes_are_cut_evenly() -> None:
     ]
 
 
-@given(levels_below=st.integers(1, TASK_RUNS // 2), cells_below=st.integers(1, 2 * MOST_BRANCHES * BRANCH_CELLS))
-def test_branches_keep_a_release_within_its_task_runs(levels_below: int, cells_below: int) -> None:
+@given(
+    levels_below=st.integers(1, TASK_RUNS // 2),
+    nodes=st.integers(1, 2 * MOST_BRANCHES),
+    cells_below=st.integers(1, 2 * MOST_BRANCHES * BRANCH_CELLS),
+)
+def test_branches_keep_a_release_within_its_task_runs(levels_below: int, nodes: int, cells_below: int) -> None:
     """Two task runs per branch and level leave 20 of 200 for the rest, every branch is worth it, no more would fit."""
-    branches = branch_count(levels_below, cells_below)
+    branches = branch_count(levels_below, nodes, cells_below)
 
     def fit(number: int) -> bool:
-        worth_it = number * BRANCH_CELLS <= cells_below
+        worth_it = number * BRANCH_CELLS <= cells_below and number <= nodes
         return number <= MOST_BRANCHES and 2 * number * levels_below + 20 <= 200 and worth_it
+
+    def too_few(number: int) -> bool:
+        return levels_below > 1 and number < WORTH_CUTTING and fit(number)
 
     assert branches == 1 or fit(branches)
     assert branches >= 1
-    assert not fit(branches + 1)
+    assert not fit(branches + 1) or too_few(branches + 1)
 
 
 def test_branch_names_sort_like_their_numbers() -> None:

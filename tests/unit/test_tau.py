@@ -1,0 +1,192 @@
+"""What a sampler that is only close to its law costs: (1 + e^ε) τ of δ, in statements, in caps and in manifests."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from flows.budget import cap_of, composed_epsilon, standing_of
+from flows.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
+from flows.spec import PrivacyKeys
+from storage.books import Charge, Spending
+from storage.errors import SpecError
+from tasks.noise.accounting import ACCOUNTANTS, delta_left, rho_of, tau_of
+from tasks.noise.allocation import Allocation, Measurement, uniform
+from tasks.tree.order import Tree
+
+DELTA = 1e-8
+EXACT = Allocation(uniform(6), (2,) * 6)
+LARGE = Fraction(1, 10**10)  # a τ that is felt
+accountants = pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
+
+
+def inexact(tau: Fraction) -> Allocation:
+    """Return the allocation with a sampler whose draws are within τ of their law, over all levels."""
+    return replace(EXACT, taus=(tau / 6,) * 6)
+
+
+def cost(epsilon: float, tau: Fraction) -> Fraction:
+    """Return (1 + e^ε) τ to a hundred digits."""
+    with localcontext(prec=100):
+        return (1 + Fraction(Decimal(epsilon).exp())) * tau
+
+
+@given(
+    epsilon=st.floats(1e-3, 30), delta=st.floats(1e-12, 0.5), tau=st.fractions(Fraction(1, 2**130), Fraction(1, 2**60))
+)
+def test_what_is_left_of_delta_is_never_too_much(epsilon: float, delta: float, tau: Fraction) -> None:
+    """What is left and what τ costs are together at most δ, and one part in 10¹⁴ more would not be."""
+    left = Fraction(delta_left(delta, epsilon, tau))
+    assert left + cost(epsilon, tau) <= Fraction(delta)
+    assert left + cost(epsilon, tau) > Fraction(delta) * (1 - Fraction(1, 10**14)) - cost(epsilon, tau) / 10**12
+
+
+def hockey_stick(one: NDArray[np.float64], other: NDArray[np.float64], epsilon: float) -> float:
+    """Return the least δ at which (ε, δ) holds between two distributions over the same outcomes."""
+    return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("digits", [1, 2, 3])
+def test_a_coarse_table_costs_no_more_than_its_tau(digits: int, epsilon: float) -> None:
+    """Noise whose probabilities are rounded to a few digits loses, by enumeration, at most (1 + e^ε) τ of δ, and some."""
+    outcomes = np.arange(-40, 41)
+    law = np.exp(-(outcomes**2) / (2 * 2.0**2))
+    law /= law.sum()
+    table = np.floor(law * 10**digits) / 10**digits
+    table[40] += 1 - table.sum()
+    tau = np.abs(table - law).sum() / 2
+    exact, coarse = (hockey_stick(noise, np.roll(noise, 1), epsilon) for noise in (law, table))
+    assert exact < coarse <= exact + (1 + math.exp(epsilon)) * tau
+
+
+@accountants
+def test_tau_is_taken_off_delta_before_the_noise_is_solved(by: str) -> None:
+    """With a τ that is felt ρ is that of the δ that is left: it holds, the exact sampler's ρ would not."""
+    accountant, epsilon = ACCOUNTANTS[by], 1.0
+    rho = accountant.largest_rho(inexact(LARGE), epsilon, DELTA)
+    assert rho == accountant.largest_rho(EXACT, epsilon, delta_left(DELTA, epsilon, LARGE))
+    assert rho < accountant.largest_rho(EXACT, epsilon, DELTA)
+    assert accountant.holds(inexact(LARGE).measurements(rho), epsilon, DELTA)
+    too_much = inexact(LARGE).measurements(accountant.largest_rho(EXACT, epsilon, DELTA))
+    assert not accountant.holds(too_much, epsilon, DELTA)
+
+
+@accountants
+def test_statements_of_an_inexact_sampler_agree_with_each_other(by: str) -> None:
+    """The ε and the δ that are stated hold, and a little less of either does not; both are more than the exact sampler's."""
+    accountant = ACCOUNTANTS[by]
+    exact, felt = (allocation.measurements(Fraction(1, 60)) for allocation in (EXACT, inexact(Fraction(1, 10**12))))
+    epsilon = accountant.least_epsilon(felt, DELTA)
+    assert accountant.least_epsilon(exact, DELTA) < epsilon
+    assert accountant.holds(felt, epsilon * (1 + 1e-9), DELTA)
+    assert not accountant.holds(felt, 0.999 * epsilon, DELTA)
+    delta = accountant.least_delta(felt, epsilon)
+    assert delta == pytest.approx(
+        accountant.least_delta(exact, epsilon) + float(cost(epsilon, tau_of(felt))), rel=1e-12
+    )
+
+
+@accountants
+def test_a_tau_that_takes_all_of_delta_is_refused(by: str) -> None:
+    """Where ε is so large, or δ so small, that τ costs more than δ, the sampler is refused by its name."""
+    with pytest.raises(ValueError, match=r"noise\.sampler table needs more delta"):
+        ACCOUNTANTS[by].largest_rho(inexact(LARGE), 5.0, DELTA)
+    with pytest.raises(ValueError, match=r"noise\.sampler table needs more delta"):
+        ACCOUNTANTS[by].least_epsilon(inexact(LARGE).measurements(Fraction(1, 2)), DELTA)
+
+
+def spent(rho: Fraction, tau: Fraction) -> Spending:
+    """Return what a release has spent that must be composed with others."""
+    return Spending(rho, (), math.inf, DELTA, tau)
+
+
+def test_the_taus_of_many_releases_add_up() -> None:
+    """Composed releases pay for all their τ at once; enough of them take all of δ, and nothing finite is promised."""
+    rho, tau = Fraction(1, 500), Fraction(1, 10**13)
+    exact, felt = ([spent(rho, one)] * 3 for one in (Fraction(0), tau))
+    epsilon = composed_epsilon(felt, DELTA)
+    assert composed_epsilon(exact, DELTA) < epsilon
+    assert composed_epsilon(exact, delta_left(DELTA, epsilon, 3 * tau)) == pytest.approx(epsilon, rel=1e-9)
+    assert math.isinf(composed_epsilon([spent(rho, tau)] * 400, DELTA))
+    cap = cap_of(1.0, DELTA)
+    assert standing_of(felt, cap).left_rho < standing_of(exact, cap).left_rho
+    assert standing_of([spent(rho, LARGE)] * 40, cap).left_rho == 0
+
+
+def keys(**changed: object) -> PrivacyKeys:
+    """Return the privacy of a spec."""
+    plain = {"unit": "one", "neighbours": "substitution", "max_records_per_unit": 1, "delta": DELTA, "epsilon": 1.0}
+    return PrivacyKeys(**(plain | changed))
+
+
+def tree_of_two(universe_of) -> Tree:
+    """Return a tree of two levels per axis."""
+    return universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
+
+
+@pytest.mark.parametrize(
+    ("privacy", "touched"),
+    [
+        ({}, [2, 2]),
+        ({"neighbours": "add_remove"}, [1, 1, 1]),
+        ({"max_records_per_unit": 3}, [1, 6, 6]),
+        ({"max_records_per_unit": 3, "neighbours": "add_remove"}, [1, 3, 3]),
+    ],
+)
+def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy: dict, touched: list[int]) -> None:
+    """τ of a level is that of one draw times the cells that one unit can touch there; the root is one cell."""
+    tree = tree_of_two(universe_of)
+    allocation = scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "table").allocation
+    per_draw = DISCRETE_GAUSSIANS["table"].tau
+    assert [tau / per_draw for tau in allocation.taus] == touched
+    assert 0 < allocation.tau < Fraction(1, 2**80)
+    assert scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "opendp").allocation.tau == 0
+
+
+def test_a_guarantee_by_table_is_that_of_opendp_but_for_a_hair(universe_of) -> None:
+    """The table's ρ is less than OpenDP's by no more than a millionth, and its statement holds with τ in it."""
+    tree = tree_of_two(universe_of)
+    by_table, by_opendp = (
+        guarantee_of(scheme_of(keys(accountant="zcdp"), tree, tree, MECHANISMS["inftda"], sampler))
+        for sampler in ("table", "opendp")
+    )
+    assert by_opendp.rho * Fraction(999_999, 10**6) < by_table.rho <= by_opendp.rho
+    assert by_table.tau == 2 * 2 * DISCRETE_GAUSSIANS["table"].tau
+    assert by_table.accountant.holds(by_table.measurements, by_table.epsilon, by_table.delta)
+
+
+def test_a_table_is_refused_where_epsilon_makes_it_dear(universe_of) -> None:
+    """At an ε with (1 + e^ε) τ above δ the spec is refused with the way out."""
+    tree = tree_of_two(universe_of)
+    scheme = scheme_of(keys(epsilon=90.0), tree, tree, MECHANISMS["inftda"], "table")
+    with pytest.raises(SpecError, match=r"privacy\.epsilon: noise\.sampler table needs more delta .* use opendp"):
+        guarantee_of(scheme)
+
+
+def charges(measurements: Sequence[Measurement]) -> list[Charge]:
+    """Return measurements as the ledger charges them."""
+    return [
+        Charge("one", level, "reserved", one.rho, one.sigma, one.l2_sensitivity_squared, tau=one.tau)
+        for level, one in enumerate(measurements)
+    ]
+
+
+def test_a_series_pays_for_all_its_taus(universe_of) -> None:
+    """What is stated of a series holds with the τ of its charges, and not with one so large that it takes all of δ."""
+    tree = tree_of_two(universe_of)
+    guarantee = guarantee_of(scheme_of(keys(accountant="zcdp"), tree, tree, MECHANISMS["inftda"], "table"))
+    epsilon = epsilon_of_series(guarantee, 3, DELTA)
+    whole = guarantee.measurements * 3
+    assert rho_of(whole) == 3 * guarantee.rho
+    assert holds_together(charges(whole), {"zcdp"}, epsilon, DELTA)
+    spoiled = [replace(one, tau=Fraction(1, 10**9)) for one in whole]
+    assert not holds_together(charges(spoiled), {"zcdp"}, epsilon, DELTA)
