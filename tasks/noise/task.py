@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from storage.books import as_charged
 from storage.database import Connection, store
 from storage.errors import StoreError
@@ -18,10 +16,10 @@ from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
 from tasks.tree.order import Tree
 from tasks.tree.task import load_parents, tree_of
-from tasks.tree.true_tree import TrueLevel, true_counts_of
+from tasks.tree.true_tree import TrueFamilies, true_counts_of
 
 
 @stage("measure level {level} {branch}")
@@ -42,7 +40,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
         raise StoreError(f"Level {level} of {release_id} is not as the ledger has charged it: nothing of it is drawn.")
     with vault(release_id, memory=memory_of(release.terms) // 4) as con:
         if level == 0:
-            true_chunks = iter([read_true_slice(con, 0, 0, 1)["true_count"]])
+            true_chunks = iter([read_true_slice(con, 0, 0, 0, 1)[1]])
             cells = 1
         else:
             parents = load_parents(release, level, branch, frontiers, branches)
@@ -76,16 +74,7 @@ def _true_counts(con: Connection, tree: Tree, parents: Frontier) -> Iterator[Int
         chunk = parents[nodes]
         lowest = [int(areas.min()) for areas in chunk.areas]
         highest = [int(areas.max()) for areas in chunk.areas]
-        true_parents = _true_level(read_true_nodes(con, chunk.level, lowest, highest))
-        ends = true_parents.first_child + true_parents.children
-        first, end = (int(true_parents.first_child[0]), int(ends[-1])) if len(ends) else (0, 0)
-        true_children = _true_level(read_true_slice(con, chunk.level + 1, first, end))
-        yield true_counts_of(tree, chunk, expand(tree, chunk), true_parents, true_children, first)
-
-
-def _true_level(columns: dict[str, IntArray]) -> TrueLevel:
-    areas = [name for name in columns if name.startswith("area_")]
-    return TrueLevel(
-        tuple(np.asarray(columns[name]) for name in areas),
-        *(np.asarray(columns[name]) for name in ("true_count", "first_child", "children")),
-    )
+        *areas, first_child, children = read_true_nodes(con, chunk.level, lowest, highest).values()
+        first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
+        of_children = read_true_slice(con, chunk.level + 1, tree.steps[chunk.level], first, end)
+        yield true_counts_of(tree, chunk, TrueFamilies(tuple(areas), first_child - first, children, *of_children))

@@ -59,13 +59,19 @@ def cell_counts(tree: Tree, parents: Frontier) -> IntArray:
     return tree.axes[axis].children_of(tree.axis_levels(parents.level)[axis], parents.areas[axis])
 
 
+def first_cells(tree: Tree, parents: Frontier) -> tuple[IntArray, IntArray]:
+    """Return where each node's cells begin, and the end, shape (parents + 1,); and the area of each one's first cell."""
+    refined = tree.steps[parents.level]
+    own_level = tree.axis_levels(parents.level)[refined]
+    first_cell = np.concatenate(([0], np.cumsum(cell_counts(tree, parents))))
+    return first_cell, tree.axes[refined].first_child[own_level][parents.areas[refined]]
+
+
 def expand(tree: Tree, parents: Frontier) -> Cells:
     """Return every child of every node, whatever its true count."""
     refined = tree.steps[parents.level]
-    own_level = tree.axis_levels(parents.level)[refined]
-    fan_out = cell_counts(tree, parents)
-    first_cell = np.concatenate(([0], np.cumsum(fan_out)))
-    first_area = tree.axes[refined].first_child[own_level][parents.areas[refined]]
+    first_cell, first_area = first_cells(tree, parents)
+    fan_out = np.diff(first_cell)
     children = np.arange(first_cell[-1]) + np.repeat(first_area - first_cell[:-1], fan_out)
     areas = tuple(
         children if axis == refined else np.repeat(column, fan_out) for axis, column in enumerate(parents.areas)

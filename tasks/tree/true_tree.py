@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Cells, Frontier, locate
+from tasks.tree.frontier import Frontier, first_cells, locate
 from tasks.tree.order import Tree
 
 LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
@@ -98,31 +98,42 @@ def _tree_order(tree: Tree, leaf_areas: Sequence[IntArray]) -> IntArray:
     return np.lexsort(keys[::-1])
 
 
-def true_counts_of(
-    tree: Tree, parents: Frontier, cells: Cells, true_parents: TrueLevel, true_children: TrueLevel, offset: int
-) -> IntArray:
+@dataclass(frozen=True, slots=True, eq=False)
+class TrueFamilies:
+    """Some true nodes of a level and their children. Confidential.
+
+    Attributes:
+        areas: per axis, int64, shape (nodes,): the nodes' areas, in any order.
+        first_child: int64, shape (nodes,): where among the children the node's begin.
+        children: int64, shape (nodes,): how many there are.
+        child_areas: int64, shape (children,): on the axis that is refined.
+        child_counts: int64, shape (children,), records.
+    """
+
+    areas: tuple[IntArray, ...]
+    first_child: IntArray
+    children: IntArray
+    child_areas: IntArray
+    child_counts: IntArray
+
+
+def true_counts_of(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
     """Return the true count of every cell below some surviving nodes, zeros included. Confidential.
 
     Args:
         tree: the axes and their order.
         parents: the surviving nodes.
-        cells: all their children, `expand(tree, parents)`.
-        true_parents: true nodes of the parents' level: at least those that are among `parents`.
-        true_children: true nodes of the cells' level: at least the children of those.
-        offset: position of the first of `true_children` in its level.
+        true: true nodes of their level, at least those that are among `parents`, with their children.
     Returns:
-        int64, shape (cells,), records.
+        int64, shape (cells,), records, in the order of `expand(tree, parents)`.
     """
-    rows = locate(true_parents.areas, parents.areas, tree.sizes(parents.level))
+    rows = locate(true.areas, parents.areas, tree.sizes(parents.level))
     alive = np.flatnonzero(rows >= 0)
-    children = true_parents.children[alive]
+    children = true.children[alive]
     ends = np.cumsum(children)
     row = np.repeat(rows[alive], children)
-    position = np.arange(len(row)) + np.repeat(true_parents.first_child[alive] - offset - (ends - children), children)
-    refined = tree.steps[parents.level]
-    own_level = tree.axis_levels(parents.level)[refined]
-    first_area = tree.axes[refined].first_child[own_level][parents.areas[refined][row]]
-    true_counts = np.zeros(len(cells), dtype=np.int64)
-    cell = cells.first_cell[row] + true_children.areas[refined][position] - first_area
-    true_counts[cell] = true_children.true_counts[position]
+    child = np.arange(len(row)) + np.repeat(true.first_child[alive] - (ends - children), children)
+    first_cell, first_area = first_cells(tree, parents)
+    true_counts = np.zeros(first_cell[-1], dtype=np.int64)
+    true_counts[(first_cell[:-1] - first_area)[row] + true.child_areas[child]] = true.child_counts[child]
     return true_counts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tasks.tree.axis import Axis
 from tasks.tree.frontier import Cells, Frontier, expand
 from tasks.tree.order import Tree, alternate
-from tasks.tree.true_tree import TrueLevel, grow, true_counts_of
+from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 
 ORIGIN = [("a", "1", "x"), ("a", "1", "y"), ("a", "2", "x"), ("b", "1", "x"), ("b", "1", "z")]
 DESTINATION = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
@@ -115,9 +115,15 @@ def test_true_counts_of_surviving_nodes_are_found(universes, data) -> None:
         true_children = take(true_children, np.arange(offset, end))
 
     counts = {universe.areas(node): count for node, count in grouped(universe, records, level + 1).items()}
-    true_counts = true_counts_of(tree, parents, cells, true_parents, true_children, offset)
+    true_counts = true_counts_of(tree, parents, families(tree, level, true_parents, true_children, offset))
     assert true_counts.dtype == np.int64
     assert true_counts.tolist() == [counts.get(cell, 0) for cell in nodes_of(cells)]
+
+
+def families(tree: Tree, level: int, nodes: TrueLevel, children: TrueLevel, offset: int = 0) -> TrueFamilies:
+    """Return true nodes with their children, the first of which is at a position of its level."""
+    refined = children.areas[tree.steps[level]]
+    return TrueFamilies(nodes.areas, nodes.first_child - offset, nodes.children, refined, children.true_counts)
 
 
 def take(level: TrueLevel, rows: np.ndarray) -> TrueLevel:
@@ -134,7 +140,12 @@ def test_a_node_keeps_its_count_when_all_its_neighbours_are_gone(universe_of) ->
     parents = Frontier(1, (np.array([1, 2]), np.array([0, 0])), np.array([9, 9]))
     cells = expand(universe.tree, parents)
     assert nodes_of(cells) == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    assert true_counts_of(universe.tree, parents, cells, levels[1], levels[2], 0).tolist() == [3, 2, 0, 0]
+    assert true_counts_of(universe.tree, parents, families(universe.tree, 1, levels[1], levels[2])).tolist() == [
+        3,
+        2,
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("axes", [2, 3, 4, 7])
