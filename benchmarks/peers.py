@@ -1,0 +1,122 @@
+"""Trellis beside the published package inf-tda 0.1 (with OpenDP 0.12.1), in turn, on the same table.
+
+A million cells in three levels of 100, of which 50,000 are non-zero, drawn at random; the same ε, δ and accounting (the
+lemma), a uniform split of ρ, one record replaced. Both are timed from the table in memory to the released table in
+memory, in one thread: inf-tda from a pandas Series of all cells to a Series, Trellis from columns of the non-zero
+records, numbered by the public hierarchy, to columns (`compute.release`). Loading packages and drawing the table are not
+timed. Makes an environment of its own in build/peers with pip. Prints seconds, the ratios pair by pair, and the largest
+error of each level.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import venv
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from compute import DELTA, axis_of, measurements, release, samplers
+from results import save
+
+from tasks.noise.samplers import Sampler
+from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+
+ENVIRONMENT = Path(__file__).parent.parent / "build" / "peers"
+PACKAGES = ("inf-tda==0.1", "opendp==0.12.1")
+SHAPE = (100, 100, 100)
+NON_ZERO = 50_000
+EPSILON = 1.0
+
+
+def peer_python() -> Path:
+    """Return the interpreter of an environment that holds the peer."""
+    python = ENVIRONMENT / "bin" / "python"
+    if not (ENVIRONMENT / "built").exists():
+        venv.create(ENVIRONMENT, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        (ENVIRONMENT / "built").touch()
+    return python
+
+
+def draw_table(seed: int) -> np.ndarray:
+    """Return the table, int64, of shape SHAPE; counts are long-tailed, and large enough for every upper node to survive."""
+    random = np.random.default_rng(seed)
+    table = np.zeros(np.prod(SHAPE), dtype=np.int64)
+    cells = random.choice(len(table), NON_ZERO, replace=False)
+    table[cells] = 20 * (1 + random.pareto(1.5, NON_ZERO))
+    return table.reshape(SHAPE)
+
+
+def run_peer(table: np.ndarray, folder: Path) -> tuple[dict[str, float], np.ndarray]:
+    """Return the seconds of inf-tda, and what it has released."""
+    np.save(folder / "table.npy", table)
+    command = [peer_python(), Path(__file__).parent / "inf_tda.py", folder / "table.npy", folder / "released.npy"]
+    done = subprocess.run(
+        [*map(str, command), str(EPSILON), str(DELTA)], check=True, capture_output=True, text=True, cwd=folder
+    )
+    wall, cpu = map(float, done.stdout.split())
+    return {"seconds": wall, "cpu_seconds": cpu}, np.load(folder / "released.npy")
+
+
+def run_trellis(tree: Tree, table: np.ndarray, sampler: Sampler) -> tuple[dict[str, float], np.ndarray]:
+    """Return the seconds of Trellis, and what it has released."""
+    records = np.flatnonzero(table)
+    done = release(tree, [records], table.ravel()[records], measurements(tree.depth, EPSILON), sampler)
+    took = {"seconds": done.seconds, "cpu_seconds": done.cpu_seconds, "cells": done.cells}
+    return took, dense(done.frontiers[-1], table.shape)
+
+
+def dense(finest: Frontier, shape: tuple[int, ...]) -> np.ndarray:
+    """Return released cells as a table with its zeros."""
+    counts = np.zeros(shape, dtype=np.int64)
+    counts.ravel()[finest.areas[0]] = finest.counts
+    return counts
+
+
+def errors(table: np.ndarray, released: np.ndarray) -> list[int]:
+    """Return the largest absolute error of each level below the total, coarse to fine."""
+    off = released - table
+    below = [tuple(range(level, off.ndim)) for level in range(1, off.ndim + 1)]
+    return [int(np.abs(off.sum(axis=axes)).max()) for axes in below]
+
+
+def tree_of(shape: tuple[int, ...]) -> Tree:
+    """Return the tree of one axis whose areas all have as many children as the shape says."""
+    sizes = np.cumprod(shape)
+    axis = axis_of("table", [np.repeat(np.arange(size // b), b) for size, b in zip(sizes, shape, strict=True)])
+    return Tree((axis,), (0,) * axis.depth)
+
+
+def main() -> None:
+    """Run the pairs and print and keep what they took."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--sampler", choices=("opendp", "table", "both"), default="both")
+    arguments = parser.parse_args()
+    tree, contestants, rows = tree_of(SHAPE), samplers(arguments.sampler), []
+    small = np.ones((2, 2), dtype=np.int64)
+    for sampler in contestants.values():
+        run_trellis(tree_of(small.shape), small, sampler)  # loads what is loaded lazily, as the peer does
+    with tempfile.TemporaryDirectory() as folder:
+        for pair in range(arguments.pairs):
+            table = draw_table(pair)
+            took, released = run_peer(table, Path(folder))
+            rows.append({"pair": pair, "who": "inf-tda", **took, "errors": errors(table, released)})
+            for name, sampler in contestants.items():
+                took, released = run_trellis(tree, table, sampler)
+                rows.append({"pair": pair, "who": name, **took, "errors": errors(table, released)})
+            for row in rows[-1 - len(contestants) :]:
+                print(f"pair {pair}, {row['who']}: {row['seconds']:.3f} s, largest errors {row['errors']}", flush=True)
+    save("peers", rows)
+    for name, unit in product(contestants, ("seconds", "cpu_seconds")):
+        peer, ours = ([row[unit] for row in rows if row["who"] == who] for who in ("inf-tda", name))
+        pairs = ", ".join(f"{theirs / own:.1f}" for theirs, own in zip(peer, ours, strict=True))
+        print(f"{name}, {unit}: {median(peer) / median(ours):.1f} times faster by medians; by pairs {pairs}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
