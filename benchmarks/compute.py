@@ -1,4 +1,4 @@
-"""The mechanism over arrays alone: from a table in memory to a released table in memory, in one thread.
+"""The mechanism over arrays alone: from a table in memory to a released table in memory.
 
 Grow the true tree, then level by level expand, measure, optimise and keep what is positive: the functions that the stages
 call, with nothing around them. No vault, no seals, no store, no files, no Prefect.
@@ -7,10 +7,13 @@ call, with nothing around them. No vault, no seals, no store, no files, no Prefe
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,11 +25,13 @@ from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
+from tasks.tree.branches import BRANCH_CELLS
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, join, keep_positive
 from tasks.tree.order import Tree, alternate
 from tasks.tree.true_tree import TrueLevel, grow, true_counts_of
 
 DELTA = 1e-8
+RUNS = {"opendp": 1, "table": 5}  # of which the median counts: what takes a tenth of a second drifts
 
 
 @dataclass(slots=True)
@@ -36,8 +41,8 @@ class Compute:
     Attributes:
         frontiers: the released nodes of every level from 0 on.
         cells: measured, of all levels.
-        rooms: CPU seconds of this thread in each room: tree, noise, optimize.
-        seconds: wall seconds of all.
+        rooms: CPU seconds of all threads in each room: tree, noise, optimize.
+        seconds: wall seconds of it all.
         peak_bytes: the most memory that the process held, with the interpreter and the table.
     """
 
@@ -49,15 +54,8 @@ class Compute:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of all rooms."""
+        """CPU seconds of all rooms together."""
         return sum(self.rooms.values())
-
-    @contextmanager
-    def room(self, name: str) -> Iterator[None]:
-        """Add the CPU seconds of what is done inside to a room."""
-        began = time.thread_time()
-        yield
-        self.rooms[name] += time.thread_time() - began
 
 
 def samplers(wanted: str) -> dict[str, Sampler]:
@@ -93,7 +91,12 @@ def trips_tree(axis: Axis) -> Tree:
 
 
 def release(
-    tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray, budget: Sequence[Measurement], sampler: Sampler
+    tree: Tree,
+    leaf_areas: Sequence[IntArray],
+    true_counts: IntArray,
+    budget: Sequence[Measurement],
+    sampler: Sampler,
+    threads: int = 1,
 ) -> Compute:
     """Release a table below its exact total; levels are walked in chunks, as the stages do.
 
@@ -103,28 +106,63 @@ def release(
         true_counts: int64, shape (records,), > 0.
         budget: the measurement of each level from 1 on.
         sampler: the noise.
+        threads: that share the chunks of a level.
     """
     done, began = Compute(), time.perf_counter()
     _forget_peak()
-    with done.room("tree"):
+    with _room(done.rooms, "tree"):
         true_levels = list(grow(tree, leaf_areas, true_counts))
     root = true_levels[0]
     done.frontiers.append(Frontier(0, root.areas, root.true_counts))
-    for (above, below), terms in zip(pairwise(true_levels), budget, strict=True):
-        parents = done.frontiers[-1]
-        parts = []
-        for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
-            chunk = parents[nodes]
-            with done.room("noise"):
-                cells = expand(tree, chunk)
-                counts = true_counts_of(tree, chunk, cells, _around(above, chunk), below, 0)
-                noisy = measure(counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
-            with done.room("optimize"):
-                parts.append(keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, chunk.counts)))
-            done.cells += len(cells)
-        done.frontiers.append(join(parts))
+    with ThreadPoolExecutor(threads) as pool:
+        for (above, below), terms in zip(pairwise(true_levels), budget, strict=True):
+            parents = done.frontiers[-1]
+            fan_out = cell_counts(tree, parents)
+            cells = int(fan_out.sum())
+            most = min(CHUNK_CELLS, max(BRANCH_CELLS, cells // (4 * threads)))
+            walk = partial(_step, tree, above, below, terms, sampler)
+            steps = list(pool.map(walk, [parents[nodes] for nodes in chunks(fan_out, most)]))
+            done.frontiers.append(join([frontier for frontier, _ in steps]))
+            done.rooms.update(sum((rooms for _, rooms in steps), Counter()))
+            done.cells += cells
     done.seconds, done.peak_bytes = time.perf_counter() - began, _peak()
     return done
+
+
+def typical(name: str, *arguments: Any) -> Compute:
+    """Return the run of median seconds out of `RUNS` with a sampler of this name, without what it has released.
+
+    Args:
+        name: of the sampler.
+        arguments: of `release`.
+    """
+    runs = []
+    for _ in range(RUNS[name]):
+        runs.append(release(*arguments))
+        runs[-1].frontiers.clear()
+    return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+
+
+def _step(
+    tree: Tree, above: TrueLevel, below: TrueLevel, terms: Measurement, sampler: Sampler, parents: Frontier
+) -> tuple[Frontier, Counter[str]]:
+    """Return what is released below some nodes, and the CPU seconds of each room."""
+    rooms: Counter[str] = Counter()
+    with _room(rooms, "noise"):
+        cells = expand(tree, parents)
+        true_counts = true_counts_of(tree, parents, cells, _around(above, parents), below, 0)
+        noisy = measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+    with _room(rooms, "optimize"):
+        frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
+    return frontier, rooms
+
+
+@contextmanager
+def _room(rooms: Counter[str], name: str) -> Iterator[None]:
+    """Add the CPU seconds that this thread spends inside to a room."""
+    began = time.thread_time()
+    yield
+    rooms[name] += time.thread_time() - began
 
 
 def _around(nodes: TrueLevel, chunk: Frontier) -> TrueLevel:

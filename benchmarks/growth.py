@@ -9,7 +9,7 @@ cells of at most 1.05.
 import argparse
 
 import numpy as np
-from compute import measurements, release, samplers
+from compute import measurements, samplers, typical
 from italy import draw_share
 from results import save
 
@@ -32,7 +32,7 @@ def main() -> None:
     for name, sampler in samplers(arguments.sampler).items():
         for share in SHARES[name] * arguments.largest:
             tree, records, people = draw_share(share).trips()
-            done = release(tree, records, people, measurements(tree.depth, 1.0), sampler)
+            done = typical(name, tree, records, people, measurements(tree.depth, 1.0), sampler)
             row = {"share": share, "sampler": name, "cells": done.cells, "rooms": dict(done.rooms)}
             row |= {"seconds": done.seconds, "cpu_seconds": done.cpu_seconds, "peak_bytes": done.peak_bytes}
             rows.append(row)

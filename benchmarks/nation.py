@@ -1,7 +1,7 @@
 """A made-up nation of Italy's shape: what the paper could release, and what it could not.
 
-Down to municipalities, compute alone: from the flows between municipalities in memory to the released levels in memory, one
-thread (`compute.release`), both samplers. All five levels: `trellis release` as a user runs it, from the Parquet file to
+Down to municipalities, compute alone: from the flows between municipalities in memory to the released levels in memory, a
+thread per core (`compute.release`), both samplers. All five levels: `trellis release` as a user runs it, from the Parquet file to
 the published folder, and `trellis verify` of that folder; with wall seconds, the thread seconds of each room, cells, and
 the peak memory of the whole tree of processes, Prefect's server among them. δ = 10⁻⁸, substitution, a uniform split; lemma in
 memory, the tightest accountant at the command line. `--share 0.01` for a nation of a hundredth of the flows.
@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import yaml
-from compute import DELTA, measurements, release, samplers
+from compute import DELTA, measurements, samplers, typical
 from italy import folder_of, read
 from results import FOLDER, save
 
@@ -73,7 +73,8 @@ def municipalities(share: float, epsilons: list[float], wanted: str) -> Iterator
     tree, records, people = read(folder_of(share)).trips("municipality")
     for epsilon in epsilons:
         for name, sampler in samplers(wanted).items():
-            done = release(tree, records, people, measurements(tree.depth, epsilon), sampler)
+            budget = measurements(tree.depth, epsilon)
+            done = typical(name, tree, records, people, budget, sampler, os.cpu_count() or 1)
             yield {
                 "part": "municipality",
                 "share": share,

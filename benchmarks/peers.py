@@ -2,15 +2,15 @@
 
 A million cells in three levels of 100, of which 50,000 are non-zero, drawn at random; the same ε, δ and accounting (the
 lemma), a uniform split of ρ, one record replaced. Both are timed from the table in memory to the released table in
-memory, in one thread: inf-tda from a pandas Series of all cells to a Series, Trellis from columns of the non-zero
-records, numbered by the public hierarchy, to columns (`compute.release`). Loading packages and drawing the table are not
-timed. Makes an environment of its own in build/peers with pip. Prints seconds, the ratios pair by pair, and the largest
+memory: inf-tda from a pandas Series of all cells to a Series, Trellis from columns of the non-zero records, numbered by
+the public hierarchy, to columns (`compute.release`), with one thread and with one per core; inf-tda has one. Loading
+packages and drawing the table are not timed. Makes an environment of its own in build/peers with pip. Prints seconds, the ratios pair by pair, and the largest
 error of each level.
 """
 
 import argparse
+import os
 import subprocess
-import sys
 import tempfile
 import venv
 from itertools import product
@@ -26,6 +26,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 
 ENVIRONMENT = Path(__file__).parent.parent / "build" / "peers"
+PEER = "inf-tda"
 PACKAGES = ("inf-tda==0.1", "opendp==0.12.1")
 SHAPE = (100, 100, 100)
 NON_ZERO = 50_000
@@ -37,7 +38,9 @@ def peer_python() -> Path:
     python = ENVIRONMENT / "bin" / "python"
     if not (ENVIRONMENT / "built").exists():
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True
+        )
         (ENVIRONMENT / "built").touch()
     return python
 
@@ -62,10 +65,13 @@ def run_peer(table: np.ndarray, folder: Path) -> tuple[dict[str, float], np.ndar
     return {"seconds": wall, "cpu_seconds": cpu}, np.load(folder / "released.npy")
 
 
-def run_trellis(tree: Tree, table: np.ndarray, sampler: Sampler) -> tuple[dict[str, float], np.ndarray]:
+def run_trellis(
+    tree: Tree, table: np.ndarray, sampler: Sampler, threads: int = 1
+) -> tuple[dict[str, float], np.ndarray]:
     """Return the seconds of Trellis, and what it has released."""
     records = np.flatnonzero(table)
-    done = release(tree, [records], table.ravel()[records], measurements(tree.depth, EPSILON), sampler)
+    budget = measurements(tree.depth, EPSILON)
+    done = release(tree, [records], table.ravel()[records], budget, sampler, threads)
     took = {"seconds": done.seconds, "cpu_seconds": done.cpu_seconds, "cells": done.cells}
     return took, dense(done.frontiers[-1], table.shape)
 
@@ -97,26 +103,32 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--sampler", choices=("opendp", "table", "both"), default="both")
     arguments = parser.parse_args()
-    tree, contestants, rows = tree_of(SHAPE), samplers(arguments.sampler), []
+    tree, rows, pairs = tree_of(SHAPE), [], range(arguments.pairs)
+    contestants = list(product(samplers(arguments.sampler).items(), sorted({1, os.cpu_count() or 1})))
     small = np.ones((2, 2), dtype=np.int64)
-    for sampler in contestants.values():
-        run_trellis(tree_of(small.shape), small, sampler)  # loads what is loaded lazily, as the peer does
+    for (_, sampler), threads in contestants:
+        run_trellis(tree_of(small.shape), small, sampler, threads)  # loads what is loaded lazily, as the peer does
     with tempfile.TemporaryDirectory() as folder:
-        for pair in range(arguments.pairs):
-            table = draw_table(pair)
-            took, released = run_peer(table, Path(folder))
-            rows.append({"pair": pair, "who": "inf-tda", **took, "errors": errors(table, released)})
-            for name, sampler in contestants.items():
-                took, released = run_trellis(tree, table, sampler)
-                rows.append({"pair": pair, "who": name, **took, "errors": errors(table, released)})
-            for row in rows[-1 - len(contestants) :]:
-                print(f"pair {pair}, {row['who']}: {row['seconds']:.3f} s, largest errors {row['errors']}", flush=True)
-    save("peers", rows)
-    for name, unit in product(contestants, ("seconds", "cpu_seconds")):
-        peer, ours = ([row[unit] for row in rows if row["who"] == who] for who in ("inf-tda", name))
-        pairs = ", ".join(f"{theirs / own:.1f}" for theirs, own in zip(peer, ours, strict=True))
-        print(f"{name}, {unit}: {median(peer) / median(ours):.1f} times faster by medians; by pairs {pairs}")
+        for pair, table in zip(pairs, map(draw_table, pairs), strict=True):
+            runs = [(PEER, 1, run_peer(table, Path(folder)))]
+            for (name, sampler), threads in contestants:
+                runs.append((name, threads, run_trellis(tree, table, sampler, threads)))
+            for who, threads, (took, released) in runs:
+                rows.append({"pair": pair, "who": who, "threads": threads, **took, "errors": errors(table, released)})
+                print(f"{who}, {threads} threads: {took['seconds']:.3f} s, errors {rows[-1]['errors']}", flush=True)
+            save("peers", rows)
+    for ((name, _), threads), unit in product(contestants, ("seconds", "cpu_seconds")):
+        times, by_pairs = compare(rows, name, threads, unit)
+        print(f"{name}, {threads} threads, {unit}: {times:.1f} times less by medians; by pairs {by_pairs}")
+
+
+def compare(rows: list[dict], name: str, threads: int, unit: str) -> tuple[float, list[float]]:
+    """Return how many times less Trellis takes than the peer: the ratio of medians, and the ratios pair by pair."""
+    peer = [row[unit] for row in rows if row["who"] == PEER]
+    ours = [row[unit] for row in rows if (row["who"], row["threads"]) == (name, threads)]
+    pairs = [round(theirs / own, 1) for theirs, own in zip(peer, ours, strict=True)]
+    return median(peer) / median(ours), pairs
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib as mpl
 from growth import slope
+from peers import PEER, compare
 from results import load
 
 mpl.use("svg")
@@ -20,8 +21,8 @@ PAGE = """\
 # Benchmarks
 
 Written by `python benchmarks/report.py` from what the last runs have left in `build/bench/`; do not edit. `make bench` runs
-everything below, then writes this page: about an hour on two cores, 6 GB of memory and 10 GB of disk. Each benchmark by
-itself:
+everything below, then writes this page: half an hour or so on two cores, 6 GB of memory and 10 GB of disk. Each benchmark
+by itself:
 
 | command | measures |
 |---|---|
@@ -33,13 +34,13 @@ itself:
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |
 
 `--sampler opendp` or `--sampler table` runs one sampler only; `--help` says what else there is. Seconds drift with what
-else a machine does, ratios taken in turn do so less; CPU seconds are those of the one thread that works.
+else a machine does, ratios taken in turn do so less; CPU seconds are of all threads together.
 
 ## Beside inf-tda
 
 `inf-tda` 0.1 with OpenDP 0.12.1, and Trellis with each sampler: a million cells in 3 levels of 100, 50,000 of them
-non-zero, ε = 1, δ = 10⁻⁸, the lemma's accounting, one thread, from the table in memory to the released table in memory.
-Medians; errors are the largest of each level, coarse to fine.
+non-zero, ε = 1, δ = 10⁻⁸, the lemma's accounting, from the table in memory to the released table in memory. Medians;
+errors are the largest of each level, coarse to fine.
 
 {peers}
 
@@ -53,8 +54,8 @@ took 181 s and 9.6 s for two of them: given facts of one run on another machine,
 ## A nation of Italy's shape
 
 Made up: 20 regions, 110 provinces, 8,092 municipalities, 16,000 areas, 362,292 sections; 14.3 million flows, 31 million
-people. Down to municipalities: compute alone, in memory, one thread, ρ by the lemma. Down to sections: `trellis release`
-and `trellis verify`, from the Parquet file to the published and verified folder; memory is of all processes together.
+people. Down to municipalities: compute alone, in memory, a thread per core, ρ by the lemma. Down to sections: `trellis
+release` and `trellis verify`, from the Parquet file to the published and verified folder; memory is of all processes together.
 
 {nation}
 
@@ -86,19 +87,23 @@ def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 
 def peers(rows: list[Row]) -> str:
     """Return what the pairs took, and how they compare."""
-    seconds = {who: [row["seconds"] for row in rows if row["who"] == who] for who in {row["who"]: None for row in rows}}
     lines = []
-    for who, own in seconds.items():
-        errors = zip(*(row["errors"] for row in rows if row["who"] == who), strict=True)
-        cpu = median(row["cpu_seconds"] for row in rows if row["who"] == who)
-        line = [who, f"{median(own):.2f}", f"{cpu:.2f}", ", ".join(f"{median(level):.0f}" for level in errors)]
-        if who in PEER_GOALS:
-            pairs = [theirs / ours for theirs, ours in zip(seconds["inf-tda"], own, strict=True)]
-            ratio = median(seconds["inf-tda"]) / median(own)
-            line += [f"{ratio:.1f}", f"{min(pairs):.1f} to {max(pairs):.1f}"]
-            line.append(goal(f"{PEER_GOALS[who]}", reached=ratio >= PEER_GOALS[who]))
-        lines.append([*line, *[""] * (7 - len(line))])
-    return table(["", "s", "CPU s", "errors", "times faster", f"in {len(seconds['inf-tda'])} pairs", "goal"], lines)
+    most = max(row["threads"] for row in rows)
+    for who, threads in {(row["who"], row["threads"]): None for row in rows}:
+        own = [row for row in rows if (row["who"], row["threads"]) == (who, threads)]
+        errors = zip(*(row["errors"] for row in own), strict=True)
+        line = [f"{who}, {threads} thread{'s' if threads > 1 else ''}"]
+        line += [f"{median(row[unit] for row in own):.2f}" for unit in ("seconds", "cpu_seconds")]
+        line.append(", ".join(f"{median(level):.0f}" for level in errors))
+        if who == PEER:
+            line += [""] * 4
+        else:
+            times, by_pairs = compare(rows, who, threads, "seconds")
+            cpu_times, _ = compare(rows, who, threads, "cpu_seconds")
+            line += [f"{times:.1f}", f"{min(by_pairs):.1f} to {max(by_pairs):.1f}", f"{cpu_times:.1f}"]
+            line.append(goal(f"{PEER_GOALS[who]}", reached=times >= PEER_GOALS[who]) if threads == most else "")
+        lines.append(line)
+    return table(["", "s", "CPU s", "errors", "times faster", "pair by pair", "times less CPU", "goal"], lines)
 
 
 def synthetic(rows: list[Row]) -> str:

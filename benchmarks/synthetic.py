@@ -10,7 +10,7 @@ elsewhere, once: those seconds are given facts.
 import argparse
 
 import numpy as np
-from compute import axis_of, measurements, release, samplers, trips_tree
+from compute import axis_of, measurements, samplers, trips_tree, typical
 from results import save
 
 from tasks.tree.axis import Axis
@@ -52,7 +52,7 @@ def main() -> None:
             for epsilon in arguments.epsilon:
                 for name, sampler in samplers(arguments.sampler).items():
                     budget = measurements(tree.depth, epsilon)
-                    done = release(tree, np.divmod(leaves, areas), people, budget, sampler)
+                    done = typical(name, tree, np.divmod(leaves, areas), people, budget, sampler)
                     row = {"set": f"{kind} {density}", "leaves": len(leaves), "epsilon": epsilon, "sampler": name}
                     row |= {"seconds": done.seconds, "cpu_seconds": done.cpu_seconds, "cells": done.cells}
                     row |= {"rooms": dict(done.rooms), "peak_bytes": done.peak_bytes}
