@@ -3,7 +3,7 @@
 # make crash    a release is killed before and after everything that it makes durable: a quarter of an hour or so
 # make audit    a black-box audit of the privacy claim, thousands of releases: an hour or so
 # make check    format, lint, types and import rules
-# make bench    the figures that the README and docs/sampler.md quote; TRELLIS_DATA names the folder of lodes_ri_2019/
+# make bench    every benchmark, then benchmarks/README.md: half an hour or so; TRELLIS_DATA names the folder of lodes_ri_2019/
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -45,6 +45,11 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/accountants.py
 	$(BIN)/python benchmarks/intopt.py
 	$(BIN)/python benchmarks/sampler.py
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/synthetic.py
+	$(BIN)/python benchmarks/nation.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/report.py
 
 clean:
 	rm -rf .venv .demo build *.egg-info

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 FOLDER = Path(__file__).parent.parent / ".demo"
 SEED = 2025  # of the made-up table, the same each time; the noise of the release has no seed and is fresh

@@ -1,13 +1,10 @@
 """A country that does not exist, and its commuters: a gravity model over clustered points, drawn at random."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
+from tasks.synthesize.areas import Country, at_least, draw_parents, extend_codes
 
 FloatArray = NDArray[np.float64]
 
@@ -18,29 +15,6 @@ CHILDREN_SIGMA = 0.5  # of the lognormal weights by which parents get their chil
 SIZE_SIGMA = 1.2  # of the lognormal sizes: among 200 municipalities the largest has some 20 times the median
 SOFTENING = 2.0  # km: d0 of the gravity model, which keeps neighbours from drawing without bound
 STAYING = 0.4  # share of people who work in the municipality in which they live
-
-README = """\
-# A made-up country
-
-**Synthetic data.** This country does not exist, and no person is in these tables: the {regions} regions, {provinces}
-provinces and {municipalities} municipalities of `codebook.csv` and the {people} commuters of `trips.csv` were drawn at
-random by Trellis (`tasks/synthesize/country.py`), from a gravity model and not from any survey, register or census.
-They show how Trellis works and say nothing about any place; a code that resembles an official one does so by chance.
-"""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Country:
-    """A made-up country.
-
-    Attributes:
-        codebook: a row per municipality; text columns region, province and municipality, sorted by all of them.
-        trips: a row per pair with people; text columns home and work (codes of municipalities) and people, int64,
-            >= 1; sorted by home and work.
-    """
-
-    codebook: pl.DataFrame
-    trips: pl.DataFrame
 
 
 def draw_country(
@@ -65,17 +39,16 @@ def draw_country(
         ValueError: an argument is less than that.
     """
     areas = (regions, provinces, municipalities)
-    _at_least("regions", regions, 1, "1")
-    _at_least("provinces", provinces, regions, f"regions, {regions}")
-    _at_least("municipalities", municipalities, provinces, f"provinces, {provinces}")
-    _at_least("people", people, 1, "1")
+    at_least("regions", regions, 1, "1")
+    at_least("provinces", provinces, regions, f"regions, {regions}")
+    at_least("municipalities", municipalities, provinces, f"provinces, {provinces}")
+    at_least("people", people, 1, "1")
 
     path = [pl.Series("country", [""])]  # of codes, from the country down to the level
     places = np.zeros((1, 2))
     for level, count, digits, spread in zip(LEVELS, areas, DIGITS, SPREADS, strict=True):
-        parent = _draw_parents(len(places), count, generator)
-        path = [codes.gather(parent) for codes in path]
-        path.append((path[-1] + _numbers_within(parent, digits)).alias(level))
+        parent = draw_parents(len(places), count, CHILDREN_SIGMA, generator)
+        path = extend_codes(path, level, parent, digits)
         places = places[parent] + generator.normal(scale=spread, size=(count, 2))
     sizes = generator.lognormal(sigma=SIZE_SIGMA, size=municipalities)
 
@@ -84,36 +57,6 @@ def draw_country(
     home, work = np.divmod(pairs, municipalities)
     trips = {"home": path[-1].gather(home), "work": path[-1].gather(work), "people": flows[pairs].astype(np.int64)}
     return Country(pl.DataFrame(path[1:]), pl.DataFrame(trips))
-
-
-def write_country(country: Country, folder: Path) -> None:
-    """Write `codebook.csv`, `trips.csv`, and a `README.md` that says that they are made up."""
-    folder.mkdir(parents=True, exist_ok=True)
-    country.codebook.write_csv(folder / "codebook.csv")
-    country.trips.write_csv(folder / "trips.csv")
-    regions, provinces, municipalities = (f"{country.codebook[level].n_unique():,}" for level in LEVELS)
-    people = f"{country.trips['people'].sum():,}"
-    readme = README.format(regions=regions, provinces=provinces, municipalities=municipalities, people=people)
-    (folder / "README.md").write_text(readme, encoding="utf-8")
-
-
-def _at_least(field: str, value: int, least: int, rule: str) -> None:
-    if value < least:
-        raise ValueError(f"{field} must be >= {rule}, got {value}.")
-
-
-def _draw_parents(parents: int, children: int, generator: np.random.Generator) -> IntArray:
-    """Return the parent of each child, ascending: one child each, the others by chance to the favoured."""
-    favour = generator.lognormal(sigma=CHILDREN_SIGMA, size=parents)
-    others = generator.multinomial(children - parents, favour / favour.sum())
-    return np.repeat(np.arange(parents, dtype=np.int64), 1 + others)
-
-
-def _numbers_within(parent: IntArray, digits: int) -> pl.Series:
-    """Return the number of each child among its siblings, from 1, as text of one width: `001`, `002`, …"""
-    numbers = np.arange(1, len(parent) + 1) - np.searchsorted(parent, parent)
-    width = max(digits, len(str(numbers.max())))
-    return pl.Series(numbers).cast(pl.String).str.zfill(width)
 
 
 def _gravity(sizes: FloatArray, places: FloatArray) -> FloatArray:

@@ -17,7 +17,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import REPOSITORY, SPEC, Prefect, User
 from tests.end_to_end.test_operations import SCHEDULE, Up, below, bring_up, end, until
 

@@ -25,7 +25,8 @@ from storage.ledger import read_books
 from storage.releases import list_releases, state_of
 from storage.seals import list_seals
 from tasks.publish.verify import verify
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 SetClock = Callable[[str], None]
 

@@ -28,7 +28,8 @@ from storage.releases import find_release, list_releases, state_of
 from storage.seals import list_seals
 from storage.vault import list_vaults, vault, vault_path
 from tasks.publish.verify import verify
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
 COMMANDS = """

@@ -29,7 +29,8 @@ from storage.vault import vault_path
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.publish.verify import verify
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tasks.tree.task import grow_tree
 
 

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 from storage.published import partial_folder
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import REPOSITORY, SPEC, Prefect, User, _started
 from tests.end_to_end.test_operations import Up, below, bring_up, until
 

@@ -22,7 +22,8 @@ from storage.errors import InputError
 from storage.releases import state_of
 from tasks.publish.verify import verify
 from tasks.stage import in_processes
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 # Waits until a worker has begun, says which processes there are, and waits to be killed.
 PARENT = """

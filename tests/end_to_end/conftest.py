@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from flows.server import prefect_server
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 TRELLIS = Path(sys.executable).with_name("trellis")
 REPOSITORY = Path(__file__).parents[2]

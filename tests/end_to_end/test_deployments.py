@@ -21,7 +21,8 @@ import pytest
 import yaml
 
 from flows.spec import load_spec
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 if TYPE_CHECKING:
     from conftest import User

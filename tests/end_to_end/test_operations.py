@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import yaml
 
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import SPEC, User
 
 SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand

@@ -17,7 +17,8 @@ import pytest
 from storage.database import store
 from storage.releases import state_of
 from storage.seals import list_seals
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import SPEC, Prefect, User
 
 

@@ -38,7 +38,8 @@ from storage.shards import noisy_path
 from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 SPEC = {
     "dataset": "synthetic-country",

@@ -28,7 +28,8 @@ from storage.database import store
 from storage.errors import StoreError
 from tasks.publish.task import publish
 from tasks.publish.verify import verify
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 SPEC = {
     "name": "synthetic",

@@ -41,7 +41,8 @@ from storage.ledger import Reservation, abandon, advance, charges_of, declare, h
 from storage.releases import LevelTerms, find_release, list_releases, state_of
 from tasks.noise.accounting import ACCOUNTANTS, zcdp_epsilon
 from tasks.noise.allocation import Allocation, Measurement, uniform
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 DELTA = 1e-6
 ROME = ZoneInfo("Europe/Rome")

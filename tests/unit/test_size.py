@@ -23,7 +23,8 @@ from storage.database import store
 from storage.home import home
 from storage.releases import find_release
 from storage.seals import level_entries
-from tasks.synthesize.country import draw_country, write_country
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tasks.validate.size import disk_size, expected_cells
 
 PEOPLE = 100_000

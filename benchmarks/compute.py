@@ -1,0 +1,184 @@
+"""The mechanism over arrays alone: from a table in memory to a released table in memory.
+
+Grow the true tree, then level by level expand, measure, optimise and keep what is positive: the functions that the stages
+call, with nothing around them. No vault, no seals, no store, no files, no Prefect.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tasks.noise.accounting import ACCOUNTANTS
+from tasks.noise.allocation import Allocation, Measurement, uniform
+from tasks.noise.measure import measure
+from tasks.noise.samplers import Sampler, discrete_gaussian
+from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.synthesize.areas import extend_codes
+from tasks.tree.axis import Axis, IntArray, axis_from_codebook
+from tasks.tree.branches import BRANCH_CELLS
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, join, keep_positive
+from tasks.tree.order import Tree, alternate
+from tasks.tree.true_tree import TrueLevel, grow, true_counts_of
+
+DELTA = 1e-8
+RUNS = {"opendp": 1, "table": 5}  # of which the median counts: what takes a tenth of a second drifts
+
+
+@dataclass(slots=True)
+class Compute:
+    """What one release in memory came to.
+
+    Attributes:
+        frontiers: the released nodes of every level from 0 on.
+        cells: measured, of all levels.
+        rooms: CPU seconds of all threads in each room: tree, noise, optimize.
+        seconds: wall seconds of it all.
+        peak_bytes: the most memory that the process held, with the interpreter and the table.
+    """
+
+    frontiers: list[Frontier] = field(default_factory=list)
+    cells: int = 0
+    rooms: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all rooms together."""
+        return sum(self.rooms.values())
+
+
+def samplers(wanted: str) -> dict[str, Sampler]:
+    """Return the samplers named `opendp`, `table` or `both`; a sampler that is not built yet is left out, and said so."""
+    found = {"opendp": discrete_gaussian} if wanted != "table" else {}
+    if wanted != "opendp":
+        try:
+            from tasks.noise.table import table_noise
+        except ImportError:
+            print("skipped: there is no table sampler (tasks.noise.table) yet")
+        else:
+            found["table"] = table_noise
+    return found
+
+
+def measurements(levels: int, epsilon: float, accountant: str = "lemma") -> tuple[Measurement, ...]:
+    """Return what (ε, 10⁻⁸) buys at each of some levels, under substitution of one record and a uniform split."""
+    allocation = Allocation(uniform(levels), (2,) * levels)
+    return allocation.measurements(ACCOUNTANTS[accountant].largest_rho(allocation, epsilon, DELTA))
+
+
+def axis_of(name: str, parents: Sequence[IntArray]) -> Axis:
+    """Return the axis in which parents[k][a] is the area above area a of level k + 1."""
+    path = [pl.Series("", [""])]
+    for level, parent in enumerate(parents, start=1):
+        path = extend_codes(path, f"level_{level}", parent, 1)
+    return axis_from_codebook(name, pl.DataFrame(path[1:]))
+
+
+def trips_tree(axis: Axis) -> Tree:
+    """Return the destination tree over one axis for both ends."""
+    return Tree((axis, axis), alternate((axis.depth, axis.depth), 1))
+
+
+def release(
+    tree: Tree,
+    leaf_areas: Sequence[IntArray],
+    true_counts: IntArray,
+    budget: Sequence[Measurement],
+    sampler: Sampler,
+    threads: int = 1,
+) -> Compute:
+    """Release a table below its exact total; levels are walked in chunks, as the stages do.
+
+    Args:
+        tree: the axes and their order.
+        leaf_areas: per axis, int64, shape (records,), no combination twice.
+        true_counts: int64, shape (records,), > 0.
+        budget: the measurement of each level from 1 on.
+        sampler: the noise.
+        threads: that share the chunks of a level.
+    """
+    done, began = Compute(), time.perf_counter()
+    _forget_peak()
+    with _room(done.rooms, "tree"):
+        true_levels = list(grow(tree, leaf_areas, true_counts))
+    root = true_levels[0]
+    done.frontiers.append(Frontier(0, root.areas, root.true_counts))
+    with ThreadPoolExecutor(threads) as pool:
+        for (above, below), terms in zip(pairwise(true_levels), budget, strict=True):
+            parents = done.frontiers[-1]
+            fan_out = cell_counts(tree, parents)
+            cells = int(fan_out.sum())
+            most = min(CHUNK_CELLS, max(BRANCH_CELLS, cells // (4 * threads)))
+            walk = partial(_step, tree, above, below, terms, sampler)
+            steps = list(pool.map(walk, [parents[nodes] for nodes in chunks(fan_out, most)]))
+            done.frontiers.append(join([frontier for frontier, _ in steps]))
+            done.rooms.update(sum((rooms for _, rooms in steps), Counter()))
+            done.cells += cells
+    done.seconds, done.peak_bytes = time.perf_counter() - began, _peak()
+    return done
+
+
+def typical(name: str, *arguments: Any) -> Compute:
+    """Return the run of median seconds out of `RUNS` with a sampler of this name, without what it has released.
+
+    Args:
+        name: of the sampler.
+        arguments: of `release`.
+    """
+    runs = []
+    for _ in range(RUNS[name]):
+        runs.append(release(*arguments))
+        runs[-1].frontiers.clear()
+    return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+
+
+def _step(
+    tree: Tree, above: TrueLevel, below: TrueLevel, terms: Measurement, sampler: Sampler, parents: Frontier
+) -> tuple[Frontier, Counter[str]]:
+    """Return what is released below some nodes, and the CPU seconds of each room."""
+    rooms: Counter[str] = Counter()
+    with _room(rooms, "noise"):
+        cells = expand(tree, parents)
+        true_counts = true_counts_of(tree, parents, cells, _around(above, parents), below, 0)
+        noisy = measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+    with _room(rooms, "optimize"):
+        frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
+    return frontier, rooms
+
+
+@contextmanager
+def _room(rooms: Counter[str], name: str) -> Iterator[None]:
+    """Add the CPU seconds that this thread spends inside to a room."""
+    began = time.thread_time()
+    yield
+    rooms[name] += time.thread_time() - began
+
+
+def _around(nodes: TrueLevel, chunk: Frontier) -> TrueLevel:
+    """Return the true nodes that may be among those of a chunk."""
+    within = np.ones(len(nodes), dtype=bool)
+    for areas, wanted in zip(nodes.areas, chunk.areas, strict=True):
+        within &= (areas >= wanted.min()) & (areas <= wanted.max())
+    areas = tuple(areas[within] for areas in nodes.areas)
+    return TrueLevel(areas, nodes.true_counts[within], nodes.first_child[within], nodes.children[within])
+
+
+def _forget_peak() -> None:
+    """Let Linux count the peak memory of this process from here on."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -1,0 +1,36 @@
+"""Run the published package inf-tda once. `peers.py` calls it, with the interpreter of the environment it has made.
+
+python inf_tda.py TABLE.npy RELEASED.npy EPSILON DELTA: the table is dense, int64, one dimension per level. Prints the wall
+and the CPU seconds of the call alone, from a sorted pandas Series with every cell to the released Series.
+"""
+
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+from InfTDA import inf_tda
+
+
+def series(table: np.ndarray) -> pd.Series:
+    """Return a table as the package wants it: indexed by a number per level, zeros included."""
+    return pd.Series(table.ravel(), index=pd.MultiIndex.from_product([range(size) for size in table.shape]))
+
+
+def main() -> None:
+    """Release the table, after a small one that loads what is loaded lazily."""
+    table_file, released_file, epsilon, delta = sys.argv[1:]
+    budget = (float(epsilon), float(delta))
+    inf_tda(series(np.full((2, 2), 1000)), budget, contribution=1)
+    table = np.load(table_file)
+    data = series(table)
+    wall, cpu = time.perf_counter(), time.process_time()
+    released = inf_tda(data, budget, contribution=1)
+    print(time.perf_counter() - wall, time.process_time() - cpu)
+    counts = np.zeros_like(table)
+    counts[tuple(np.array(released.index.to_list()).T)] = released.to_numpy()
+    np.save(released_file, counts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""A made-up nation of Italy's shape: what the paper could release, and what it could not.
+
+Down to municipalities, compute alone: from the flows between municipalities in memory to the released levels in memory, a
+thread per core (`compute.release`), both samplers. All five levels: `trellis release` as a user runs it, from the Parquet file to
+the published folder, and `trellis verify` of that folder; with wall seconds, the thread seconds of each room, cells, and
+the peak memory of the whole tree of processes, Prefect's server among them. δ = 10⁻⁸, substitution, a uniform split; lemma in
+memory, the tightest accountant at the command line. `--share 0.01` for a nation of a hundredth of the flows.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import yaml
+from compute import DELTA, measurements, samplers, typical
+from italy import folder_of, read
+from results import FOLDER, save
+
+from tasks.synthesize.nation import LEVELS
+
+TRELLIS = Path(sys.executable).parent / "trellis"
+LOOK_EVERY = 0.2  # seconds, at the memory of processes
+
+
+class Peak:
+    """The most memory that this process' children and all below them held at once; shared pages count in each."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at the memory of processes while something is done."""
+        done = Event()
+        thread = Thread(target=self._look, args=[done], daemon=True)
+        thread.start()
+        yield
+        done.set()
+        thread.join()
+
+    def _look(self, done: Event) -> None:
+        while not done.wait(LOOK_EVERY):
+            self.bytes = max(self.bytes, memory_below(os.getpid()))
+
+
+def memory_below(root: int) -> int:
+    """Return the resident bytes of all processes below one, as /proc tells."""
+    parent, resident = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            pages = int((folder / "statm").read_text().split()[1])
+        except (OSError, IndexError):
+            continue  # it has just ended
+        resident[int(folder.name)] = pages * os.sysconf("SC_PAGE_SIZE")
+    below, found = {root}, {root}
+    while found:
+        found = {process for process, above in parent.items() if above in found} - below
+        below |= found
+    return sum(resident.get(process, 0) for process in below - {root})
+
+
+def municipalities(share: float, epsilons: list[float], wanted: str) -> Iterator[dict]:
+    """Release down to municipalities in memory, and yield what it took."""
+    tree, records, people = read(folder_of(share)).trips("municipality")
+    for epsilon in epsilons:
+        for name, sampler in samplers(wanted).items():
+            budget = measurements(tree.depth, epsilon)
+            done = typical(name, tree, records, people, budget, sampler, os.cpu_count() or 1)
+            yield {
+                "part": "municipality",
+                "share": share,
+                "epsilon": epsilon,
+                "sampler": name,
+                "seconds": done.seconds,
+                "cpu_seconds": done.cpu_seconds,
+                "cells": done.cells,
+                "rooms": dict(done.rooms),
+                "peak_bytes": done.peak_bytes,
+            }
+
+
+def sections(share: float, epsilons: list[float], sampler: str) -> Iterator[dict]:
+    """Release and verify all five levels by the command line, and yield what it took."""
+    for epsilon in epsilons:
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            spec = write_spec(Path(folder), folder_of(share), epsilon, sampler)
+            peak = Peak()
+            with peak.watched():
+                answer, seconds = run("release", spec)
+                _, verifying = run("verify", answer["folder"])
+            size = sum(file.stat().st_size for file in Path(answer["folder"]).rglob("*") if file.is_file())
+        yield {
+            "part": "section",
+            "share": share,
+            "epsilon": epsilon,
+            "sampler": sampler,
+            "seconds": seconds + verifying,
+            "verify_seconds": verifying,
+            "cells": sum(level["cells"] for level in answer["levels"]),
+            "rooms": {room: taken for room, taken in answer["seconds"].items() if room != "total"},
+            "peak_bytes": peak.bytes,
+            "published_bytes": size,
+        }
+
+
+def run(command: str, argument: str | Path) -> tuple[dict, float]:
+    """Run `trellis` on something and return its answer and the wall seconds; what it says goes on to the terminal."""
+    began = time.monotonic()
+    done = subprocess.run([TRELLIS, command, argument, "--json"], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"trellis {command} failed: {done.stdout}")
+    return json.loads(done.stdout), time.monotonic() - began
+
+
+def write_spec(folder: Path, data: Path, epsilon: float, sampler: str) -> Path:
+    """Write a spec for all five levels, whose store and output are in a folder, and make that the store."""
+    os.environ["TRELLIS_HOME"] = str(folder / "home")
+    keys = {
+        "name": "italy-like",
+        "dataset": "italy-like",
+        "input": {"table": str(data / "trips.parquet"), "origin": "home", "destination": "work", "count": "people"},
+        "hierarchy": {"table": str(data / "codebook.parquet"), "levels": list(LEVELS)},
+        "release": {"tree": "destination", "finest": LEVELS[-1]},
+        "mechanism": "inftda",
+        "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
+        | {"epsilon": epsilon, "delta": DELTA},
+        "budget": {"epsilon": epsilon, "delta": DELTA},
+        "output": str(folder / "out"),
+    }
+    if sampler != "opendp":
+        keys["noise"] = {"sampler": sampler}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
+    return folder / "spec.yaml"
+
+
+def main() -> None:
+    """Measure both parts, and print and keep what they took."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--part", choices=("municipality", "section", "both"), default="both")
+    parser.add_argument("--sampler", choices=("opendp", "table", "both"), default="both", help="down to municipalities")
+    parser.add_argument("--section-sampler", choices=("opendp", "table"), default="table", help="down to sections")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
+    parser.add_argument("--share", type=float, default=1.0, help="of Italy's flows")
+    arguments = parser.parse_args()
+    if arguments.part != "section":
+        keep("municipality", municipalities(arguments.share, arguments.epsilon, arguments.sampler))
+    if arguments.part != "municipality" and samplers(arguments.section_sampler):
+        keep("section", sections(arguments.share, arguments.epsilon, arguments.section_sampler))
+
+
+def keep(part: str, measured: Iterator[dict]) -> None:
+    """Print and keep what a part took, each run as soon as it is done."""
+    rows = []
+    for row in measured:
+        rows.append(row)
+        save(f"nation-{part}", rows)
+        rooms = ", ".join(f"{room} {taken:.1f}" for room, taken in row["rooms"].items())
+        print(
+            f"down to {part}, epsilon {row['epsilon']:g}, {row['sampler']}: {row['cells']:,} cells, {row['seconds']:.1f} s,"
+            f" {row['peak_bytes'] / 2**30:.2f} GiB; thread seconds {rooms}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

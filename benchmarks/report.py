@@ -1,0 +1,226 @@
+"""Write benchmarks/README.md and its plots from what the benchmarks have left under build/bench/."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+from growth import slope
+from peers import PEER, compare
+from results import load
+
+mpl.use("svg")
+mpl.rcParams.update({"svg.hashsalt": "trellis", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9})
+from matplotlib import pyplot as plt  # noqa: E402 (once the backend is chosen)
+
+HERE = Path(__file__).parent
+Row = dict[str, Any]
+
+PAGE = """\
+# Benchmarks
+
+Written by `python benchmarks/report.py` from what the last runs have left in `build/bench/`; do not edit. `make bench` runs
+everything below, then writes this page: half an hour or so on two cores, 6 GB of memory and 10 GB of disk. Each benchmark
+by itself:
+
+| command | measures |
+|---|---|
+| `python benchmarks/peers.py` | Trellis and the published package `inf-tda`, in turn on the same table |
+| `python benchmarks/synthetic.py` | the synthetic sets of the paper |
+| `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and by the command line |
+| `python benchmarks/growth.py` | seconds against cells, over four decades |
+| `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | what the [README](../README.md) quotes |
+| `python benchmarks/report.py` | nothing; it writes this page and its plots |
+
+`--sampler opendp` or `--sampler table` runs one sampler only; `--help` says what else there is. Seconds drift with what
+else a machine does, ratios taken in turn do so less; CPU seconds are of all threads together.
+
+## Beside inf-tda
+
+`inf-tda` 0.1 with OpenDP 0.12.1, and Trellis with each sampler: a million cells in 3 levels of 100, 50,000 of them
+non-zero, ε = 1, δ = 10⁻⁸, the lemma's accounting, from the table in memory to the released table in memory. Medians;
+errors are the largest of each level, coarse to fine.
+
+{peers}
+
+## The paper's synthetic sets
+
+From the table in memory to all released levels in memory, one thread, δ = 10⁻⁸, the lemma's accounting. The paper's code
+took 181 s and 9.6 s for two of them: given facts of one run on another machine, not measured here.
+
+{synthetic}
+
+## A nation of Italy's shape
+
+Made up: 20 regions, 110 provinces, 8,092 municipalities, 16,000 areas, 362,292 sections; 14.3 million flows, 31 million
+people. Down to municipalities: compute alone, in memory, a thread per core, ρ by the lemma. Down to sections: `trellis
+release` and `trellis verify`, from the Parquet file to the published and verified folder; memory is of all processes together.
+
+{nation}
+
+## Growth
+
+Made-up nations of a share of Italy's flows, all five levels, ε = 1, in memory, one thread.
+
+{growth}
+"""
+
+PEER_GOALS = {"opendp": 3, "table": 100}
+SET_GOALS = {("random complete", "opendp"): 60, ("random complete", "table"): 600}
+NATION_GOALS = {
+    ("municipality", "table", 1.0): 2,
+    ("municipality", "opendp", 1.0): 30,
+    ("section", "table", 1.0): 150,
+    ("section", "table", 10.0): 360,
+}
+MEMORY_GOAL = 6e9  # bytes, down to sections
+SLOPE_GOAL = 1.05
+
+
+def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table; all but the first column to the right."""
+    heads = list(heads)
+    rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def peers(rows: list[Row]) -> str:
+    """Return what the pairs took, and how they compare."""
+    lines = []
+    most = max(row["threads"] for row in rows)
+    for who, threads in {(row["who"], row["threads"]): None for row in rows}:
+        own = [row for row in rows if (row["who"], row["threads"]) == (who, threads)]
+        errors = zip(*(row["errors"] for row in own), strict=True)
+        line = [f"{who}, {threads} thread{'s' if threads > 1 else ''}"]
+        line += [f"{median(row[unit] for row in own):.2f}" for unit in ("seconds", "cpu_seconds")]
+        line.append(", ".join(f"{median(level):.0f}" for level in errors))
+        if who == PEER:
+            line += [""] * 4
+        else:
+            times, by_pairs = compare(rows, who, threads, "seconds")
+            cpu_times, _ = compare(rows, who, threads, "cpu_seconds")
+            line += [f"{times:.1f}", f"{min(by_pairs):.1f} to {max(by_pairs):.1f}", f"{cpu_times:.1f}"]
+            line.append(goal(f"{PEER_GOALS[who]}", reached=times >= PEER_GOALS[who]) if threads == most else "")
+        lines.append(line)
+    return table(["", "s", "CPU s", "errors", "times faster", "pair by pair", "times less CPU", "goal"], lines)
+
+
+def synthetic(rows: list[Row]) -> str:
+    """Return what each set took."""
+    lines = []
+    for row in rows:
+        line = [row["set"], f"{row['epsilon']:g}", row["sampler"], f"{row['leaves']:,}", f"{row['cells']:,}"]
+        line += [f"{row['cpu_seconds']:.2f}", f"{row['peak_bytes'] / 1e9:.2f}"]
+        times = row["paper_seconds"] / row["cpu_seconds"] if "paper_seconds" in row else None
+        line.append(f"{times:,.0f}" if times else "")
+        wanted = SET_GOALS.get((row["set"], row["sampler"]))
+        line.append(goal(f"{wanted}", reached=times >= wanted) if wanted and times else "")
+        lines.append(line)
+    return table(
+        ["set", "ε", "sampler", "leaves", "cells", "CPU s", "GB", "times less than the paper's", "goal"], lines
+    )
+
+
+def nation(rows: list[Row]) -> str:
+    """Return what each part took, and the plot of its rooms."""
+    lines = []
+    for row in rows:
+        wanted = NATION_GOALS.get((row["part"], row["sampler"], row["epsilon"])) if row["share"] == 1 else None
+        reached = wanted is not None and row["seconds"] <= wanted
+        if row["part"] == "section":
+            reached = reached and row["peak_bytes"] < MEMORY_GOAL
+        text = f"{wanted} s{', 6 GB' if row['part'] == 'section' else ''}"
+        size = "" if row["share"] == 1 else f", {row['share']:g} of the flows"
+        line = [f"{row['part']}{size}", f"{row['epsilon']:g}", row["sampler"], f"{row['cells']:,}"]
+        line += [
+            f"{row['seconds']:.1f}",
+            f"{row['peak_bytes'] / 1e9:.2f}",
+            goal(text, reached=reached) if wanted else "",
+        ]
+        lines.append(line)
+    draw_rooms(rows)
+    heads = ["down to", "ε", "sampler", "cells", "s", "GB", "goal"]
+    return f"{table(heads, lines)}\n\n![Share of each room in the thread seconds](rooms.svg)"
+
+
+def growth(rows: list[Row]) -> str:
+    """Return the slopes, and the plot."""
+    lines = []
+    for name, own in by_sampler(rows).items():
+        cells = f"{own[0]['cells']:,} to {own[-1]['cells']:,}"
+        line = [name, cells, f"{own[-1]['cpu_seconds'] / own[-1]['cells'] * 1e6:.2f}", f"{slope(own):.3f}"]
+        lines.append([*line, f"{slope(own[-3:]):.3f}", goal(f"{SLOPE_GOAL}", reached=slope(own) <= SLOPE_GOAL)])
+    draw_growth(rows)
+    heads = ["sampler", "cells", "µs a cell at the end", "slope", "of the last decade", "goal"]
+    return f"{table(heads, lines)}\n\n![CPU seconds against cells, both logarithmic](growth.svg)"
+
+
+def goal(text: str, *, reached: bool) -> str:
+    """Return a goal with what became of it."""
+    return f"{text}: {'reached' if reached else 'missed'}"
+
+
+def by_sampler(rows: list[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each sampler."""
+    return {name: [row for row in rows if row["sampler"] == name] for name in {row["sampler"]: None for row in rows}}
+
+
+def draw_growth(rows: list[Row]) -> None:
+    """Draw CPU seconds against cells."""
+    figure, axes = plt.subplots(figsize=(6, 4))
+    for name, own in by_sampler(rows).items():
+        cells, seconds = [row["cells"] for row in own], [row["cpu_seconds"] for row in own]
+        axes.loglog(
+            cells, seconds, "o-", label=f"{name}: slope {slope(own):.2f}, of the last decade {slope(own[-3:]):.2f}"
+        )
+    axes.set(xlabel="cells measured", ylabel="CPU seconds, one thread")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    keep(figure, "growth.svg")
+
+
+def draw_rooms(rows: list[Row]) -> None:
+    """Draw the share of each room in the thread seconds, a bar per run."""
+    figure, axes = plt.subplots(figsize=(8, 0.8 + 0.4 * len(rows)))
+    names = [f"{row['part']}, ε = {row['epsilon']:g}, {row['sampler']}" for row in rows]
+    ends = [0.0] * len(rows)
+    for room in {room: None for row in rows for room in row["rooms"]}:
+        shares = [100 * row["rooms"].get(room, 0) / sum(row["rooms"].values()) for row in rows]
+        axes.barh(names, shares, left=ends, label=room)
+        ends = [end + share for end, share in zip(ends, shares, strict=True)]
+    axes.invert_yaxis()
+    axes.set(xlabel="% of thread seconds", xlim=(0, 100))
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    keep(figure, "rooms.svg")
+
+
+def keep(figure: Any, name: str) -> None:
+    """Write a plot, the same bytes for the same numbers."""
+    figure.savefig(HERE / name, bbox_inches="tight", metadata={"Date": None})
+    plt.close(figure)
+
+
+def measured(write: Callable[[list[Row]], str], *names: str) -> str:
+    """Return a part of the page, and the machine; it says so where nothing was measured."""
+    found = [results for name in names if (results := load(name))]
+    if not found:
+        return "Not measured yet."
+    machines = {results["machine"]: None for results in found}
+    return f"{write([row for results in found for row in results['rows']])}\n\nMeasured on {', '.join(machines)}."
+
+
+def main() -> None:
+    """Write the page."""
+    page = PAGE.format(
+        peers=measured(peers, "peers"),
+        synthetic=measured(synthetic, "synthetic"),
+        nation=measured(nation, "nation-municipality", "nation-section"),
+        growth=measured(growth, "growth"),
+    )
+    (HERE / "README.md").write_text(page, encoding="utf-8")
+    print(HERE / "README.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Where benchmarks leave what they have measured, and `report.py` finds it: a JSON file each under build/bench/."""
+
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent.parent / "build" / "bench"
+
+
+def save(name: str, rows: list[dict[str, Any]]) -> None:
+    """Write the rows of a benchmark, with the machine on which they were measured."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """Return what a benchmark has written last; None if it has not run."""
+    file = FOLDER / f"{name}.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def machine() -> str:
+    """Return processor, cores and Python in a line."""
+    models = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = next(int(line.split()[1]) / 2**20 for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
+    model = models[0] if models else platform.machine()
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+
+
+def _lines(file: str) -> list[str]:
+    return Path(file).read_text().splitlines()

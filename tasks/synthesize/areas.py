@@ -1,0 +1,94 @@
+"""What every made-up land has: areas with codes that nest, and two tables that say that they are made up."""
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from tasks.tree.axis import IntArray
+
+TITLE = "# A made-up country"
+README = """\
+**Synthetic data.** This country does not exist, and no person is in these tables: the {areas} of `codebook.{kind}` and
+the {people} commuters of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
+from any survey, register or census. They show how Trellis works and say nothing about any place; a code that resembles
+an official one does so by chance.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Country:
+    """A made-up country.
+
+    Attributes:
+        codebook: a row per finest area; a text column per level, coarse to fine, sorted by all of them.
+        trips: a row per pair with people; text columns home and work (codes of finest areas) and people, int64, >= 1;
+            sorted by home and work.
+    """
+
+    codebook: pl.DataFrame
+    trips: pl.DataFrame
+
+
+def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"] = "csv") -> None:
+    """Write the files `codebook` and `trips`, and a `README.md` that says that they are made up."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in (("codebook", country.codebook), ("trips", country.trips)):
+        if kind == "csv":
+            table.write_csv(folder / f"{name}.csv")
+        else:
+            table.write_parquet(folder / f"{name}.parquet")
+    *upper, finest = (f"{areas.n_unique():,} {_plural(areas.name)}" for areas in country.codebook)
+    readme = README.format(
+        areas=f"{', '.join(upper)} and {finest}", people=f"{country.trips['people'].sum():,}", kind=kind
+    )
+    (folder / "README.md").write_text(f"{TITLE}\n\n{textwrap.fill(readme, 120)}\n", encoding="utf-8")
+
+
+def at_least(field: str, value: int, least: int, rule: str) -> None:
+    """Refuse an argument below its least value, which the rule puts in words."""
+    if value < least:
+        raise ValueError(f"{field} must be >= {rule}, got {value}.")
+
+
+def draw_parents(parents: int, children: int, sigma: float, generator: np.random.Generator) -> IntArray:
+    """Return the parent of each child, ascending: one child each, the others by chance to the favoured.
+
+    Args:
+        parents: at least one.
+        children: at least as many.
+        sigma: of the lognormal weights by which parents get the others; the larger, the longer the tail.
+        generator: whence it is drawn.
+    Returns:
+        int64, shape (children,).
+    """
+    favour = generator.lognormal(sigma=sigma, size=parents)
+    others = generator.multinomial(children - parents, favour / favour.sum())
+    return np.repeat(np.arange(parents, dtype=np.int64), 1 + others)
+
+
+def extend_codes(path: list[pl.Series], level: str, parent: IntArray, digits: int) -> list[pl.Series]:
+    """Return the codes of a level's areas, below those of all areas that hold them.
+
+    Args:
+        path: per level so far, coarse to fine, the code of the area that holds each area of the last one.
+        level: name of the new level.
+        parent: of each of its areas, the row in `path`, ascending, shape (areas,).
+        digits: that it adds to the code of the area above, at the least.
+    """
+    path = [codes.gather(parent) for codes in path]
+    return [*path, (path[-1] + _numbers_within(parent, digits)).alias(level)]
+
+
+def _numbers_within(parent: IntArray, digits: int) -> pl.Series:
+    """Return the number of each child among its siblings, from 1, as text of one width: `001`, `002`, …"""
+    numbers = np.arange(1, len(parent) + 1) - np.searchsorted(parent, parent)
+    width = max(digits, len(str(numbers.max())))
+    return pl.Series(numbers).cast(pl.String).str.zfill(width)
+
+
+def _plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
