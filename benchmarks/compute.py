@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from flows.mechanisms import DISCRETE_GAUSSIANS
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Allocation, Measurement, uniform
 from tasks.noise.measure import measure
-from tasks.noise.samplers import Sampler, discrete_gaussian
+from tasks.noise.samplers import Sampler
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.branches import BRANCH_CELLS
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, join, keep_positive
 from tasks.tree.order import Tree, alternate
-from tasks.tree.true_tree import TrueLevel, grow, true_counts_of
+from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 
 DELTA = 1e-8
 RUNS = {"opendp": 1, "table": 5}  # of which the median counts: what takes a tenth of a second drifts
@@ -59,16 +60,8 @@ class Compute:
 
 
 def samplers(wanted: str) -> dict[str, Sampler]:
-    """Return the samplers named `opendp`, `table` or `both`; a sampler that is not built yet is left out, and said so."""
-    found = {"opendp": discrete_gaussian} if wanted != "table" else {}
-    if wanted != "opendp":
-        try:
-            from tasks.noise.table import table_noise
-        except ImportError:
-            print("skipped: there is no table sampler (tasks.noise.table) yet")
-        else:
-            found["table"] = table_noise
-    return found
+    """Return the samplers named `opendp`, `table` or `both`."""
+    return {name: noise.sampler for name, noise in DISCRETE_GAUSSIANS.items() if wanted in {name, "both"}}
 
 
 def measurements(levels: int, epsilon: float, accountant: str = "lemma") -> tuple[Measurement, ...]:
@@ -150,7 +143,7 @@ def _step(
     rooms: Counter[str] = Counter()
     with _room(rooms, "noise"):
         cells = expand(tree, parents)
-        true_counts = true_counts_of(tree, parents, cells, _around(above, parents), below, 0)
+        true_counts = true_counts_of(tree, parents, _around(tree, above, below, parents))
         noisy = measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
     with _room(rooms, "optimize"):
         frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
@@ -165,13 +158,14 @@ def _room(rooms: Counter[str], name: str) -> Iterator[None]:
     rooms[name] += time.thread_time() - began
 
 
-def _around(nodes: TrueLevel, chunk: Frontier) -> TrueLevel:
-    """Return the true nodes that may be among those of a chunk."""
+def _around(tree: Tree, nodes: TrueLevel, children: TrueLevel, chunk: Frontier) -> TrueFamilies:
+    """Return the true nodes that may be among those of a chunk, with their children."""
     within = np.ones(len(nodes), dtype=bool)
     for areas, wanted in zip(nodes.areas, chunk.areas, strict=True):
         within &= (areas >= wanted.min()) & (areas <= wanted.max())
     areas = tuple(areas[within] for areas in nodes.areas)
-    return TrueLevel(areas, nodes.true_counts[within], nodes.first_child[within], nodes.children[within])
+    refined = children.areas[tree.steps[chunk.level]]
+    return TrueFamilies(areas, nodes.first_child[within], nodes.children[within], refined, children.true_counts)
 
 
 def _forget_peak() -> None:

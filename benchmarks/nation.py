@@ -131,13 +131,12 @@ def write_spec(folder: Path, data: Path, epsilon: float, sampler: str) -> Path:
         "hierarchy": {"table": str(data / "codebook.parquet"), "levels": list(LEVELS)},
         "release": {"tree": "destination", "finest": LEVELS[-1]},
         "mechanism": "inftda",
+        "noise": {"sampler": sampler},
         "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
         | {"epsilon": epsilon, "delta": DELTA},
         "budget": {"epsilon": epsilon, "delta": DELTA},
         "output": str(folder / "out"),
     }
-    if sampler != "opendp":
-        keys["noise"] = {"sampler": sampler}
     (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
     return folder / "spec.yaml"
 
@@ -153,7 +152,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.part != "section":
         keep("municipality", municipalities(arguments.share, arguments.epsilon, arguments.sampler))
-    if arguments.part != "municipality" and samplers(arguments.section_sampler):
+    if arguments.part != "municipality":
         keep("section", sections(arguments.share, arguments.epsilon, arguments.section_sampler))
 
 
