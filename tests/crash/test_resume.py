@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -37,6 +38,7 @@ from storage.running import held
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
+from tasks.machine import cores, default_memory
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch
 from tasks.publish.verify import verify
@@ -193,7 +195,7 @@ def read_books(release_id: str) -> Books:
         release = find_release(con, release_id)
         seals, frontiers, branches = (list_(con, release_id) for list_ in (list_seals, list_frontiers, list_branches))
         texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-    places = [(level, branch) for level in range(5) for branch in ["trunk", *BRANCHES]]
+    places = [(level, branch) for level in range(5) for branch in ["trunk", *branches]]
     shards = {place: noisy_path(release_id, *place) for place in places}
     folder = Path(release.folder)
     return Books(
@@ -208,11 +210,11 @@ def read_books(release_id: str) -> Books:
     )
 
 
-def assert_finished(release_id: str, before: Books, draws: Draws) -> None:
+def assert_finished(release_id: str, before: Books, draws: Draws, branches: Sequence[str] = BRANCHES) -> None:
     """Check all that holds of a release that was finished after something had stopped it."""
     after = read_books(release_id)
     assert (after.state, after.reason) == ("published", "")
-    assert after.branches == BRANCHES
+    assert after.branches == branches
 
     assert before.seals.items() <= after.seals.items()
     assert {place: seal.sha256 for place, seal in after.seals.items()} == after.shards
@@ -449,3 +451,51 @@ def test_a_folder_that_a_run_has_claimed_is_not_swept(tmp_path: Path, monkeypatc
         claimed = claim_id(con, "claimed")
     sweep_orphans()
     assert (tmp_path / "home" / "shards" / claimed).is_dir()
+
+
+# branches that are cut further ---------------------------------------------------------------------------------------
+
+QUARTERED = [name for branch in BRANCHES for name in (branch, *(f"{branch}-{part:02d}" for part in range(2)))]
+
+
+@pytest.mark.parametrize("only", ["b01", "b01-01"])
+def test_a_release_goes_on_with_its_branches_whatever_memory_there_is_now(
+    only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """Branches that little memory has cut further stay so: the one that failed goes on, by its own or its parent's name."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tasks.tree.branches, "CELL_BYTES", default_memory() // cores() // 20)
+    draws.fail_at.update({(4, "b01-01"): 1})
+    fault, before = make_failing(tmp_path, "quartered", draws)
+    assert str(fault).startswith("b01-01: ")
+    assert before.branches == QUARTERED
+    assert {branch for level, branch in before.seals if level == 4} == {
+        name for name in QUARTERED if "-" in name and name != "b01-01"
+    }
+
+    monkeypatch.undo()
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)}))
+    draws.forget()
+    with store(), ThreadPoolExecutor(2) as executor:
+        finish_release("quartered", draws.submit_to(executor), report_nothing, only="b02-00")
+        assert not draws.cells
+        finish_release("quartered", draws.submit_to(executor), report_nothing, only=only)
+    assert_finished("quartered", before, draws, QUARTERED)
+
+
+def test_what_the_parent_drew_and_never_sealed_is_removed_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """A branch that is cut after its next level was drawn and not sealed leaves nothing of that draw behind."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    draws.fail_at.update({(4, branch): 1 for branch in BRANCHES})
+    _, before = make_failing(tmp_path, "redrawn", draws)
+    unsealed = noisy_path("redrawn", 4, "b01")
+    unsealed.write_bytes(b"drawn, and never sealed")
+    before = read_books("redrawn")
+    monkeypatch.setattr(tasks.tree.branches, "CELL_BYTES", default_memory() // cores() // 20)
+    draws.forget()
+    finish("redrawn", draws)
+    assert not unsealed.exists()
+    assert_finished("redrawn", before, draws, QUARTERED)

@@ -8,8 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.seals import TRUNK, Branch, walkers
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.branches import BRANCH_CELLS, MOST_BRANCHES, TASK_RUNS, WORTH_CUTTING, branch_count, branch_name, cut
+from tasks.tree.branches import (
+    BRANCH_CELLS,
+    CELL_BYTES,
+    CHUNK_BYTES,
+    MOST_BRANCHES,
+    TASK_RUNS,
+    WORTH_CUTTING,
+    branch_count,
+    branch_name,
+    cut,
+    expected_cells,
+    memory_for,
+    most_cells,
+    slices_of,
+)
 from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, join, keep_positive, locate
 from tasks.tree.order import alternate
 
@@ -255,3 +270,55 @@ def test_branch_names_sort_like_their_numbers() -> None:
     """All names of a release differ, and sorted as text they are in the order of the tree."""
     names = [branch_name(number) for number in range(MOST_BRANCHES)]
     assert names == sorted(set(names))
+
+
+@given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64))
+def test_as_many_cells_as_memory_allows(memory: int, workers: int) -> None:
+    """A branch may have the most cells whose arrays fit its share of memory, and one more would not fit."""
+    most = most_cells(memory, workers)
+    assert memory_for(most, workers) <= memory
+    assert memory_for(most + 2, workers) > memory - workers * (CELL_BYTES + CHUNK_BYTES)
+    assert most_cells(memory_for(most, workers), workers) in {most - 1, most}
+
+
+@given(data=st.data())
+def test_slices_keep_within_memory_and_in_order(universes, data) -> None:
+    """Slices cover the nodes once and in order, none has more cells than it may but a single node that alone has."""
+    universe = data.draw(universes)
+    level = data.draw(st.integers(0, universe.tree.depth - 1))
+    nodes = universe.sort(set(universe.nodes(level)), level)
+    frontier = frontier_of(universe, nodes, level)
+    cells = cell_counts(universe.tree, frontier)
+    most = data.draw(st.integers(1, 12))
+    slices = slices_of(universe.tree, frontier, data.draw(st.integers(1, 4)), most)
+    assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(nodes)))
+    assert all(cells[part].sum() <= most or part.stop == part.start + 1 for part in slices)
+
+
+@given(data=st.data())
+def test_expected_cells_are_those_of_full_nodes_where_counts_allow_it(universes, data) -> None:
+    """A node with records enough is expected to have every cell below it, and a node of one record one path of them."""
+    universe = data.draw(universes)
+    tree = universe.tree
+    level = data.draw(st.integers(0, tree.depth - 1))
+    nodes = universe.sort(set(universe.nodes(level)), level)
+    frontier = frontier_of(universe, nodes, level)
+    many = Frontier(level, frontier.areas, np.full(len(nodes), 10**9))
+    one = Frontier(level, frontier.areas, np.ones(len(nodes), dtype=np.int64))
+    everything = expected_cells(tree, many)
+    for node, expected in zip(nodes, everything, strict=True):
+        leaves = [leaf for leaf in universe.leaves() if universe.node(leaf, level) == node]
+        finer = range(level + 1, tree.depth + 1)
+        assert expected == sum(len({universe.node(leaf, below) for leaf in leaves}) for below in finer)
+    assert (expected_cells(tree, one) <= everything).all()
+    assert (expected_cells(tree, one) >= tree.depth - level).all()
+
+
+def test_a_level_is_walked_by_the_branches_that_are_there_then() -> None:
+    """The trunk walks down to its cut, its branches go on, one of them down to its own cut, in the order of the tree."""
+    cuts = [("b00", TRUNK, 2), ("b01", TRUNK, 2), ("b01-00", "b01", 4), ("b01-01", "b01", 4), ("b02", TRUNK, 2)]
+    branches = {name: Branch(name, parent, level, 0, 1, {}) for name, parent, level in cuts}
+    assert [walkers(branches, level) for level in (0, 2)] == [[TRUNK]] * 2
+    assert [walkers(branches, level) for level in (3, 4)] == [["b00", "b01", "b02"]] * 2
+    assert [walkers(branches, level) for level in (5, 6)] == [["b00", "b01-00", "b01-01", "b02"]] * 2
+    assert walkers({}, 6) == [TRUNK]
