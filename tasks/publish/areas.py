@@ -24,16 +24,19 @@ class AxisAreas:
     def __init__(self) -> None:
         self._levels: list[_Level] = []
 
-    def number(self, columns: Sequence[pa.DictionaryArray]) -> tuple[Numbers, IntArray]:
+    def number(self, rows: int, columns: Sequence[pa.DictionaryArray]) -> tuple[Numbers, IntArray]:
         """Return the areas of some rows, and their rank among these rows by the text of their codes.
 
         Args:
-            columns: the codes of levels 1, 2, …, shape (rows,) each; at least one. A code may be missing: it is one of
-                its own, and comes first.
+            rows: how many.
+            columns: the codes of levels 1, 2, …, shape (rows,) each, if any. A code may be missing: it is one of its own, and
+                comes first.
         Returns:
             The number of the area of the last of these levels, int32, shape (rows,); and int64, shape (rows,), equal where
             areas are equal, and greater where the path of codes comes later.
         """
+        if not columns:
+            return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.int64)
         while len(self._levels) < len(columns):
             self._levels.append(_Level())
         codes = [_index(column) for column in columns]
@@ -75,10 +78,15 @@ class _Level:
         texts = texts.cast(pa.string())
         found = pc.index_in(texts, value_set=self._texts)
         if found.null_count:
-            new = texts.filter(found.is_null()).unique()
-            self._texts = pa.concat_arrays([self._texts, new])
-            found = pc.index_in(texts, value_set=self._texts)
-        return np.concatenate(([0], found.to_numpy(zero_copy_only=False) + 1), dtype=np.int32)
+            new = texts.filter(found.is_null())
+            added = new.unique()
+            found = pc.replace_with_mask(
+                found,
+                found.is_null(),
+                pc.add(pc.index_in(new, value_set=added), pa.scalar(len(self._texts), pa.int32())),
+            )
+            self._texts = pa.concat_arrays([self._texts, added])
+        return np.concatenate(([0], found.to_numpy() + 1), dtype=np.int32)
 
     def areas(self, parents: Numbers, codes: Numbers) -> Numbers:
         """Return the areas that have these codes below these parents; those that are met for the first time are added."""
@@ -117,10 +125,17 @@ def _ranks(columns: Sequence[pa.DictionaryArray], codes: Sequence[IntArray]) -> 
         if size * (len(texts) + 1) > _LARGEST_KEY:
             seen, ranks = np.unique(ranks, return_inverse=True)
             size = len(seen)
-        by_text = pc.rank(texts, tiebreaker="dense").to_numpy().astype(np.int64) if len(texts) else ranks[:0]
-        ranks = ranks * (len(texts) + 1) + np.concatenate(([0], by_text))[of_row]
+        ranks *= len(texts) + 1
+        ranks += _order_of_texts(texts)[of_row]
         size *= len(texts) + 1
     return ranks
+
+
+def _order_of_texts(texts: pa.Array) -> IntArray:
+    """Return the ranks of some codes from 1 on, the same where they are the same, behind that of a missing one, 0."""
+    if pc.all(pc.less(texts[:-1], texts[1:])).as_py() is not False:  # as they are written
+        return np.arange(len(texts) + 1)
+    return np.concatenate(([0], pc.rank(texts, tiebreaker="dense").to_numpy()), dtype=np.int64)
 
 
 def _distinct(ranks: IntArray, finest: IntArray, codes: int) -> tuple[IntArray, IntArray]:

@@ -1,6 +1,7 @@
 """The checks of one published level, and of its sums, a batch at a time."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,18 +158,18 @@ class _Sums:
         return [self._areas[axis].known(len(of_axis)) for axis, of_axis in above.columns.items()]
 
 
-def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Rows, list[IntArray]]:
+def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Rows, tuple[IntArray, ...]]:
     """Return rows with their areas as numbers, and per axis the order of these rows among each other."""
-    numbers: list[Numbers] = []
-    ranks: list[IntArray] = []
-    for axis, of_axis in columns.items():
-        if of_axis:
-            found = areas[axis].number([batch.column(name) for name in of_axis])
-        else:
-            found = np.zeros(batch.num_rows, dtype=np.int32), np.zeros(batch.num_rows, dtype=np.int64)
-        numbers.append(found[0])
-        ranks.append(found[1])
-    return Rows(tuple(numbers), batch.column("count").fill_null(0).to_numpy()), ranks
+    *texts, counts = batch.columns  # by place: in a file from elsewhere two may have the same name
+    ends = np.cumsum([len(of_axis) for of_axis in columns.values()]).tolist()
+
+    def number(axis: str, end: int) -> tuple[Numbers, IntArray]:
+        return areas[axis].number(batch.num_rows, texts[end - len(columns[axis]) : end])
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(number, columns, ends))
+    rows = Rows(tuple(numbers for numbers, _ in found), counts.fill_null(0).to_numpy())
+    return rows, tuple(ranks for _, ranks in found)
 
 
 def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:

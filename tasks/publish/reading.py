@@ -1,6 +1,7 @@
 """A published table, read a batch at a time, so that its size does not matter."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,11 +26,20 @@ def has_columns(path: Path, texts: Sequence[str]) -> bool:
 
 
 def batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table, at least one row at a time, its text as dictionaries of text.
+    """Yield the rows of a table, at least one row at a time, its text as dictionaries; the next ones are read meanwhile.
 
     Raises:
         UNREADABLE: it cannot be read whole.
     """
+    with ThreadPoolExecutor(1) as ahead:
+        reading = _batches(path)
+        coming = ahead.submit(next, reading, None)
+        while (batch := coming.result()) is not None:
+            coming = ahead.submit(next, reading, None)
+            yield batch
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     schema = pq.read_schema(path)
     texts = [field.name for field in schema if _is_text(field.type)]
     with pq.ParquetFile(path, read_dictionary=texts) as file:

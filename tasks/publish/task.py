@@ -26,8 +26,7 @@ from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import load_level, tree_of
-
-MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for
+from tasks.validate.size import is_csv_written
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
@@ -49,7 +48,7 @@ def publish(release_id: str) -> None:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as partial:
-        csv = _wants_csv(release, levels[-1]["nonzero"])
+        csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
         _write_counts(partial, release, frontiers, csv=csv)
         _write_manifest(partial, release, levels, seals, ledger, csv=csv)
         files = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
@@ -76,12 +75,6 @@ def _beside(folder: Path) -> Iterator[Path]:
         if told is None:
             raise
         raise told from None
-
-
-def _wants_csv(release: Release, rows: int) -> bool:
-    """Return whether the finest level is to be written as CSV too, as it is asked for, or as its rows are few."""
-    asked: bool | None = release.terms.get("csv")
-    return rows <= MOST_CSV_ROWS if asked is None else asked
 
 
 def _write_counts(
