@@ -32,11 +32,21 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
     for level in range(levels):
         path = folder / "counts" / f"level_{level}.parquet"
+        _drop(con, release_id, f"level_{level}")
         if level and pq.read_metadata(path).num_rows > TABLE_ROWS:
             _store_numbers(con, release_id, level)
         else:
             rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
-            con.execute(f"CREATE OR REPLACE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
+            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
+
+
+def _drop(con: Connection, release_id: str, name: str) -> None:
+    """Drop what an earlier run has left under a name: DuckDB replaces no table by a view."""
+    kinds = con.execute(
+        "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?", [release_id, name]
+    ).fetchall()
+    for (kind,) in kinds:
+        con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{name}")
 
 
 def _store_numbers(con: Connection, release_id: str, level: int) -> None:
@@ -61,7 +71,7 @@ def _store_numbers(con: Connection, release_id: str, level: int) -> None:
             joins += f" JOIN {codes} AS codes_{number} ON codes_{number}.area = numbers.area_{number}"
             columns += f"codes_{number}.* EXCLUDE (area), "
     con.execute(
-        f"CREATE OR REPLACE VIEW {schema}.level_{level} AS"
+        f"CREATE VIEW {schema}.level_{level} AS"
         f" SELECT {columns}count FROM {schema}.{numbers} AS numbers{joins} ORDER BY {areas}"
     )
 
