@@ -170,6 +170,7 @@ class Plan:
             },
             "workers": spec.run.workers,
             "max_memory": spec.run.max_memory,
+            "csv": spec.release.csv,
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
@@ -365,6 +366,7 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
         code_bytes=sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes),
         noisy_counts_kept=plan.file.spec.keep_noisy_counts,
         store_is_new=not books.charged_to,
+        csv=plan.file.spec.release.csv,
     )
     return {
         "shards": size.shards,

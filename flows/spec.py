@@ -147,10 +147,15 @@ class FinestPerEnd(_Keys):
 
 
 class ReleaseKeys(_Keys):
-    """Which tree, and how deep."""
+    """Which tree, and how deep.
+
+    Attributes:
+        csv: whether the finest level is published as CSV too; if left out, up to five million rows.
+    """
 
     tree: Literal["destination", "origin"]
     finest: Annotated[Annotated[str, Tag(_ONE)] | Annotated[FinestPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)]
+    csv: Annotated[bool, Field(strict=True)] | None = None
 
 
 class Target(_Keys):

@@ -1,8 +1,18 @@
-"""Published levels in the store: a schema per release, a table per level, ready for SQL."""
+"""Published levels in the store: a schema per release, a table or a view per level, ready for SQL."""
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
+from storage.claims import shard_folder
 from storage.database import Connection, file_literal
+from storage.releases import find_release
+from storage.seals import list_frontiers
+from storage.shards import check_shard, counts_path, read_codebook
+
+TABLE_ROWS = (
+    1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk
+)
 
 
 def partial_folder(folder: Path) -> Path:
@@ -11,18 +21,80 @@ def partial_folder(folder: Path) -> Path:
 
 
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
-    """Copy the tables of a published folder into the schema named after the release."""
-    schema = '"' + release_id.replace('"', '""') + '"'
-    con.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    """Keep the tables of a published folder in the schema named after the release, as `level_0`, `level_1`, …
+
+    A small level is a table. A large one is a view of its areas' numbers and counts, which its shards hold, and of the codes
+    of these areas.
+
+    Raises:
+        StoreError: a shard of a large level is missing or not what was recorded.
+    """
+    con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
     for level in range(levels):
-        rows = f"read_parquet({file_literal(folder / 'counts' / f'level_{level}.parquet')}, hive_partitioning = false)"
-        con.execute(f"CREATE OR REPLACE TABLE {schema}.level_{level} AS SELECT * FROM {rows}")
+        path = folder / "counts" / f"level_{level}.parquet"
+        _drop(con, release_id, f"level_{level}")
+        if level and pq.read_metadata(path).num_rows > TABLE_ROWS:
+            _store_numbers(con, release_id, level)
+        else:
+            rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
+            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
+
+
+def _drop(con: Connection, release_id: str, name: str) -> None:
+    """Drop what an earlier run has left under a name: DuckDB replaces no table by a view."""
+    kinds = con.execute(
+        "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?", [release_id, name]
+    ).fetchall()
+    for (kind,) in kinds:
+        con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{name}")
+
+
+def _store_numbers(con: Connection, release_id: str, level: int) -> None:
+    """Keep a level as a table of numbers, one table of codes per axis, and the view that puts them together."""
+    schema, numbers = _name(release_id), f"level_{level}_numbers"
+    release = find_release(con, release_id)
+    axes = [(number, axis, reached) for number, (axis, reached) in enumerate(release.levels[level].axes.items())]
+    shards = [shard for (of, _), shard in list_frontiers(con, release_id).items() if of == level]
+    for shard in shards:
+        check_shard(counts_path(release_id, level, shard.branch), shard.sha256)
+    files = ", ".join(file_literal(counts_path(release_id, level, shard.branch)) for shard in shards)
+    areas = ", ".join(f"area_{number}" for number, _, reached in axes if reached)
+    narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number, _, reached in axes if reached)
+    con.execute(
+        f"CREATE OR REPLACE TABLE {schema}.{numbers} AS"
+        f" SELECT {narrow}, count FROM read_parquet([{files}], hive_partitioning = false) ORDER BY {areas}"
+    )
+    joins, columns = "", ""
+    for number, axis, reached in axes:
+        if reached:
+            codes = f"{schema}.{_store_codes(con, release_id, axis, reached)}"
+            joins += f" JOIN {codes} AS codes_{number} ON codes_{number}.area = numbers.area_{number}"
+            columns += f"codes_{number}.* EXCLUDE (area), "
+    con.execute(
+        f"CREATE VIEW {schema}.level_{level} AS"
+        f" SELECT {columns}count FROM {schema}.{numbers} AS numbers{joins} ORDER BY {areas}"
+    )
+
+
+def _store_codes(con: Connection, release_id: str, axis: str, reached: str) -> str:
+    """Keep the codes of an axis level, by the numbers of its areas, and return the table's name."""
+    codebook = read_codebook(shard_folder(release_id), axis)
+    levels = codebook.columns[: codebook.columns.index(reached) + 1]
+    codes = codebook.select(levels).rename({level: f"{axis}_{level}" for level in levels})
+    codes = codes.unique(maintain_order=True).with_row_index("area")  # in the order in which areas are numbered
+    name = _name(f"codes_{axis}_{reached}")
+    con.execute(f"CREATE OR REPLACE TABLE {_name(release_id)}.{name} AS SELECT * FROM codes")
+    return name
 
 
 def published_total(con: Connection, release_id: str) -> int | None:
     """Return the total that a published release shows, None if the store does not hold its levels."""
-    schema = '"' + release_id.replace('"', '""') + '"'
     there = con.execute(
         "SELECT count(*) FROM duckdb_tables() WHERE schema_name = ? AND table_name = 'level_0'", [release_id]
     ).fetchall()[0][0]
+    schema = _name(release_id)
     return int(con.execute(f"SELECT sum(count) FROM {schema}.level_0").fetchall()[0][0]) if there else None
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

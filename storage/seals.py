@@ -89,11 +89,12 @@ def add_frontier(con: Connection, release_id: str, shard: FrontierShard) -> None
 
 
 def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
-    """Return a release's optimised levels by level and branch."""
+    """Return a release's optimised levels by level and branch, in the order of the tree."""
     rows = con.execute(
-        "SELECT level, branch, sha256, nonzero, cells_below FROM frontiers WHERE release_id = ? ORDER BY level, branch",
-        [release_id],
+        "SELECT level, branch, sha256, nonzero, cells_below FROM frontiers WHERE release_id = ?", [release_id]
     ).fetchall()
+    place = {name: number for number, name in enumerate([TRUNK, *list_branches(con, release_id)])}
+    rows.sort(key=lambda row: (row[0], place[row[1]]))
     return {(row[0], row[1]): FrontierShard(*row) for row in rows}
 
 

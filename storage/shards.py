@@ -1,6 +1,6 @@
 """Shards: Parquet files of one level of one branch, whole or absent, known by their hash."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -58,14 +58,38 @@ def read_shard(path: Path, sha256: str) -> dict[str, IntArray]:
     Raises:
         StoreError: the file is missing or not what was recorded; it is never drawn again.
     """
+    check_shard(path, sha256)
+    table = pq.read_table(path)
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
+    """Yield the columns of a shard, a row group at a time, and at least one, which may be empty.
+
+    Raises:
+        StoreError: as in `read_shard`, before anything is yielded.
+    """
+    check_shard(path, sha256)
+    with pq.ParquetFile(path) as file:
+        if not file.num_row_groups:
+            yield {name: np.empty(0, dtype=np.int64) for name in file.schema_arrow.names}
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number)
+            yield {name: group.column(name).to_numpy() for name in group.column_names}
+
+
+def check_shard(path: Path, sha256: str) -> None:
+    """Refuse a shard that is not the recorded one.
+
+    Raises:
+        StoreError: the file is missing or not what was recorded; it is never drawn again.
+    """
     if not is_shard(path, sha256):
         raise StoreError(
             f"{path.name} is {'not what was sealed' if path.exists() else 'missing'}.",
             field="TRELLIS_HOME",
             hint="Restore the store and its shards from one backup; what was measured is never drawn again.",
         )
-    table = pq.read_table(path)
-    return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
 def is_shard(path: Path, sha256: str) -> bool:

@@ -1,5 +1,6 @@
 """The manifest: what a release protects, what it cost, how far off it can be, and what it was made with."""
 
+import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -68,7 +69,11 @@ class LedgerHead(_Part):
 
 
 class Manifest(_Part):
-    """`manifest.json`, whole. Everything in it is public."""
+    """`manifest.json`, whole. Everything in it is public.
+
+    Attributes:
+        csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
+    """
 
     id: str
     spec: dict[str, Any] = Field(min_length=1)
@@ -80,3 +85,9 @@ class Manifest(_Part):
     seals: list[SealEntry] = Field(min_length=1)
     ledger: LedgerHead
     versions: dict[str, str] = Field(min_length=1)
+    csv: bool = True
+
+    def text(self) -> str:
+        """Return the manifest as it is published."""
+        content = self.model_dump(exclude={"csv"} if self.csv else None)
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

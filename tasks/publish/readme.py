@@ -3,6 +3,8 @@
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 from tasks.publish.rounding import rounded_up
 
+_CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
+
 
 def readme(manifest: Manifest) -> str:
     """Return the text of README.md, from the manifest alone."""
@@ -10,6 +12,7 @@ def readme(manifest: Manifest) -> str:
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     finest = manifest.levels[-1]
     levels = "\n".join(_row(level) for level in manifest.levels)
+    csv = _CSV if manifest.csv else ""
     return f"""# {manifest.id}
 
 Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest areas. Made by Trellis
@@ -46,8 +49,7 @@ Not protected, because published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `count`.
-- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.
-- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
+{csv}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
 """
 

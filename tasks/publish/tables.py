@@ -1,29 +1,93 @@
-"""Published tables: codes in place of area numbers, one table per level."""
+"""Published tables: codes in place of area numbers, one table per level, written a row group at a time."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from tasks.tree.frontier import Frontier
+from tasks.publish.rows import Rows
+from tasks.tree.axis import Axis
+from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree
 
+ROW_GROUP = 1_000_000  # rows
 
-def level_table(tree: Tree, nodes: Frontier) -> pl.DataFrame:
-    """Return a level as readers get it.
-
-    Returns:
-        One text column per axis and axis level reached, `<axis>_<level>`, coarse to fine, then `count` int64; sorted
-        by the codes, a row per node with a count above zero. Level 0 has the column `count` and one row.
-    """
-    by_code = np.lexsort(nodes.areas[::-1])  # areas are numbered in the order of their codes
-    columns: dict[str, pl.Series] = {}
-    for axis, areas, reached in zip(tree.axes, nodes.areas, tree.axis_levels(nodes.level), strict=True):
-        for own_level in range(1, reached + 1):
-            codes = axis.codes[own_level - 1]
-            name = column_name(axis.name, axis.level_names[own_level - 1])
-            columns[name] = codes.gather(axis.ancestors(areas[by_code], reached, own_level))
-    return pl.DataFrame(columns | {"count": pl.Series(nodes.counts[by_code])})
+_CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 def column_name(axis: str, level: str) -> str:
     """Return the name of a published column of codes."""
     return f"{axis}_{level}"
+
+
+def level_tables(tree: Tree, level: int, rows: Rows, row_group: int = ROW_GROUP) -> Iterator[pa.Table]:
+    """Yield a level as readers get it, a row group at a time and at least one.
+
+    Args:
+        tree: the axes and their order.
+        level: the tree level.
+        rows: its nodes with a count above zero, in the order of their areas, which is that of their codes.
+        row_group: the most rows of a row group.
+    Yields:
+        One text column per axis and axis level reached, `<axis>_<level>`, coarse to fine, then `count` int64; a row per
+        node with a count above zero. Level 0 has the column `count` and one row. Text is encoded as a dictionary of the
+        codes that occur, each once.
+    """
+    reached = tree.axis_levels(level)
+    columns = {
+        column_name(axis.name, axis.level_names[own_level - 1]): (number, _Codes(axis, reached[number], own_level))
+        for number, axis in enumerate(tree.axes)
+        for own_level in range(1, reached[number] + 1)
+    }
+    schema = pa.schema([(name, _CODES) for name in columns] + [("count", pa.int64())])
+    for first in range(0, max(len(rows), 1), row_group):
+        part = rows[first : first + row_group]
+        texts = [codes.text(part.areas[axis]) for axis, codes in columns.values()]
+        yield pa.table([*texts, pa.array(part.counts)], schema=schema)
+
+
+def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> None:
+    """Write tables of one schema as the row groups of one file, whose dictionaries read as plain text.
+
+    Args:
+        path: its place.
+        tables: from `level_tables`.
+        sorted_by: the first axis. Readers pass over row groups by what is known of its codes and of the counts; the
+            codes of the others range over nearly all of their axis in every row group.
+    """
+    tables = iter(tables)
+    first = next(tables)
+    known = [name for name in first.column_names if name.startswith(column_name(sorted_by, "")) or name == "count"]
+    with pq.ParquetWriter(
+        path,
+        first.schema,
+        compression="zstd",
+        compression_level=1,
+        dictionary_pagesize_limit=2**30,  # a dictionary that is given up in the middle makes the rest plain text
+        write_statistics=known,
+        store_schema=False,  # readers would be told that the codes are categories
+    ) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+class _Codes:
+    """The codes of one axis level, ready to be written for areas of the same level or a finer one."""
+
+    def __init__(self, axis: Axis, level: int, own_level: int) -> None:
+        distinct = axis.codes[own_level - 1].to_arrow().cast(pa.string()).dictionary_encode()  # a code may lie twice
+        held_by = axis.ancestors(np.arange(axis.areas(level)), level, own_level)
+        self._of_area: NDArray[np.int32] = distinct.indices.to_numpy()[held_by]
+        self._codes = distinct.dictionary
+
+    def text(self, areas: AreaArray) -> pa.DictionaryArray:
+        """Return the codes of some areas as indices into a dictionary of those that occur."""
+        codes = self._of_area[areas]
+        occurs = np.zeros(len(self._codes), dtype=bool)
+        occurs[codes] = True
+        position = np.cumsum(occurs, dtype=np.int32) - 1
+        return pa.DictionaryArray.from_arrays(position[codes], self._codes.filter(pa.array(occurs)))

@@ -1,27 +1,32 @@
 """The publish stage: the folder, written beside its place and renamed: a folder that is there is whole."""
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from storage.database import store
 from storage.errors import StoreError, disk_fault
-from storage.files import replace, sha256_of
+from storage.files import replace, sha256_of_all
 from storage.ledger import Head, head
 from storage.published import partial_folder
 from storage.releases import Release, find_release
 from storage.seals import FrontierShard, Seal, level_entries, list_frontiers, list_seals
+from tasks.publish.csv import write_csv
 from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.readme import readme
-from tasks.publish.tables import level_table
+from tasks.publish.rows import Rows, in_order
+from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import load_level, tree_of
+from tasks.validate.size import is_csv_written
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
@@ -43,10 +48,12 @@ def publish(release_id: str) -> None:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as partial:
-        _write_counts(partial, release, frontiers)
-        _write_manifest(partial, release, levels, seals, ledger)
+        csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
+        _write_counts(partial, release, frontiers, csv=csv)
+        _write_manifest(partial, release, levels, seals, ledger, csv=csv)
         files = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
-        (partial / SUMS).write_text("".join(f"{sha256_of(partial / name)}  {name}\n" for name in files))
+        sums = zip(sha256_of_all(partial / name for name in files), files, strict=True)
+        (partial / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
         _make_durable_and_readable(partial)
 
 
@@ -70,13 +77,45 @@ def _beside(folder: Path) -> Iterator[Path]:
         raise told from None
 
 
-def _write_counts(folder: Path, release: Release, frontiers: dict[tuple[int, str], FrontierShard]) -> None:
+def _write_counts(
+    folder: Path, release: Release, frontiers: dict[tuple[int, str], FrontierShard], *, csv: bool
+) -> None:
+    """Write the tables of all levels; while one is written the next is loaded and sorted."""
     (folder / "counts").mkdir()
     tree = tree_of(release)
-    for level in range(tree.depth + 1):
-        table = level_table(tree, load_level(release, level, frontiers))
-        table.write_parquet(folder / "counts" / f"level_{level}.parquet")
-    table.write_csv(folder / "counts.csv")
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(_load_in_order, release, 0, frontiers)
+        for level in range(tree.depth + 1):
+            rows = coming.result()
+            if level < tree.depth:
+                coming = ahead.submit(_load_in_order, release, level + 1, frontiers)
+            write_parquet(
+                folder / "counts" / f"level_{level}.parquet", level_tables(tree, level, rows), tree.axes[0].name
+            )
+    if csv:
+        write_csv(folder / "counts.csv", level_tables(tree, tree.depth, rows))
+
+
+def _load_in_order(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Rows:
+    """Return all released nodes of a level in the order of their codes, areas in half the bytes of a frontier's.
+
+    Raises:
+        StoreError: the shards hold more or less nodes than the store has recorded.
+    """
+    rows = sum(shard.nonzero for (of, _), shard in frontiers.items() if of == level)
+    areas = tuple(np.empty(rows, dtype=np.int32) for _ in release.terms["axes"])
+    counts, first, end = np.empty(rows, dtype=np.int64), 0, 0
+    for part in load_level(release, level, frontiers):
+        end = first + len(part)
+        if end > rows:
+            break
+        for column, of_part in zip(areas, part.areas, strict=True):
+            column[first:end] = of_part
+        counts[first:end] = part.counts
+        first = end
+    if end != rows:
+        raise StoreError(f"Level {level} of {release.id} has not as many nodes as were recorded.")
+    return in_order(Rows(areas, counts), tree_of(release).sizes(level))
 
 
 def _write_manifest(
@@ -85,6 +124,8 @@ def _write_manifest(
     levels: list[dict[str, Any]],
     seals: dict[tuple[int, str], Seal],
     ledger: Head,
+    *,
+    csv: bool,
 ) -> None:
     manifest = Manifest(
         id=release.id,
@@ -97,8 +138,9 @@ def _write_manifest(
         seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in seals.values()],
         ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
         versions={package: version(package) for package in _MADE_WITH},
+        csv=csv,
     )
-    (folder / "manifest.json").write_text(json.dumps(manifest.model_dump(), indent=2, ensure_ascii=False) + "\n")
+    (folder / "manifest.json").write_text(manifest.text())
     (folder / "README.md").write_text(readme(manifest))
 
 

@@ -1,16 +1,16 @@
 """Verification of a published folder by itself: no store, no codebook, no network."""
 
 import math
-from itertools import chain, pairwise
 from pathlib import Path
 
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from storage.files import sha256_of
+from storage.files import sha256_of_all
+from tasks.publish.areas import AxisAreas
+from tasks.publish.csv import csv_failures
+from tasks.publish.levels import check_level
 from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.reading import UNREADABLE
 from tasks.publish.tables import column_name
 
 SUMS = "SHA256SUMS"
@@ -62,79 +62,44 @@ def _checksums(folder: Path) -> list[str]:
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} - {SUMS}
     failures = [f"{name} is not in {SUMS}." for name in sorted(there - expected.keys())]
     failures += [f"{name} is missing." for name in sorted(expected.keys() - there)]
-    altered = (name for name in sorted(there & expected.keys()) if sha256_of(folder / name) != expected[name])
-    return failures + [f"{name} is not the file that was published." for name in altered]
+    both = sorted(there & expected.keys())
+    found = zip(both, sha256_of_all(folder / name for name in both), strict=True)
+    return failures + [f"{name} is not the file that was published." for name, sha in found if sha != expected[name]]
 
 
 def _tables(folder: Path, manifest: Manifest) -> list[str]:
-    tables, failures = [], []
-    for entry, columns in zip(manifest.levels, _columns(manifest), strict=True):
-        table = _read(folder / "counts" / f"level_{entry.level}.parquet")
-        if table is None:
-            return [f"level_{entry.level}.parquet is missing or not Parquet."]
-        tables.append(table)
-        failures += [f"level_{entry.level}: {wrong}" for wrong in _level(entry, columns, table)]
-    if failures:
-        return failures
-    for entry, (parents, children) in zip(manifest.levels[1:], pairwise(tables), strict=True):
-        if not _children_add_up(parents, children):
-            failures.append(f"level_{entry.level}: children do not add up to their parents.")
-    try:
-        finest = pl.read_csv(folder / "counts.csv", infer_schema=False, glob=False).cast({"count": pl.Int64})
-    except (OSError, pl.exceptions.PolarsError):
-        return [*failures, "counts.csv is missing or not what it should be."]
-    if not finest.equals(tables[-1]):
-        failures.append("counts.csv is not the finest level.")
-    return failures
+    """Return what is wrong with the tables; sums are looked at where every table is right by itself."""
+    columns, finest = _columns(manifest), manifest.levels[-1]
+    areas = {axis: AxisAreas() for axis in columns[-1]}
+    wrong, do_not_add_up, above = [], [], None
+    for entry, of_level in zip(manifest.levels, columns, strict=True):
+        path, name = _table(folder, entry), f"level_{entry.level}"
+        try:
+            level = check_level(path, entry, of_level, areas, above, is_finest=entry is finest)
+        except UNREADABLE:
+            return [f"{name}.parquet is missing or not Parquet."]
+        wrong += [f"{name}: {told}" for told in level.wrong]
+        if not level.adds_up:
+            do_not_add_up.append(f"{name}: children do not add up to their parents.")
+        above = level
+    if wrong:
+        return wrong
+    csv = folder / "counts.csv"
+    return do_not_add_up + (csv_failures(csv, _table(folder, finest)) if manifest.csv or csv.exists() else [])
 
 
-def _columns(manifest: Manifest) -> list[list[str]]:
-    """Return, per level, the columns that its table must have: each axis as far as it is refined, coarse to fine."""
-    reached: dict[str, list[str]] = {axis: [] for axis in manifest.levels[0].axes}
+def _table(folder: Path, entry: LevelEntry) -> Path:
+    return folder / "counts" / f"level_{entry.level}.parquet"
+
+
+def _columns(manifest: Manifest) -> list[dict[str, list[str]]]:
+    """Return, per level and axis, the columns that its table must have: the axis as far as it is refined."""
+    reached: dict[str, list[str]] = {axis: [] for entry in manifest.levels for axis in entry.axes}
     columns = []
     for entry in manifest.levels:
         for axis, level in entry.axes.items():
             name = column_name(axis, level) if level else None
-            if name and name not in reached.setdefault(axis, []):
+            if name and name not in reached[axis]:
                 reached[axis].append(name)
-        columns.append([*chain.from_iterable(reached.values()), "count"])
+        columns.append({axis: list(of_axis) for axis, of_axis in reached.items()})
     return columns
-
-
-def _read(path: Path) -> pl.DataFrame | None:
-    """Return a table, or None where there is none that can be read whole; Polars would end the process over some."""
-    try:
-        table = pq.read_table(path, partitioning=None)
-        table.validate(full=True)
-    except (OSError, pa.ArrowException):
-        return None
-    return pl.DataFrame(table)
-
-
-def _level(entry: LevelEntry, columns: list[str], table: pl.DataFrame) -> list[str]:
-    """Return what is wrong with one level's table by itself."""
-    *codes, _ = columns
-    if table.schema != pl.Schema(dict.fromkeys(codes, pl.String) | {"count": pl.Int64}):
-        return [
-            f"columns must be {', '.join(codes)} (text) and count (int64)." if codes else "the column must be count."
-        ]
-    failures = []
-    if table.height != entry.nonzero:
-        failures.append(f"has {table.height} rows, the manifest says {entry.nonzero}.")
-    if entry.level == 0 and table.height != 1:
-        failures.append("must have one row.")
-    if any(series.null_count() for series in table) or (table["count"] < (0 if entry.level == 0 else 1)).any():
-        failures.append("counts must be whole and above zero, and no code missing.")
-    if codes and table.select(codes).is_duplicated().any():
-        failures.append("an area or a pair of areas appears twice.")
-    if codes and not table.equals(table.sort(codes)):
-        failures.append("rows must be sorted by their codes.")
-    return failures
-
-
-def _children_add_up(parents: pl.DataFrame, children: pl.DataFrame) -> bool:
-    codes = parents.columns[:-1]
-    if not codes:
-        return bool(children["count"].sum() == parents["count"].sum())
-    sums = children.group_by(codes).agg(pl.col("count").sum()).sort(codes)
-    return sums.equals(parents.sort(codes))

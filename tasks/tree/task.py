@@ -1,18 +1,18 @@
 """The tree stage, and what every later stage loads: a release's tree, and the frontiers on which it goes on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from storage.claims import shard_folder
 from storage.releases import Release
 from storage.seals import TRUNK, Branch, FrontierShard
-from storage.shards import counts_path, read_codebook, read_shard
+from storage.shards import counts_path, read_codebook, read_row_groups, read_shard
 from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import branch_count, branch_name, slices_of
-from tasks.tree.frontier import Frontier, join
+from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import grow
 
@@ -77,9 +77,13 @@ def load_parents(
     return load_frontier(release, frontiers[level - 1, branch])
 
 
-def load_level(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Frontier:
-    """Return all released nodes of a level, in the order of the tree."""
-    return join([load_frontier(release, shard) for (of, _), shard in frontiers.items() if of == level])
+def load_level(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Iterator[Frontier]:
+    """Yield all released nodes of a level in the order of the tree, a row group of a branch at a time."""
+    for (of, branch), shard in frontiers.items():
+        if of == level:
+            for columns in read_row_groups(counts_path(release.id, level, branch), shard.sha256):
+                areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
+                yield Frontier(level, areas, columns["count"])
 
 
 def cut_branch(release: Release, shard: FrontierShard, most_cells: int) -> list[Branch]:

@@ -1,8 +1,13 @@
-"""Consistency checks on the released counts of one level, from public things alone."""
+"""Consistency checks on the released counts of one level of one branch, from public things alone.
+
+A node appears once in a level where it does so in its branch, and children add up in every branch: then each child lies
+in the branch that has its parent, and no parent is in two branches, which the total of the level would show.
+"""
 
 import numpy as np
 
 from tasks.tree.frontier import Frontier, locate
+from tasks.tree.keys import all_differ, begins_run
 from tasks.tree.order import Tree
 
 
@@ -12,16 +17,11 @@ def counts_whole_and_positive(nodes: Frontier) -> bool:
     return nodes.counts.dtype == np.int64 and bool((nodes.counts >= least).all())
 
 
-def adds_to_total(nodes: Frontier, total: int) -> bool:
-    """Return whether the counts of a level add up to the total of the release."""
-    return int(nodes.counts.sum()) == total
-
-
 def areas_known_once(tree: Tree, nodes: Frontier) -> bool:
     """Return whether every area is in the codebook and no node appears twice."""
     sizes = tree.sizes(nodes.level)
     known = all(bool(((areas >= 0) & (areas < size)).all()) for areas, size in zip(nodes.areas, sizes, strict=True))
-    return known and bool((locate(nodes.areas, nodes.areas, sizes) == np.arange(len(nodes))).all())
+    return known and all_differ(nodes.areas, sizes)
 
 
 def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
@@ -30,8 +30,15 @@ def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
     axis, own_level = tree.axes[refined], tree.axis_levels(nodes.level)[refined]
     above = list(nodes.areas)
     above[refined] = axis.ancestors(above[refined], own_level, own_level - 1)
+    starts = np.flatnonzero(begins_run(above))
+    in_order = len(starts) == len(parents) and all(
+        bool((areas[starts] == of_parents).all()) for areas, of_parents in zip(above, parents.areas, strict=True)
+    )
+    if in_order:  # of the tree, as they are unless something is wrong
+        return not len(starts) or bool((np.add.reduceat(nodes.counts, starts) == parents.counts).all())
     row = locate(above, parents.areas, tree.sizes(parents.level))
     if (row < 0).any():
         return False
-    sums = np.bincount(row, weights=nodes.counts, minlength=len(parents))  # floats are exact up to 2**53
+    sums = np.zeros(len(parents), dtype=np.int64)
+    np.add.at(sums, row, nodes.counts)
     return bool((sums == parents.counts).all())

@@ -20,6 +20,8 @@ INDEX_BITS = 1.5  # that zstd's shard takes per cell beyond the entropy of the n
 AREA_BYTES = 4.0  # of the codebook that is kept, per finest area
 DOCUMENT_BYTES = 10_000.0  # manifest, README and checksums
 
+MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for
+
 BLOCK_BYTES = 2**18  # which DuckDB gives to one table
 BOOK_BLOCKS = 18  # that the ledger and its sister tables take once the first release is written into them
 
@@ -59,6 +61,11 @@ class DiskSize:
         return self.shards + self.published + self.store
 
 
+def is_csv_written(asked: bool | None, rows: float) -> bool:
+    """Return whether the finest level is published as CSV too: as it is asked for, otherwise where its rows are few."""
+    return rows <= MOST_CSV_ROWS if asked is None else asked
+
+
 def expected_cells(possible_cells: Sequence[int], sigmas: Sequence[float], total: int | None) -> list[Cells]:
     r"""Return the cells of levels 0 to T that will be measured, and those that will survive as non-zero.
 
@@ -94,6 +101,7 @@ def disk_size(
     code_bytes: float,
     noisy_counts_kept: bool = True,
     store_is_new: bool = False,
+    csv: bool | None = None,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
@@ -105,6 +113,7 @@ def disk_size(
         code_bytes: of all codes in a row of the finest level, with the commas behind them.
         noisy_counts_kept: whether the sealed shards outlive publication.
         store_is_new: whether no release is in the store.
+        csv: whether the finest level is to be published as CSV too; None where nobody has asked.
     """
     levels = expected_cells(possible_cells, sigmas, total)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
@@ -118,7 +127,8 @@ def disk_size(
         published += SHARD_BYTES + COLUMN_BYTES * level + row * cells.nonzero
         if level:
             blocks += math.ceil(2 * row * cells.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
-    published += (code_bytes + 1 + bits * math.log10(2)) * levels[-1].nonzero
+    if is_csv_written(csv, levels[-1].nonzero):
+        published += (code_bytes + 1 + bits * math.log10(2)) * levels[-1].nonzero
     return DiskSize(math.ceil(shards), math.ceil(published), blocks * BLOCK_BYTES, total is None)
 
 

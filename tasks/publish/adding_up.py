@@ -1,0 +1,80 @@
+"""Whether the rows of a level add up to those of the level above, seen a batch at a time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tasks.publish.rows import Rows, in_order, joined
+from tasks.tree.keys import begins_run
+
+
+class AddingUp:
+    """The children of some parents, added up as they come.
+
+    Both tables are sorted by their codes, axis by axis. So the children that have the same parents on the axes before the
+    first that is refined, and the same parent on it, lie together, in both tables in the same order: a block. Blocks are
+    compared one after the other, whatever the order within them.
+    """
+
+    def __init__(self, parents: Rows, first_refined: int) -> None:
+        """Expect the children of some parents, each row of which has its own areas.
+
+        Args:
+            parents: the level above.
+            first_refined: the number of the first axis on which the children are finer.
+        """
+        self._parents = parents
+        self._block = slice(0, first_refined + 1)
+        self._met = 0  # parents whose children were met
+        self._waiting: list[Rows] = []  # rows of a block that may go on
+        self._fit = True
+
+    def add(self, children: Rows, sizes: Sequence[int]) -> None:
+        """Add the next children.
+
+        Args:
+            children: their counts, and their parents' areas.
+            sizes: per axis, how many areas of the parents' level there are.
+        """
+        if not len(children) or not self._fit:
+            return
+        starts = begins_run(children.areas[self._block])
+        if self._waiting:
+            before = self._waiting[-1]
+            pairs = zip(before.areas[self._block], children.areas[self._block], strict=True)
+            starts[0] = any(one[-1] != other[0] for one, other in pairs)
+        begins = np.flatnonzero(starts)
+        if not len(begins):
+            self._waiting.append(children)
+            return
+        self._compare([*self._waiting, children[: begins[-1]]], sizes)
+        self._waiting = [children[begins[-1] :]]
+
+    def all_fit(self, sizes: Sequence[int]) -> bool:
+        """Return, after the last children, whether every parent has children that add up to it, and no child lacks one.
+
+        Sums are those of 64 bits: that none of them has overflown must be known from the totals of the levels.
+        """
+        self._compare(self._waiting, sizes)
+        return self._fit and self._met == len(self._parents)
+
+    def _compare(self, parts: Sequence[Rows], sizes: Sequence[int]) -> None:
+        children = joined(parts) if parts else self._parents[:0]
+        if not len(children):
+            return
+        together = self._block.stop == len(sizes)  # a block has one parent
+        if not together:
+            children = in_order(children, sizes)
+        starts = np.flatnonzero(begins_run(children.areas))
+        sums = np.add.reduceat(children.counts, starts)
+        parents = self._parents[self._met : self._met + len(starts)]
+        if not together:
+            parents = in_order(parents, sizes)
+        self._met += len(starts)
+        self._fit = (
+            self._fit
+            and np.array_equal(sums, parents.counts)
+            and all(
+                np.array_equal(one[starts], other) for one, other in zip(children.areas, parents.areas, strict=True)
+            )
+        )

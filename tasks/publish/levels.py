@@ -1,0 +1,183 @@
+"""The checks of one published level, and of its sums, a batch at a time."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.publish.adding_up import AddingUp
+from tasks.publish.areas import AxisAreas, Numbers
+from tasks.publish.manifest import LevelEntry
+from tasks.publish.reading import batches, has_columns
+from tasks.publish.rows import Rows, joined
+from tasks.tree.axis import IntArray
+from tasks.tree.keys import all_differ
+
+Columns = Mapping[str, Sequence[str]]  # per axis, the columns of its codes, coarse to fine
+Areas = Mapping[str, AxisAreas]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """What was found in the table of a level.
+
+    Attributes:
+        columns: per axis, the columns that it must have.
+        wrong: what is wrong with it by itself, a sentence each.
+        adds_up: whether it adds up to the level above; not told where one of them is wrong by itself.
+        total: of the counts, records; exact.
+        rows: all of it, numbered as the axes are, where it is right and wanted for the level below.
+    """
+
+    columns: Columns
+    wrong: list[str]
+    adds_up: bool = True
+    total: int = 0
+    rows: Rows | None = None
+
+
+def check_level(
+    path: Path, entry: LevelEntry, columns: Columns, areas: Areas, above: Level | None, *, is_finest: bool
+) -> Level:
+    """Return what a level's table holds: whether it is what the manifest says, and adds up to the level above.
+
+    Args:
+        path: of the table.
+        entry: what the manifest says of the level.
+        columns: per axis, the columns that it must have.
+        areas: per axis, in the same order, its areas, which learn those that are new.
+        above: the level above; None at level 0.
+        is_finest: whether no level below asks for its rows.
+    Raises:
+        UNREADABLE: it cannot be read whole.
+    """
+    texts = [name for of_axis in columns.values() for name in of_axis]
+    if not has_columns(path, texts):
+        told = f"columns must be {', '.join(texts)} (text) and count (int64)." if texts else "the column must be count."
+        return Level(columns, [told])
+    seen = _Seen(least=0 if entry.level == 0 else 1, has_codes=bool(texts))
+    sums = _Sums(columns, areas, above)
+    parts = []
+    for batch in batches(path):
+        rows, ranks = _numbered(batch, columns, areas)
+        seen.take(batch, rows, ranks)
+        if not seen.wrong:
+            sums.take(rows)
+        if not is_finest:
+            parts.append(rows)
+    wrong = []
+    if seen.rows != entry.nonzero:
+        wrong.append(f"has {seen.rows} rows, the manifest says {entry.nonzero}.")
+    if entry.level == 0 and seen.rows != 1:
+        wrong.append("must have one row.")
+    if seen.is_missing:
+        wrong.append("counts must be whole and above zero, and no code missing.")
+    if seen.is_repeated or (seen.is_unsorted and _has_repeated(path, columns, areas)):
+        wrong.append("an area or a pair of areas appears twice.")
+    if seen.is_unsorted:
+        wrong.append("rows must be sorted by their codes.")
+    if wrong:
+        return Level(columns, wrong)
+    return Level(columns, [], sums.all_fit(seen.total), seen.total, joined(parts) if parts else None)
+
+
+class _Seen:
+    """What was seen of a table by itself.
+
+    Attributes:
+        rows: how many.
+        total: of the counts, records; exact, whatever they are.
+        is_missing: whether a code or a count is missing, or a count too small.
+        is_repeated: whether two rows that follow one another have the same areas.
+        is_unsorted: whether a row follows one that should come later.
+    """
+
+    def __init__(self, *, least: int, has_codes: bool) -> None:
+        self.rows = self.total = 0
+        self.is_missing = self.is_repeated = self.is_unsorted = False
+        self._least, self._has_codes = least, has_codes
+        self._last: list[tuple[bool, str]] | None = None  # codes of the last row; what is missing comes first
+
+    @property
+    def wrong(self) -> bool:
+        """Whether anything is."""
+        return self.is_missing or self.is_repeated or self.is_unsorted
+
+    def take(self, batch: pa.RecordBatch, rows: Rows, ranks: Sequence[IntArray]) -> None:
+        """Look at the next rows of the table; `ranks` has per axis their order among each other."""
+        counts = rows.counts
+        self.rows += len(rows)
+        self.total += (int((counts >> 32).sum()) << 32) + int((counts & (2**32 - 1)).sum())
+        nothing = any(column.null_count for column in batch.columns)
+        self.is_missing = self.is_missing or nothing or int(counts.min()) < self._least
+        if not self._has_codes:
+            return
+        follows, equal = np.zeros(len(rows) - 1, dtype=bool), np.ones(len(rows) - 1, dtype=bool)
+        for of_axis in ranks:
+            follows |= equal & (of_axis[1:] > of_axis[:-1])
+            equal &= of_axis[1:] == of_axis[:-1]
+        first, last = _codes(batch, 0), _codes(batch, len(rows) - 1)
+        self.is_repeated = self.is_repeated or bool(equal.any()) or first == self._last
+        is_before = self._last is not None and first < self._last
+        self.is_unsorted = self.is_unsorted or not (follows | equal).all() or is_before
+        self._last = last
+
+
+class _Sums:
+    """Whether the children of every row above add up to it."""
+
+    def __init__(self, columns: Columns, areas: Areas, above: Level | None) -> None:
+        self._depths = {axis: len(of_axis) for axis, of_axis in columns.items()}
+        self._above, self._areas = above, areas
+        self._adding: AddingUp | None = None
+        if above and above.rows and any(above.columns.values()):  # otherwise the totals tell
+            finer = (number for number, axis in enumerate(columns) if len(columns[axis]) > len(above.columns[axis]))
+            self._adding = AddingUp(above.rows, next(finer, len(columns) - 1))
+
+    def take(self, rows: Rows) -> None:
+        """Add the next rows."""
+        if self._adding and self._above:
+            areas = tuple(
+                self._areas[axis].ancestors(of_axis, depth, len(self._above.columns[axis]))
+                for of_axis, (axis, depth) in zip(rows.areas, self._depths.items(), strict=True)
+            )
+            self._adding.add(Rows(areas, rows.counts), self._sizes(self._above))
+
+    def all_fit(self, total: int) -> bool:
+        """Return whether all add up; no sum of non-negative counts can overflow where all come to the total above."""
+        if self._above is None or self._above.wrong:
+            return True
+        if self._above.total != total:
+            return False
+        return self._adding is None or self._adding.all_fit(self._sizes(self._above))
+
+    def _sizes(self, above: Level) -> list[int]:
+        return [self._areas[axis].known(len(of_axis)) for axis, of_axis in above.columns.items()]
+
+
+def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Rows, tuple[IntArray, ...]]:
+    """Return rows with their areas as numbers, and per axis the order of these rows among each other."""
+    *texts, counts = batch.columns  # by place: in a file from elsewhere two may have the same name
+    ends = np.cumsum([len(of_axis) for of_axis in columns.values()]).tolist()
+
+    def number(axis: str, end: int) -> tuple[Numbers, IntArray]:
+        return areas[axis].number(batch.num_rows, texts[end - len(columns[axis]) : end])
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(number, columns, ends))
+    rows = Rows(tuple(numbers for numbers, _ in found), counts.fill_null(0).to_numpy())
+    return rows, tuple(ranks for _, ranks in found)
+
+
+def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:
+    """Return whether two rows have the same areas, wherever they are."""
+    rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(path)])
+    return not all_differ(rows.areas, [areas[axis].known(len(of_axis)) for axis, of_axis in columns.items()])
+
+
+def _codes(batch: pa.RecordBatch, row: int) -> list[tuple[bool, str]]:
+    codes = [column[row].as_py() for column in batch.columns[:-1]]
+    return [(code is not None, code or "") for code in codes]
