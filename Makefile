@@ -48,6 +48,7 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/synthetic.py
 	$(BIN)/python benchmarks/nation.py
+	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/report.py
 

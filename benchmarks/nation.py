@@ -121,15 +121,15 @@ def run(command: str, argument: str | Path) -> tuple[dict, float]:
     return json.loads(done.stdout), time.monotonic() - began
 
 
-def write_spec(folder: Path, data: Path, epsilon: float, sampler: str) -> Path:
-    """Write a spec for all five levels, whose store and output are in a folder, and make that the store."""
+def write_spec(folder: Path, data: Path, epsilon: float, sampler: str, finest: str = LEVELS[-1]) -> Path:
+    """Write a spec down to a level, whose store and output are in a folder, and make that the store."""
     os.environ["TRELLIS_HOME"] = str(folder / "home")
     keys = {
         "name": "italy-like",
         "dataset": "italy-like",
         "input": {"table": str(data / "trips.parquet"), "origin": "home", "destination": "work", "count": "people"},
         "hierarchy": {"table": str(data / "codebook.parquet"), "levels": list(LEVELS)},
-        "release": {"tree": "destination", "finest": LEVELS[-1]},
+        "release": {"tree": "destination", "finest": finest},
         "mechanism": "inftda",
         "noise": {"sampler": sampler},
         "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}

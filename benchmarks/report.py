@@ -29,7 +29,9 @@ by itself:
 | `python benchmarks/peers.py` | Trellis and the published package `inf-tda`, in turn on the same table |
 | `python benchmarks/synthetic.py` | the synthetic sets of the paper |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and by the command line |
+| `python benchmarks/cores.py` | what a second core is worth in the branches of a release |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
+| `python benchmarks/intopt.py`, `sampler.py` | IntOpt beside a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
 | `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | what the [README](../README.md) quotes |
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |
 
@@ -59,6 +61,13 @@ release` and `trellis verify`, from the Parquet file to the published and verifi
 
 {nation}
 
+## Two cores
+
+A tenth of that nation at ε = 10, down to sections with the table, down to municipalities with OpenDP: wall seconds of the
+branch stages through the plain driver, on one thread and on two, in turn; vault, draws, shards and seals included.
+
+{cores}
+
 ## Growth
 
 Made-up nations of a share of Italy's flows, all five levels, ε = 1, in memory, one thread.
@@ -75,6 +84,7 @@ NATION_GOALS = {
     ("section", "table", 10.0): 360,
 }
 MEMORY_GOAL = 6e9  # bytes, down to sections
+CORES_GOAL = 1.6
 SLOPE_GOAL = 1.05
 
 
@@ -142,6 +152,19 @@ def nation(rows: list[Row]) -> str:
     draw_rooms(rows)
     heads = ["down to", "ε", "sampler", "cells", "s", "GB", "goal"]
     return f"{table(heads, lines)}\n\n![Share of each room in the thread seconds](rooms.svg)"
+
+
+def cores(rows: list[Row]) -> str:
+    """Return what the second core was worth to each sampler."""
+    lines = []
+    for row in rows:
+        times = median(row["ratios"])
+        line = [row["sampler"], f"{row['cells']:,}", f"{row['one']:.1f}", f"{row['two']:.1f}", f"{times:.2f}"]
+        line.append(f"{min(row['ratios']):.2f} to {max(row['ratios']):.2f}")
+        lines.append([*line, goal(f"{CORES_GOAL}", reached=times >= CORES_GOAL)])
+    return table(
+        ["sampler", "cells in branches", "s on one", "s on two", "times faster", "pair by pair", "goal"], lines
+    )
 
 
 def growth(rows: list[Row]) -> str:
@@ -216,6 +239,7 @@ def main() -> None:
         peers=measured(peers, "peers"),
         synthetic=measured(synthetic, "synthetic"),
         nation=measured(nation, "nation-municipality", "nation-section"),
+        cores=measured(cores, "cores"),
         growth=measured(growth, "growth"),
     )
     (HERE / "README.md").write_text(page, encoding="utf-8")

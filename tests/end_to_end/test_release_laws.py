@@ -3,9 +3,11 @@
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
+from threading import local
 from typing import Any
 
 import duckdb
@@ -18,7 +20,7 @@ import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
@@ -35,6 +37,9 @@ from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.publish.verify import verify
 from tasks.synthesize.country import LEVELS, draw_country
 from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier, expand
+from tasks.tree.order import Tree
+from tasks.tree.true_tree import TrueFamilies, true_counts_of
 
 CHECKS = {
     "counts_whole_and_positive",
@@ -228,9 +233,24 @@ def no_noise(true_counts: IntArray, scale: float) -> IntArray:
     return true_counts.copy()
 
 
-def noise_of_the_count(true_counts: IntArray, scale: float) -> IntArray:
-    """Add noise that depends on nothing but the count, so that chunks and branches cannot change it."""
-    return true_counts + (true_counts * 7919 + 3) % 13 - 6
+@contextmanager
+def noise_of_the_cell() -> Iterator[Sampler]:
+    """Yield a sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it."""
+    here = local()
+
+    def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
+        cells = expand(tree, parents)
+        here.noise = (
+            sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3
+        ) % 13 - 6
+        return true_counts_of(tree, parents, true)
+
+    def sample(true_counts: IntArray, scale: float) -> IntArray:
+        return true_counts + here.noise
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks.noise.task, "true_counts_of", noted)
+        yield sample
 
 
 def make(
@@ -240,15 +260,21 @@ def make(
     *,
     workers: int = 2,
     sizes: dict[str, int] | None = None,
+    named: str = "opendp",
 ) -> Made:
     """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes."""
     folder.mkdir(parents=True, exist_ok=True)
     made = case(folder)
+    made.keys["noise"] = {"sampler": named}
     (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
     sizes = sizes or {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(sampler)}))
+        patch.setitem(
+            MECHANISMS,
+            "inftda",
+            replace(MECHANISMS["inftda"], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
+        )
         for name, module in (
             ("BRANCH_CELLS", tasks.tree.branches),
             ("CELL_BYTES", tasks.tree.branches),
@@ -264,10 +290,12 @@ def make(
             return Made(made, folder / "home", find_release(con, release.id))
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=product(CASES, DISCRETE_GAUSSIANS), ids=" by ".join)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Make a release of each case, with the noise that users get."""
-    return make(tmp_path_factory.mktemp("case") / "made", CASES[request.param], discrete_gaussian)
+    """Make a release of each case, with the noise that users get, by either sampler and on one thread or two."""
+    case, named = request.param
+    sampler, workers = DISCRETE_GAUSSIANS[named].sampler, 1 + (named == "table")
+    return make(tmp_path_factory.mktemp("case") / "made", CASES[case], sampler, workers=workers, named=named)
 
 
 @pytest.fixture
@@ -362,24 +390,25 @@ def test_two_releases_differ(tmp_path: Path) -> None:
 
 
 def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where noise is tied to the cells, trunk, branches, chunks and threads change no byte of what is published."""
-    whole = make(tmp_path / "whole", case_csv, noise_of_the_count, workers=1)
-    assert whole.errors(6).max() > 0
+    """Where noise is tied to the cells, branches, chunks, threads, memory and the sampler's name change no byte."""
     share = default_memory() // cores()
-    for number, (sizes, workers, parents, most) in enumerate(
-        [
-            ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, {"trunk"}, 150),
-            ({"BRANCH_CELLS": 1}, 1, {"trunk"}, 150),
-            ({"CELL_BYTES": share // 40}, 2, {"trunk"}, 40),
-            ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10}, 2, {"trunk", "b00"}, 10),
-        ]
-    ):
-        made = make(tmp_path / f"cut-{number}", case_csv, noise_of_the_count, workers=workers, sizes=sizes)
-        assert made.tables() == whole.tables()
-        monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-        with store() as con:
-            assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
-            assert max(seal.cells for seal in list_seals(con, made.release.id).values()) <= most
+    with noise_of_the_cell() as sampler:
+        whole = make(tmp_path / "whole", case_csv, sampler, workers=1)
+        assert whole.errors(6).max() > 0
+        for number, (sizes, workers, named, parents, most) in enumerate(
+            [
+                ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, "opendp", {"trunk"}, 150),
+                ({"BRANCH_CELLS": 1}, 1, "table", {"trunk"}, 150),
+                ({"CELL_BYTES": share // 40}, 2, "table", {"trunk"}, 40),
+                ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10}, 2, "opendp", {"trunk", "b00"}, 10),
+            ]
+        ):
+            made = make(tmp_path / f"cut-{number}", case_csv, sampler, workers=workers, sizes=sizes, named=named)
+            assert made.tables() == whole.tables()
+            monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+            with store() as con:
+                assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
+                assert max(seal.cells for seal in list_seals(con, made.release.id).values()) <= most
 
 
 def seeded(fudge: float) -> Sampler:
@@ -436,7 +465,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(noise_of_the_count)}))
+        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(no_noise)}))
         plan = make_plan(load_spec(folder / "spec.yaml"))
         release = new_release(plan, release_id="walked")
         with store(), pytest.raises(InterruptedError):
