@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -40,18 +40,23 @@ _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
 
 @contextmanager
-def deployed_run(run: str) -> Iterator[None]:
-    """Do inside what a deployment's run is for, in the process that was started for it.
+def seen_alive(run: str) -> Iterator[None]:
+    """Let a flow run be seen to be alive, also while it has no release: as while it plans, or until Prefect knows its end.
 
-    The run is seen to be alive also before it has a release, as while it plans; and those that are not are marked.
+    A process of before, which was cancelled just now, is waited for.
     """
+    with in_turn(run, lambda _: None, lambda: None):
+        yield
+
+
+def begin_deployed(run: str) -> None:
+    """Begin what a deployment's run is for, in the process that was started for it: it is seen alive until that ends."""
     atexit.register(_say_nothing_more)
     _end_with_up()
-    with in_turn(
-        run, lambda _: None, lambda: None
-    ):  # after its own process of before, where that was cancelled just now
-        look_for_crashes()
-        yield
+    lasting = ExitStack()
+    lasting.enter_context(seen_alive(run))
+    atexit.register(lasting.close)
+    look_for_crashes()
 
 
 def look_for_crashes() -> None:

@@ -6,7 +6,7 @@ reaches the server can trigger: it takes only specs below the folder named at `t
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
 from flows.driver import finish_release, make_release
 from flows.plan import Plan, make_plan
-from flows.prefect_runs import deployed_run
+from flows.prefect_runs import begin_deployed, seen_alive
 from flows.reservation import declare_series, new_release
 from flows.runner import Future, Report, Submit, report_nothing
 from flows.schedule import day_of, scheduled_id
@@ -63,6 +63,7 @@ class Order:
         flow_run_id: Prefect's id of the run, once it has begun.
         task_runs: how many task runs have ended; Prefect does not record those that it cancels before they begin.
         seconds: thread seconds per room, at the end.
+        alive: what lets the run be seen to be alive, until the order ends.
     """
 
     report: Report = report_nothing
@@ -71,6 +72,7 @@ class Order:
     flow_run_id: str = ""
     task_runs: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    alive: ExitStack = field(default_factory=ExitStack)
 
     def count(self, future: Any) -> None:
         """Count a task run that has ended."""
@@ -85,7 +87,8 @@ def ordering(order: Order) -> Iterator[Order]:
     """Order what the flows that are called inside do."""
     token = _ORDER.set(order)
     try:
-        yield order
+        with order.alive:
+            yield order
     finally:
         _ORDER.reset(token)
 
@@ -122,19 +125,18 @@ def release(spec: str) -> State[Any] | str:
     Args:
         spec: path of the spec; in a deployment below the folder of specs that was named at `trellis up`.
     """
-    order, run = _ORDER.get(), str(flow_run.id)
+    order, run = _ORDER.get(), _begin()
     if order and order.plan and order.made:
         return _run(order.made, partial(make_release, order.plan, order.made, run=run))
-    with deployed_run(run):
-        try:
-            found, work = _wanted(spec, run)
-        except BudgetExceeded as refusal:
-            return _refused(refusal, Path(spec).stem)
-        except Exception as fault:
-            show_nothing_reserved(Path(spec).stem, fault, deployed=True)
-            raise
-        _rename_run(found.id)
-        return _run(found, work)
+    try:
+        found, work = _wanted(spec, run)
+    except BudgetExceeded as refusal:
+        return _refused(refusal, Path(spec).stem)
+    except Exception as fault:
+        show_nothing_reserved(Path(spec).stem, fault, deployed=True)
+        raise
+    _rename_run(found.id)
+    return _run(found, work)
 
 
 @flow(
@@ -152,9 +154,17 @@ def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
         release_id: the release, as `trellis releases` lists it.
         branch: only this branch; all that are missing if left out.
     """
-    run = str(flow_run.id)
-    with nullcontext() if _ORDER.get() else deployed_run(run):
-        return _run(*_go_on(release_id, run, branch))
+    return _run(*_go_on(release_id, _begin(), branch))
+
+
+def _begin() -> str:
+    """Let this run be seen to be alive, until Prefect knows how it has ended, and return its id."""
+    order, run = _ORDER.get(), str(flow_run.id)
+    if order:
+        order.alive.enter_context(seen_alive(run))
+    else:
+        begin_deployed(run)
+    return run
 
 
 def _wanted(spec: str, run: str) -> tuple[Release, Work]:

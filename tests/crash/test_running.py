@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import flows.prefect_runs
 import flows.top_down
 import tasks.noise.task
 import tasks.tree.branches
@@ -23,6 +24,7 @@ from flows.crashes import note_crashes
 from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
+from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
@@ -33,6 +35,7 @@ from storage.home import home
 from storage.ledger import read_books
 from storage.releases import add_release, find_release, list_releases, set_state, state_of
 from storage.running import ask_to_stop, held, holder_of, in_turn
+from storage.runs import open_run, open_runs
 from storage.seals import list_seals
 from storage.shards import noisy_path
 from tasks.noise.samplers import discrete_gaussian
@@ -330,6 +333,27 @@ def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(
             note_crashes()
             dead = find_release(con, "small-1")
             assert (dead.state, dead.reason.partition(":")[0]) == ("failed", "It crashed")
+
+
+def test_a_flow_run_is_alive_until_prefect_knows_its_end(
+    children: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that plans, or has failed just now, holds no release and is left alone while its process lives; then it is ended."""
+    looked: list[str] = []
+    monkeypatch.setattr(flows.prefect_runs, "_has_ended", lambda run, _: not looked.append(run))
+    with store() as con:
+        open_run(con, "a-run", "small-1")
+        with seen_alive("a-run"):
+            tell_prefect_of_crashes()
+        child = start(children, "-c", HOLD, "a-run")
+        assert line_of(child) == "held"
+        tell_prefect_of_crashes()
+        assert looked == []
+        assert open_runs(con) == {"a-run": "small-1"}
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        tell_prefect_of_crashes()
+        assert (looked, open_runs(con)) == (["a-run"], {})
 
 
 @pytest.fixture
