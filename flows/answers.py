@@ -21,6 +21,7 @@ def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]
     return {
         "id": release_id,
         "state": shown["state"],
+        "reason": shown["reason"],
         "folder": shown["folder"],
         "levels": shown["levels"],
         "unprotected": shown["unprotected"],

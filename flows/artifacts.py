@@ -4,9 +4,9 @@ Everything here is made from what is public: released counts, the plan, the ledg
 stops a release.
 """
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,13 +21,18 @@ from prefect.settings import PREFECT_API_URL
 
 from flows.server import answers
 from storage.database import store
-from storage.errors import Interrupted, TrellisError
-from storage.releases import find_release
-from storage.seals import level_entries, list_branches, list_frontiers, walkers
+from storage.errors import Interrupted, TrellisError, kind_and_place
+from storage.releases import Release, find_release
+from storage.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
 from tasks.publish.rounding import rounded_up
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try, once the server is gone: each one waits for it
+
+_RETRY = (
+    "press **Retry** on the page of the flow run, to which *Flow Run* beside this text leads; its dialog says that"
+    " task runs will be run again, and means those that are missing"
+)
 
 _silent_until = 0.0
 
@@ -35,9 +40,14 @@ _silent_until = 0.0
 class Progress:
     """How far a release is, in per cent of its levels; told to the UI now and then, and to whoever else listens."""
 
-    def __init__(self, release_id: str, levels: int, also: Callable[[int, int, int], None]) -> None:
-        self.release_id, self.levels, self.also = release_id, levels, also
+    def __init__(self, release: Release, also: Callable[[int, int, int], None]) -> None:
+        self.release_id, self.levels, self.also = release.id, len(release.levels), also
+        with store() as con:  # what earlier runs have sealed
+            seals, frontiers = list_seals(con, release.id), list_frontiers(con, release.id)
         self.of_level: dict[int, float] = {}
+        for level in sorted({level for level, _ in seals}):
+            measured, known = cells_of_level(level, seals, frontiers)
+            self.of_level[level] = measured / known if known else 1.0
         self.artifact: UUID | None = None
         self.told_at = 0.0
 
@@ -88,19 +98,11 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         levels, branches = level_entries(con, release), list_branches(con, release_id)
         done = list_frontiers(con, release_id)
     finest = release.levels[-1].level
-    there = [] if not branches else walkers(branches, finest)
+    there = walkers(branches, finest) if branches else []
     missing = [name for name in there if (finest, name) not in done]
-    went_wrong = isinstance(fault, TrellisError) and not isinstance(fault, Interrupted)
-    hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
-    press = (
-        "press **Retry** on the page of the flow run, to which *Flow Run* beside this text leads; its dialog says that"
-        " task runs will be run again, and means those that are missing"
-        if deployed
-        else f"run the deployment **rerun** with the release_id `{release_id}`"
-    )
+    press = _RETRY if deployed else f"run the deployment **rerun** with the release_id `{release_id}`"
     lines = [
-        f"# {release_id} {'has failed' if went_wrong else 'was interrupted'}",
-        f"> {fault} {hint}".rstrip() if went_wrong else "",
+        *_what_stopped(release_id, fault),
         f"**Not finished:** {', '.join(missing)}, of {len(there)} branches." if missing else "",
         f"**What to press:** once the cause is mended, {press}. In a terminal, `trellis rerun {release_id}` does the same.",
         "Only what is missing runs again: what was sealed is used as it is, and nothing is charged again.",
@@ -110,6 +112,33 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
     so_far = {terms.level: _how_far(terms.level, walkers(branches, terms.level), done) for terms in release.levels}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as far as it came", so_far))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
+
+
+def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) -> None:
+    """Show what has stopped a run before anything was reserved, and what to press.
+
+    Args:
+        name: the release, or the spec where it is not known which release it would have been.
+        fault: what has stopped it.
+        deployed: whether the run is a deployment's, for which there is Retry.
+    """
+    press = _RETRY if deployed else "give the command again: it makes a new release"
+    lines = [
+        *_what_stopped(name, fault),
+        "Nothing was reserved: nothing was drawn, and nothing was charged.",
+        f"**What to press:** once the cause is mended, {press}.",
+    ]
+    text = "\n\n".join(lines)
+    _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
+
+
+def _what_stopped(name: str, fault: BaseException) -> list[str]:
+    """Return how a run has ended, and for what fault; what could quote the data is told by its kind and place."""
+    if isinstance(fault, Interrupted) or not isinstance(fault, Exception):
+        return [f"# {name} was interrupted"]
+    told = str(fault) if isinstance(fault, TrellisError) else kind_and_place(fault)
+    hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
+    return [f"# {name} has failed", f"> {told} {hint}".rstrip()]
 
 
 def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]]) -> str:
@@ -145,7 +174,7 @@ def _levels_table(
 
 def _key(release_id: str, what: str) -> str:
     """Return the key of an artifact: Prefect wants lower-case letters, digits and hyphens."""
-    return f"{Path(release_id).name.lower()}-{what}"
+    return f"{re.sub('[^a-z0-9]+', '-', release_id.lower()).strip('-')}-{what}"
 
 
 def _shown(show: Callable[[], object]) -> None:

@@ -17,6 +17,7 @@ from typer.exceptions import TyperException
 
 from flows import console
 from flows.server import quiet_prefect
+from storage.caller import heard_by_caller
 from storage.errors import (
     BudgetExceeded,
     InputError,
@@ -342,7 +343,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: 
     from flows.spec import load_spec
 
     planned = make_plan(load_spec(spec))
-    with ThreadPoolExecutor(1) as executor:
+    with ThreadPoolExecutor(1) as executor, heard_by_caller():
         rehearse(planned, submit_to(executor), output, different_people=different_people)
     answer = plan_answer(planned) | {"dry_run": True}
     if different_people:
@@ -365,16 +366,16 @@ def _run_flow(
     from flows.server import prefect_server, wait_until_recorded
     from storage.home import home, subfolder
 
-    with prefect_server(subfolder("prefect"), home() / "address") as address, console.progress() as report:
+    with prefect_server(subfolder("prefect"), home() / "address"), console.progress() as report:
         from httpx import HTTPError
 
         import flows.release
-        from flows.prefect_runs import end_cancelled, tell_prefect_of_crashes
+        from flows.prefect_runs import end_cancelled, look_for_crashes
         from flows.release import Order, ordering
 
-        tell_prefect_of_crashes()
+        look_for_crashes()
         plan, made = planned or (None, None)
-        with ordering(Order(report, plan, made)) as order, _cancel_heard(address, order):
+        with heard_by_caller(), ordering(Order(report, plan, made)) as order, _cancel_heard(order):
             try:
                 state = getattr(flows.release, flow_name)(**parameters, return_state=True)
                 if not state.is_final():  # cancelled in the UI, too late to be heard
@@ -396,13 +397,15 @@ def _run_flow(
 
 
 @contextmanager
-def _cancel_heard(address: str, order: Any) -> Iterator[None]:
+def _cancel_heard(order: Any) -> Iterator[None]:
     """Interrupt this process when its flow run is cancelled in the UI: Prefect itself reaches only runs of deployments."""
+    from flows.prefect_runs import is_cancelled
+
     ended = Event()
 
     def listen() -> None:
         while not ended.wait(_LISTEN_EVERY):
-            if order.flow_run_id and _is_cancelled(address, order.flow_run_id):
+            if order.flow_run_id and is_cancelled(order.flow_run_id):
                 os.kill(os.getpid(), signal.SIGTERM)  # SIGINT is ignored in a shell's background
                 return
 
@@ -412,17 +415,6 @@ def _cancel_heard(address: str, order: Any) -> Iterator[None]:
         yield
     finally:
         ended.set()
-
-
-def _is_cancelled(address: str, flow_run_id: str) -> bool:
-    import urllib.request
-    from http.client import HTTPException
-
-    try:
-        with urllib.request.urlopen(f"{address}/flow_runs/{flow_run_id}", timeout=2.0) as answer:  # noqa: S310 (our own server)
-            return json.load(answer)["state_type"] in {"CANCELLING", "CANCELLED"}
-    except (OSError, HTTPException, ValueError, KeyError):
-        return False
 
 
 def _interrupted(release_id: str) -> Interrupted:

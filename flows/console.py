@@ -68,16 +68,16 @@ def show_plan(answer: Answer) -> None:
 
 
 def show_release(answer: Answer) -> None:
-    """Draw a release that was made: the levels, seconds per room, and where it is."""
+    """Draw a release that was made, or of which a branch was: the levels, seconds per room, and where it is."""
     answer = _escaped(answer)
-    _out.print(f"[bold]{answer['id']}[/] {answer['state']}\n")
+    _out.print(f"[bold]{answer['id']}[/] {answer['state']} {answer['reason']}".rstrip() + "\n", soft_wrap=True)
     _show_levels(answer["levels"])
     _out.print(answer["statement"])
     _say_unprotected(answer["unprotected"])
     rooms = ", ".join(f"{room} {seconds:.1f}" for room, seconds in answer["seconds"].items() if room != "total")
     _out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
     _out.print(f"store: {answer['home']}", soft_wrap=True)
-    _out.print(f"folder: {answer['folder']}", soft_wrap=True)
+    _out.print(f"folder: {answer['folder'] or 'not published'}", soft_wrap=True)
 
 
 def show_releases(answer: Answer) -> None:

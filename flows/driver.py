@@ -13,6 +13,7 @@ from flows.mechanisms import MECHANISMS
 from flows.plan import Plan
 from flows.reservation import (
     check_budget,
+    check_not_of_series,
     check_unchanged,
     check_writable,
     different_people_from,
@@ -24,7 +25,7 @@ from flows.running import running
 from storage.database import store, transaction
 from storage.errors import StoreError, UsageError
 from storage.ledger import charges_of, read_books
-from storage.releases import Release, claim_id, find_release, forget_refusal, record_checks, set_state, state_of
+from storage.releases import Release, check_unmade, claim_id, find_release, record_checks, set_state
 from storage.running import held
 from storage.seals import TRUNK, list_branches, list_seals
 from tasks.ingest.task import ingest
@@ -45,14 +46,14 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
         report: is told of progress.
         run: Prefect's id of the flow run, if there is one.
     Raises:
+        MadeAlready: it is in the store.
+        HeldElsewhere: another run has it.
         TrellisError: what stopped it; public. Before the reservation nothing is left behind, afterwards the release
             is recorded as failed and keeps what was sealed.
     """
-    with store() as con:
-        forget_refusal(con, release.id)
-        if state_of(con, release.id) is not None:
-            raise StoreError(f"{release.id} is in the store already; a release is made once.")
     with running(release.id, release.dataset, run):
+        with store() as con, transaction(con):
+            check_unmade(con, release.id)
         outcomes = _grow(plan, release.id, submit)
         reserve_release(release, plan)
         outcomes += _finish(release, submit, report)
@@ -180,6 +181,7 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
     sweep_orphans()
     with store() as con:
         books = read_books(con)
+        check_not_of_series(con, plan, books)
         different_people_from(plan, books, different_people=different_people)
         check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")

@@ -1,40 +1,117 @@
 """Flow runs whose end Prefect has not seen: it calls those that were started directly Running for ever."""
 
+import atexit
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from httpx import HTTPError
 from prefect import get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
+from flows.crashes import note_crashes
 from storage.database import store
-from storage.running import holder_of
+from storage.errors import StoreError
+from storage.running import holder_of, in_turn
 from storage.runs import close_run, open_runs
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there
-_JUST_BEGUN = timedelta(seconds=10)  # a run that is tried again takes some seconds until it holds its release
+_LOOK_FOR_CRASHES_EVERY = 30.0  # seconds
+# A run that is tried again takes some seconds from a state to the next, until it holds its release.
+_JUST_PENDING, _JUST_RUNNING = timedelta(minutes=3), timedelta(seconds=10)
 
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
 
+@contextmanager
+def seen_alive(run: str) -> Iterator[None]:
+    """Let a flow run be seen to be alive, also while it has no release: as while it plans, or until Prefect knows its end.
+
+    A process of before, which was cancelled just now, is waited for.
+    """
+    with in_turn(run, lambda _: None, lambda: None):
+        yield
+
+
+def begin_deployed(run: str) -> None:
+    """Begin what a deployment's run is for, in the process that was started for it: it is seen alive until that ends."""
+    atexit.register(_say_nothing_more)
+    _end_with_up()
+    lasting = ExitStack()
+    lasting.enter_context(seen_alive(run))
+    atexit.register(lasting.close)
+    look_for_crashes()
+
+
+def look_for_crashes() -> None:
+    """Record as failed, and tell Prefect of, what dead processes have left; where one does not answer, the next look will."""
+    note_crashes()
+    with suppress(StoreError, HTTPError, RuntimeError):  # RuntimeError: what the client makes of a server that is gone
+        tell_prefect_of_crashes()
+
+
+@contextmanager
+def looking_for_crashes() -> Iterator[None]:
+    """Look for crashes now and then, while Trellis is up."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_FOR_CRASHES_EVERY):
+            look_for_crashes()
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
 def tell_prefect_of_crashes() -> None:
-    """Mark as crashed every flow run that Prefect takes for running and that holds no release any more."""
+    """Mark as crashed every flow run, with its task runs, that Prefect takes for running and that is run by nobody."""
     with store() as con:
         runs = open_runs(con)
     for run, release_id in runs.items():
         holder = holder_of(release_id)
-        if (holder is None or holder.run != run) and _has_ended(run, release_id):
+        is_alive = holder_of(run) or (holder and holder.run == run)
+        if not is_alive and _has_ended(run, release_id):
             with store() as con:
                 close_run(con, run)
 
 
-def end_with_up() -> None:
+def is_cancelled(run: str) -> bool:
+    """Return whether a flow run was cancelled in the UI, as far as the server answers."""
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(run)).state
+    except (HTTPError, RuntimeError, ObjectNotFound):
+        return False
+    return state is not None and state.type in {StateType.CANCELLING, StateType.CANCELLED}
+
+
+def _say_nothing_more() -> None:
+    """Close stderr at the very end, when DuckDB's extension lists, in the log, what the interpreter has not freed."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
+
+
+def _end_with_up() -> None:
     """Let this process, if `trellis up` has started it, end soon after that, however that ended.
 
     Its server ends too, and nobody could see, cancel or end the run any more. What is sealed is kept, as after any kill.
@@ -58,16 +135,26 @@ def end_cancelled(run: str) -> None:
 
 def _has_ended(run: str, release_id: str) -> bool:
     """Return whether Prefect knows that a run has ended, having told it if need be; one that has just begun may go on."""
+    message = f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
     with get_client(sync_client=True) as client:
         try:
             state = client.read_flow_run(UUID(run)).state
         except ObjectNotFound:
             return True  # Prefect has lost it
         if state and state.type in _ALIVE:
-            if datetime.now(UTC) - state.timestamp < _JUST_BEGUN:
+            just_begun = _JUST_PENDING if state.type == StateType.PENDING else _JUST_RUNNING
+            if datetime.now(UTC) - state.timestamp < just_begun:
                 return False
-            message = (
-                f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
-            )
-            client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)
+            state = Crashed(message=message)
+            client.set_flow_run_state(UUID(run), state, force=True)
+        if state and state.type == StateType.CRASHED:
+            _end_task_runs(client, run, message)
         return True
+
+
+def _end_task_runs(client: SyncPrefectClient, run: str, message: str) -> None:
+    """Mark as crashed the task runs that a crashed flow run has left running."""
+    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run)]))
+    alive = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=sorted(_ALIVE))))
+    for task_run in client.read_task_runs(flow_run_filter=of_run, task_run_filter=alive):
+        client.set_task_run_state(task_run.id, Crashed(message=message), force=True)

@@ -6,7 +6,7 @@ reaches the server can trigger: it takes only specs below the folder named at `t
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,17 +22,26 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.artifacts import Progress, show_failure, show_published, show_refusal
+from flows.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
 from flows.driver import finish_release, make_release
 from flows.plan import Plan, make_plan
-from flows.prefect_runs import end_with_up
+from flows.prefect_runs import begin_deployed, seen_alive
 from flows.reservation import declare_series, new_release
 from flows.runner import Future, Report, Submit, report_nothing
 from flows.schedule import day_of, scheduled_id
 from flows.spec import SpecFile, load_spec
 from storage.database import store
-from storage.errors import BudgetExceeded, HeldElsewhere, Interrupted, SpecError, StoreError, public_errors
+from storage.errors import (
+    BudgetExceeded,
+    HeldElsewhere,
+    Interrupted,
+    MadeAlready,
+    SpecError,
+    StoreError,
+    public_errors,
+)
 from storage.releases import Release, find_release, state_of
+from storage.running import holder_of
 from storage.runs import release_of
 from tasks.machine import cores
 from tasks.stage import in_processes
@@ -40,6 +49,7 @@ from tasks.stage import in_processes
 SPECS = "TRELLIS_SPECS"  # the folder below which specs are taken from whoever reaches the server
 
 _SIGNALS = (KeyboardInterrupt, SystemExit, TerminationSignal, Abort, Pause)
+_UNFINISHED = {"reserved", "running", "failed"}
 
 Work = Callable[[Submit, Report], dict[str, float]]
 
@@ -54,6 +64,7 @@ class Order:
         flow_run_id: Prefect's id of the run, once it has begun.
         task_runs: how many task runs have ended; Prefect does not record those that it cancels before they begin.
         seconds: thread seconds per room, at the end.
+        alive: what lets the run be seen to be alive, until the order ends.
     """
 
     report: Report = report_nothing
@@ -62,6 +73,7 @@ class Order:
     flow_run_id: str = ""
     task_runs: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+    alive: ExitStack = field(default_factory=ExitStack)
 
     def count(self, future: Any) -> None:
         """Count a task run that has ended."""
@@ -76,14 +88,20 @@ def ordering(order: Order) -> Iterator[Order]:
     """Order what the flows that are called inside do."""
     token = _ORDER.set(order)
     try:
-        yield order
+        with order.alive:
+            yield order
     finally:
         _ORDER.reset(token)
 
 
 def _name_of_release() -> str:
     order = _ORDER.get()
-    return order.made.id if order and order.made else Path((flow_run.parameters or {})["spec"]).stem
+    if order and order.made:
+        return order.made.id
+    with suppress(StoreError), store() as con:  # a run that is tried again keeps its name
+        if begun := release_of(con, str(flow_run.id)):
+            return begun
+    return Path((flow_run.parameters or {})["spec"]).stem
 
 
 def _name_of_rerun() -> str:
@@ -108,16 +126,18 @@ def release(spec: str) -> State[Any] | str:
     Args:
         spec: path of the spec; in a deployment below the folder of specs that was named at `trellis up`.
     """
-    order = _ORDER.get()
+    order, run = _ORDER.get(), _begin()
     if order and order.plan and order.made:
-        return _run(order.made.id, partial(make_release, order.plan, order.made, run=str(flow_run.id)))
-    end_with_up()
-    file = load_spec(_below_the_folder_of_specs(spec))
+        return _run(order.made, partial(make_release, order.plan, order.made, run=run))
     try:
-        return _release_deployed(file)
+        found, work = _wanted(spec, run)
     except BudgetExceeded as refusal:
-        show_refusal(file.spec.name, refusal)
-        return Completed(name="Refused", message=str(refusal))
+        return _refused(refusal, Path(spec).stem)
+    except Exception as fault:
+        show_nothing_reserved(Path(spec).stem, fault, deployed=True)
+        raise
+    _rename_run(found.id)
+    return _run(found, work)
 
 
 @flow(
@@ -135,48 +155,89 @@ def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
         release_id: the release, as `trellis releases` lists it.
         branch: only this branch; all that are missing if left out.
     """
-    if _ORDER.get() is None:
-        end_with_up()
-    return _go_on(release_id, branch)
+    return _run(*_go_on(release_id, _begin(), branch))
 
 
-def _release_deployed(file: SpecFile) -> State[Any] | str:
-    """Make the release that a deployment's run is for: that of its day, or the one that the run has begun before."""
-    spec, run = file.spec, str(flow_run.id)
+def _begin() -> str:
+    """Let this run be seen to be alive, until Prefect knows how it has ended, and return its id."""
+    order, run = _ORDER.get(), str(flow_run.id)
+    if order:
+        order.alive.enter_context(seen_alive(run))
+    else:
+        begin_deployed(run)
+    return run
+
+
+def _wanted(spec: str, run: str) -> tuple[Release, Work]:
+    """Return the release that a deployment's run is for, and what makes it.
+
+    It is the one that the run has begun before, for which its files need not be there any more, or that of its day, or a
+    new one. What the store knows is gone on with, whoever has begun it.
+    """
     with store() as con:
-        release_id = release_of(con, run)
-    if release_id is None and spec.schedule:
-        day = day_of(_scheduled_time(), spec.schedule.timezone)
-        release_id = scheduled_id(spec.name, day)
-        if spec.schedule.until:
-            # The first run may be what declares it, and then is of its first day.
-            series = declare_series(make_plan(file), _scheduled_time() - timedelta(seconds=1))
-            if release_id not in series.releases:
-                return Completed(
-                    name="Refused",
-                    message=f"{day} is no day of the declared series {series.name}: it has {_from_to(series)}.",
-                )
-    with store() as con:
-        state = state_of(con, release_id) if release_id else None
-    if release_id and state not in {None, "refused"}:
-        _rename_run(release_id)
-        return _go_on(release_id)
+        begun = release_of(con, run)
+    if begun and _is_reserved(begun):
+        return _go_on(begun, run)
+    file = load_spec(_below_the_folder_of_specs(spec))
+    release_id = begun or (_release_of_day(file) if file.spec.schedule else None)
+    if release_id and _is_reserved(release_id):
+        return _go_on(release_id, run)
     plan = make_plan(file)
-    made = new_release(plan, None, release_id)
-    _rename_run(made.id)
-    return _run(made.id, partial(make_release, plan, made, run=run))
+    try:
+        made = new_release(plan, None, release_id)
+    except MadeAlready:  # by another run of its day, a moment ago
+        if release_id is None:
+            raise
+        return _go_on(release_id, run)
+    return made, partial(_make_once, plan, made, run)
 
 
-def _go_on(release_id: str, branch: str | None = None) -> State[Any] | str:
+def _release_of_day(file: SpecFile) -> str:
+    """Return the id of the release of a run's day; declare its series, where it is of one that nobody has declared yet.
+
+    Raises:
+        BudgetExceeded: the cap would be passed, or the day is none of the series, for which alone is paid.
+    """
+    schedule, moment = file.spec.schedule, _scheduled_time()
+    if schedule is None:
+        raise ValueError("the spec has no schedule.")
+    day = day_of(moment, schedule.timezone)
+    release_id = scheduled_id(file.spec.name, day)
+    if schedule.until:
+        # The first run may be what declares it, and then is of its first day.
+        series = declare_series(make_plan(file), moment - timedelta(seconds=1))
+        if release_id not in series.releases:
+            days = f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
+            refusal = BudgetExceeded(f"{day} is no day of the declared series {series.name}: it has {days}.")
+            refusal.release_id = release_id
+            raise refusal
+    return release_id
+
+
+def _is_reserved(release_id: str) -> bool:
+    """Return whether a release was reserved, whatever became of it."""
     with store() as con:
-        state = find_release(con, release_id).state
-    if state == "published":
-        return Completed(message=f"{release_id} is published already.")
-    return _run(release_id, partial(finish_release, release_id, only=branch, run=str(flow_run.id)))
+        return state_of(con, release_id) not in {None, "refused"}
 
 
-def _run(release_id: str, work: Work) -> State[Any] | str:
+def _go_on(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
+    """Return a release that was reserved, and what goes on with it."""
+    with store() as con:
+        return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
+
+
+def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Report) -> dict[str, float]:
+    """Make the release of a day, or go on with it where another run has reserved it since this one looked."""
+    try:
+        return make_release(plan, made, submit, report, run)
+    except MadeAlready:
+        return finish_release(made.id, submit, report, run=run)
+
+
+def _run(release: Release, work: Work) -> State[Any] | str:
     """Run a release, and show in the UI how far it is and how it ends."""
+    if release.state == "published":
+        return Completed(message=f"{release.id} is published already.")
     order, deployed = _ORDER.get() or Order(), _ORDER.get() is None
     order.flow_run_id = str(flow_run.id)
 
@@ -188,38 +249,51 @@ def _run(release_id: str, work: Work) -> State[Any] | str:
         future.add_done_callback(order.count)
         return future  # type: ignore[no-any-return]
 
-    with store() as con:
-        known = find_release(con, release_id) if state_of(con, release_id) else order.made
-    levels = len(known.levels) if known else 1
-    progress = Progress(release_id, levels, order.report)
+    progress = Progress(release, order.report)
     try:
-        with in_processes() if known and known.terms.get("workers") == "processes" else nullcontext():
+        with in_processes() if release.terms.get("workers") == "processes" else nullcontext():
             order.seconds = work(submit, progress)
     except HeldElsewhere as fault:
         if not deployed:
             raise
         return Completed(name="Elsewhere", message=str(fault))
+    except BudgetExceeded as refusal:
+        if not deployed:
+            raise
+        return _refused(refusal, release.id)
     except (Exception, KeyboardInterrupt, TerminationSignal) as fault:
-        _tell_failure(release_id, fault, deployed=deployed)
+        _tell_failure(release.id, fault, deployed=deployed)
         if isinstance(fault, Interrupted | KeyboardInterrupt) or (
             isinstance(fault, TerminationSignal) and not deployed
         ):
-            return Cancelled(message=f"{release_id} was interrupted: `trellis rerun {release_id}` goes on with it.")
+            return Cancelled(message=f"{release.id} was interrupted: `trellis rerun {release.id}` goes on with it.")
         raise
     with store() as con:
-        state = find_release(con, release_id)
+        state = find_release(con, release.id)
     if state.state != "published":
         return Completed(name="Branch done", message=state.reason)
     progress.tell(100.0)
-    show_published(release_id)
-    return release_id
+    show_published(release.id)
+    return release.id
 
 
 def _tell_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
+    """Show what has stopped a run of a release, unless that is well, or run by somebody else."""
     with store() as con:
         state = state_of(con, release_id)
-    if state not in {None, "refused"}:
+    if state in {None, "refused"}:
+        show_nothing_reserved(release_id, fault, deployed=deployed)
+    elif state in _UNFINISHED and holder_of(release_id) is None:
         show_failure(release_id, fault, deployed=deployed)
+
+
+def _refused(refusal: BudgetExceeded, name: str) -> State[Any]:
+    """End a deployment's run that the budget refuses: it is no failure, and nothing that Retry could mend."""
+    if refusal.release_id:
+        name = refusal.release_id
+        _rename_run(name)
+    show_refusal(name, refusal)
+    return Completed(name="Refused", message=str(refusal))
 
 
 def _below_the_folder_of_specs(spec: str) -> Path:
@@ -239,10 +313,6 @@ def _below_the_folder_of_specs(spec: str) -> Path:
 def _scheduled_time() -> datetime:
     moment = flow_run.scheduled_start_time
     return datetime.fromisoformat(str(moment)) if moment else datetime.now(UTC)
-
-
-def _from_to(series: Any) -> str:
-    return f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
 
 
 def _rename_run(release_id: str) -> None:

@@ -20,7 +20,7 @@ from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.files import sha256_of
 from storage.ledger import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
-from storage.releases import Release, add_release, claim_id, find_release, forget_refusal, state_of
+from storage.releases import Release, add_release, check_unmade, claim_id, find_release, forget_refusal, state_of
 
 
 def new_release(
@@ -35,7 +35,9 @@ def new_release(
         different_people: whether a table that other datasets have used is said to hold other people's records.
     Raises:
         BudgetExceeded: the dataset's cap would be passed. The refusal is recorded.
-        SpecError: the spec's unit, neighbours or budget are not the dataset's.
+        MadeAlready: another run has reserved the release meanwhile.
+        SpecError: the spec's unit, neighbours or budget are not the dataset's, or it is the spec of a declared series, and
+            no day of it was named.
         InputError: the output folder cannot be written.
         UsageError: another dataset has used the table, and nobody said whose records it holds.
     """
@@ -45,6 +47,8 @@ def new_release(
     sweep_orphans()
     with store() as con:
         books = read_books(con)
+        if release_id is None:
+            check_not_of_series(con, plan, books)
         agreed_terms(books, plan.asked())
         different_people_from(plan, books, different_people=different_people)
         made = release_id or claim_id(con, spec.name)
@@ -155,6 +159,25 @@ def different_people_from(plan: Plan, books: Books, *, different_people: bool) -
     return tuple(users)
 
 
+def check_not_of_series(con: Connection, plan: Plan, books: Books) -> None:
+    """Refuse to release by hand the spec of a declared series: it would be a spend beside those that are reserved.
+
+    Raises:
+        SpecError: names the next release of the series.
+    """
+    spec, series = plan.file.spec, declared_series(books, plan.file.spec.dataset, plan.file.spec.name)
+    if series is None or spec.schedule is None or spec.schedule.until is None:
+        return
+    to_come = _to_come(con, series)
+    if to_come:
+        raise SpecError(
+            f"schedule.until: the series {series.name} is declared, and its releases are reserved; one beside them would be"
+            " charged by itself.",
+            field="schedule.until",
+            hint=f"`trellis rerun {to_come[0]}` makes the next one. For one beside them, give the spec another name.",
+        )
+
+
 def reserve_release(release: Release, plan: Plan) -> None:
     """Reserve a release and add it to the store, in one transaction; a refusal is recorded."""
     with store() as con:
@@ -163,6 +186,7 @@ def reserve_release(release: Release, plan: Plan) -> None:
         terms = agreed_terms(books, plan.asked())
         account = books.accounts.get(terms.dataset)
         with _refusals_recorded(release), _fitting_epsilon_told(plan, account, terms), transaction(con):
+            check_unmade(con, release.id)  # another run of its day may have been refused meanwhile
             reserve(con, plan.reservation(release.id, others), standing_of)
             add_release(con, release)
 
@@ -242,7 +266,7 @@ def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
     first = find_release(con, series.id)
     if says_the_same(first.spec, plan.file.text):
         return True
-    left = [id_ for id_ in series.releases if state_of(con, id_) not in {"published", "abandoned"}]
+    left = _to_come(con, series)
     if left:
         raise SpecError(
             f"The series {series.name} was declared with another spec, and {len(left)} of its releases are to come.",
@@ -251,6 +275,10 @@ def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
             " give this one another name.",
         )
     return False
+
+
+def _to_come(con: Connection, series: Series) -> list[str]:
+    return [id_ for id_ in series.releases if state_of(con, id_) not in {"published", "abandoned"}]
 
 
 @contextmanager
@@ -272,14 +300,19 @@ def _fitting_epsilon_told(plan: Plan, account: Account | None, terms: DatasetTer
 
 @contextmanager
 def _refusals_recorded(release: Release) -> Iterator[None]:
-    """Record a release that its dataset's cap refuses; the refusal goes on and names it."""
+    """Record a release that its dataset's cap refuses; the refusal goes on and names it.
+
+    Raises:
+        MadeAlready: the cap refuses it because another run has reserved it meanwhile.
+    """
     try:
         yield
     except BudgetExceeded as refusal:
         refusal.release_id = release.id
-        give_up_claim(release.id)
         with store() as con, transaction(con):
+            check_unmade(con, release.id)
             add_release(con, replace(release, state="refused", reason=str(refusal)))
+        give_up_claim(release.id)
         raise
 
 

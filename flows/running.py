@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 from flows.ending import remove_all
 from storage.database import store
-from storage.errors import StoreError, TrellisError
+from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.releases import set_state, state_of
 from storage.running import check_going_on, forget_to_stop, held, in_turn
 from storage.runs import close_run, open_run
@@ -60,6 +60,8 @@ def _run_recorded(release_id: str, run: str) -> Iterator[None]:
 def _failures_recorded(release_id: str) -> Iterator[None]:
     try:
         yield
+    except MadeAlready:
+        raise  # what is there is no work of this run
     except BaseException as fault:
         reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
         state = _record_failure(release_id, reason)

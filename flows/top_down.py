@@ -20,6 +20,7 @@ from storage.seals import (
     add_branches,
     add_frontier,
     add_seal,
+    cells_of_level,
     list_branches,
     list_frontiers,
     list_seals,
@@ -206,9 +207,7 @@ class _Walk:
         level = done.level if isinstance(done, Seal) else done.level + 1
         if level > self.depth:
             return
-        measured = sum(seal.cells for (of, _), seal in self.seals.items() if of == level)
-        known = sum(shard.cells_below for (of, _), shard in self.frontiers.items() if of == level - 1)
-        self.report(level, measured, max(measured, known))
+        self.report(level, *cells_of_level(level, self.seals, self.frontiers))
 
     def raise_first(self) -> None:
         for fault in self.failures.values():

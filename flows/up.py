@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from prefect import get_client
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
@@ -15,10 +16,9 @@ from prefect.runner import Runner
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
-from flows.crashes import note_crashes
 from flows.ending import sweep_orphans
 from flows.plan import make_plan
-from flows.prefect_runs import UP, tell_prefect_of_crashes
+from flows.prefect_runs import UP, look_for_crashes, looking_for_crashes
 from flows.release import SPECS, release, rerun
 from flows.reservation import declare_series
 from flows.server import lasting_server
@@ -66,10 +66,9 @@ def address_file() -> Path:
 
 def _serve(specs: Path, port: int, say: Say) -> None:
     sweep_orphans()
-    note_crashes()
     os.environ |= {SPECS: str(specs), UP: str(os.getpid())}
     with lasting_server(subfolder("prefect"), address_file(), port) as address:
-        tell_prefect_of_crashes()
+        look_for_crashes()
         deployments = [
             _deployment(release, "release", "Release the table of a spec below the folder of specs."),
             _deployment(rerun, "rerun", "Go on with a release that has failed: only what is missing runs again."),
@@ -80,9 +79,17 @@ def _serve(specs: Path, port: int, say: Say) -> None:
         for deployment in deployments:
             runner.add_deployment(deployment)
         say(f"Trellis is up: {address.removesuffix('/api')} shows it. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
-        with (subfolder("prefect") / "runs.log").open("a") as log, redirect_stdout(log), redirect_stderr(log):
+        with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_for_crashes():
             asyncio.run(_serve_until_told(runner))
     say("Trellis is down. What was sealed is kept; schedules go on once it is up again.")
+
+
+def _log() -> TextIO:
+    """Return the log of the runs that are served, begun anew; the one of the last time is kept beside it."""
+    path = subfolder("prefect") / "runs.log"
+    if path.exists():
+        path.replace(path.with_name("runs.log.old"))
+    return path.open("w")
 
 
 async def _serve_until_told(runner: Runner) -> None:

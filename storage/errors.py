@@ -74,6 +74,10 @@ class StoreError(TrellisError):
     """The store, a vault or a shard is missing, locked, altered, or from another version."""
 
 
+class MadeAlready(StoreError):
+    """A release that was to be made is in the store: it is made once."""
+
+
 class HeldElsewhere(StoreError):
     """Another run, in this process or another, has what is asked for."""
 

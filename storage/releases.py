@@ -11,7 +11,7 @@ from typing import Any
 from storage.claims import claim_shard_folder
 from storage.clock import utc_now
 from storage.database import Connection
-from storage.errors import UsageError
+from storage.errors import MadeAlready, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,17 @@ def forget_refusal(con: Connection, release_id: str) -> None:
     if state_of(con, release_id) == "refused":
         con.execute("DELETE FROM levels WHERE release_id = ?", [release_id])
         con.execute("DELETE FROM releases WHERE id = ?", [release_id])
+
+
+def check_unmade(con: Connection, release_id: str) -> None:
+    """Let a release be asked for that the store does not know, or knows to be refused, and forgets for that.
+
+    Raises:
+        MadeAlready: it was reserved before.
+    """
+    forget_refusal(con, release_id)
+    if state_of(con, release_id) is not None:
+        raise MadeAlready(f"{release_id} is in the store already; a release is made once.")
 
 
 def claim_id(con: Connection, name: str) -> str:

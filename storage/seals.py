@@ -138,6 +138,15 @@ def walkers(branches: Mapping[str, Branch], level: int) -> list[str]:
     return [name for name, begin in begins.items() if begin < level <= ends.get(name, level)]
 
 
+def cells_of_level(
+    level: int, seals: Mapping[tuple[int, str], Seal], frontiers: Mapping[tuple[int, str], FrontierShard]
+) -> tuple[int, int]:
+    """Return how many cells of a level are measured, and how many are known by now to be measured in the end."""
+    measured = sum(seal.cells for (of, _), seal in seals.items() if of == level)
+    known = sum(shard.cells_below for (of, _), shard in frontiers.items() if of == level - 1)
+    return measured, max(measured, known)
+
+
 def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
     """Return what is told of each level: its terms, the cells measured and the counts above zero."""
     seals, frontiers = list_seals(con, release.id), list_frontiers(con, release.id)

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
+from storage.caller import hear_as, is_heard
 from storage.errors import public_errors
 from storage.running import check_going_on
 from tasks.machine import cores
@@ -44,15 +45,16 @@ def in_processes() -> Iterator[None]:
     """Run the stages that are submitted inside in processes of their own, one per core; the shards are the same."""
     global _workers
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores(), context, _end_with_parent) as _workers:
+    with ProcessPoolExecutor(cores(), context, _begin_worker, (is_heard(),)) as _workers:
         try:
             yield
         finally:
             _workers = None
 
 
-def _end_with_parent() -> None:
-    """Let a worker leave Ctrl-C to its parent, write for its owner alone, and end when its parent does, however."""
+def _begin_worker(heard: bool) -> None:
+    """Let a worker be heard as its parent is, leave Ctrl-C to it, write for its owner alone, and end when it does, however."""
+    hear_as(heard)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
 

@@ -1,11 +1,11 @@
 """The confidential table: checked, coded by the codebooks, and summed into the vault. Nothing of it is shown."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from storage.caller import tell_caller
 from storage.database import Connection
 from storage.errors import InputError
 from tasks.ingest.contributions import keep_within
@@ -62,7 +62,7 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
         count: the column of counts; None where a row is a record.
         units: the bound on contributions.
     Raises:
-        InputError: names the column and the rule that some rows or units break; how many is said on the terminal only.
+        InputError: names the column and the rule that some rows or units break; how many is told to the caller only.
             A table without records is refused where its total is public anyway.
     """
     for number, end in enumerate(ends):
@@ -90,7 +90,7 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
 
 
 def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
-    """Cut the units of `summed` that have more records than promised; say on the terminal how many there were."""
+    """Cut the units of `summed` that have more records than promised; tell the caller how many there were."""
     places = ", ".join(f"place_{number}" for number in range(axes))
     repeats = f" OR sum(true_count) > count(DISTINCT ({places}))" if units.distinct else ""
     con.execute(
@@ -110,7 +110,7 @@ def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
     con.execute("UPDATE summed SET true_count = kept FROM kept_rows WHERE summed.rowid = kept_rows.row")
     cut_units = con.execute("SELECT count(*) FROM cut").fetchall()[0][0]
     most = f"{units.max_records} distinct" if units.distinct else f"{units.max_records}"
-    tell_operator(f"{cut_units:,} {'unit was' if cut_units == 1 else 'units were'} cut to at most {most} records.")
+    tell_caller(f"{cut_units:,} {'unit was' if cut_units == 1 else 'units were'} cut to at most {most} records.")
     con.execute("DROP TABLE cut")
     con.execute("DROP TABLE excess")
 
@@ -122,7 +122,7 @@ def _refuse_inexact(con: Connection, table: Table, units: Units) -> None:
         per_unit = f"SELECT unit FROM summed GROUP BY unit HAVING sum(true_count) <> {units.max_records}"
         wrong = con.execute(f"SELECT count(*) FROM ({per_unit})").fetchall()[0][0]
         if wrong:
-            tell_operator(f"{wrong:,} {'unit is' if wrong == 1 else 'units are'} at fault.")
+            tell_caller(f"{wrong:,} {'unit is' if wrong == 1 else 'units are'} at fault.")
             raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
     elif con.execute(f"SELECT sum(true_count) % {units.max_records} <> 0 FROM summed").fetchall()[0][0]:
         raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
@@ -197,10 +197,5 @@ def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: st
     ).fetchall()[0]
     for (field, rule), rows in zip(rules.values(), found, strict=True):
         if rows:
-            tell_operator(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
+            tell_caller(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
             raise InputError(f"{table.field}: {rule}", field=field)
-
-
-def tell_operator(text: str) -> None:
-    """Say something about the confidential table where only the caller reads it: on the terminal."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place for it)

@@ -15,22 +15,26 @@ import numpy as np
 import polars as pl
 import pytest
 
+import flows.prefect_runs
 import tasks.noise.task
 import tasks.tree.branches
+from flows.artifacts import Progress
 from flows.crashes import note_crashes
 from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
+from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store
-from storage.errors import HeldElsewhere, Interrupted, UsageError
+from storage.errors import HeldElsewhere, Interrupted, MadeAlready, UsageError
 from storage.files import sha256_of
 from storage.home import home
 from storage.ledger import read_books
-from storage.releases import find_release, list_releases, set_state, state_of
+from storage.releases import add_release, find_release, list_releases, set_state, state_of
 from storage.running import ask_to_stop, held, holder_of, in_turn
+from storage.runs import open_run, open_runs
 from storage.seals import list_seals
 from storage.shards import noisy_path
 from tasks.noise.samplers import discrete_gaussian
@@ -244,6 +248,69 @@ def test_two_releases_of_a_dataset_are_made_in_turn_and_the_cap_holds(
     assert len(account.claims) == 1
 
 
+def test_a_release_that_another_run_has_made_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    """Two that were begun alike, as by two triggers of a day: the later is told, and harms nothing; finishing does nothing."""
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        first, second = new_release(plan, release_id="small-1"), new_release(plan, release_id="small-1")
+        make_release(plan, first, submit_to(executor), report_nothing)
+        seals = measured("small-1")
+        for state in ("published", "running", "failed"):  # the last two as if the first had come so far
+            set_state(con, "small-1", state)
+            with pytest.raises(MadeAlready, match="small-1 is in the store already; a release is made once"):
+                make_release(plan, second, submit_to(executor), report_nothing)
+            assert state_of(con, "small-1") == state
+        with pytest.raises(MadeAlready):  # its own spending is what leaves no room
+            new_release(plan, release_id="small-1")
+        assert state_of(con, "small-1") == "failed"
+        finish_release("small-1", submit_to(executor), report_nothing)
+        assert state_of(con, "small-1") == "published"
+        assert measured("small-1") == seals
+        assert finish_release("small-1", submit_to(executor), report_nothing) == {}
+        account = read_books(con).accounts["small-country"]
+    assert account.spent == account.terms.cap.rho
+    assert list((home() / "running").iterdir()) == []
+
+
+def test_a_release_that_was_refused_meanwhile_is_made(tmp_path: Path) -> None:
+    """Where the cap was raised between a refusal and a trigger that asked before, the refusal is forgotten."""
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        made = new_release(plan, release_id="small-1")
+
+        def submit(stage: Any, *arguments: Any) -> Any:
+            if stage.name == "grow_tree":  # it is not reserved yet
+                add_release(con, replace(made, state="refused"))
+            return executor.submit(stage.fn, *arguments)
+
+        make_release(plan, made, submit, report_nothing)
+        assert state_of(con, "small-1") == "published"
+
+
+def test_progress_begins_where_earlier_runs_have_ended(
+    small_pieces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the UI is told of a release that is gone on with counts the levels that are sealed, before anything is drawn."""
+    plan = make_plan(load_spec(write_small(tmp_path)))
+    Sampling(monkeypatch, 5, lambda: ask_to_stop("small-1"))
+    shown: list[float] = []
+    monkeypatch.setattr(Progress, "_tell", lambda _, per_cent: shown.append(per_cent))
+    with store(), ThreadPoolExecutor(1) as executor:
+        release = new_release(plan, release_id="small-1")
+        assert Progress(release, report_nothing).of_level == {}
+        stopped = Progress(release, report_nothing)
+        with pytest.raises(Interrupted):
+            make_release(plan, release, submit_to(executor), stopped)
+        going_on = Progress(release, report_nothing)
+        assert going_on.of_level == stopped.of_level
+        assert [going_on.of_level[level] for level in range(3)] == [1.0] * 3
+        assert 0.0 < going_on.of_level[3] < 1.0
+        shown.clear()
+        finish_release("small-1", submit_to(executor), going_on)
+    assert shown[0] > 100 * 3 / 5
+    assert sum(going_on.of_level.values()) == 5.0
+
+
 def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(
     children: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -265,6 +332,27 @@ def test_a_dead_run_is_noted_and_a_living_one_is_left_alone(
             note_crashes()
             dead = find_release(con, "small-1")
             assert (dead.state, dead.reason.partition(":")[0]) == ("failed", "It crashed")
+
+
+def test_a_flow_run_is_alive_until_prefect_knows_its_end(
+    children: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that plans, or has failed just now, holds no release and is left alone while its process lives; then it is ended."""
+    looked: list[str] = []
+    monkeypatch.setattr(flows.prefect_runs, "_has_ended", lambda run, _: not looked.append(run))
+    with store() as con:
+        open_run(con, "a-run", "small-1")
+        with seen_alive("a-run"):
+            tell_prefect_of_crashes()
+        child = start(children, "-c", HOLD, "a-run")
+        assert line_of(child) == "held"
+        tell_prefect_of_crashes()
+        assert looked == []
+        assert open_runs(con) == {"a-run": "small-1"}
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        tell_prefect_of_crashes()
+        assert (looked, open_runs(con)) == (["a-run"], {})
 
 
 @pytest.fixture

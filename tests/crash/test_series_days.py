@@ -276,7 +276,12 @@ def test_a_series_by_its_own_statement_gives_nothing_back(country: Country) -> N
     abandon_release(IDS[1])
     assert charge_events(IDS[1]) == {level: [] for level in MEASURED}
     by_hand = country.folder / "by-hand.yaml"
-    by_hand.write_text(country.spec.read_text().replace("epsilon: 1.0", "epsilon: 0.01").replace("pld", "zcdp"))
+    by_hand.write_text(
+        country.spec.read_text()
+        .replace("epsilon: 1.0", "epsilon: 0.01")
+        .replace("pld", "zcdp")
+        .replace("name: monthly", "name: by-hand")
+    )
     with pytest.raises(BudgetExceeded):
         new_release(make_plan(load_spec(by_hand)))
     make(IDS[2])

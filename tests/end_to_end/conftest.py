@@ -181,12 +181,13 @@ def _read(known: Path) -> Prefect:
 
 
 @contextmanager
-def _started(home: Path) -> Iterator[Prefect]:
-    """Start a server; this process itself sees nothing of it."""
+def _started(home: Path, **settings: str) -> Iterator[Prefect]:
+    """Start a server, with settings of its own and its clients'; this process itself sees nothing of it."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PREFECT_")]:
             patch.delenv(name)
         before = dict(os.environ)
+        os.environ.update(settings)
         with prefect_server(home):
             given = {name: value for name, value in os.environ.items() if before.get(name) != value}
             for name in given:
@@ -228,13 +229,18 @@ def loner(newcomer: User) -> User:
     """Return a user without a server, who has had one before: its database is there, and need not be made again."""
     home = newcomer.folder / "home" / "prefect"
     home.parent.mkdir(mode=0o700)
+    copy_database(newcomer.prefect, home)
+    return replace(newcomer, prefect=Prefect(home, {}))
+
+
+def copy_database(prefect: Prefect, home: Path) -> None:
+    """Copy a server's database to a new PREFECT_HOME, in which it need not be made again."""
     home.mkdir()
     with (
-        closing(sqlite3.connect(f"file:{newcomer.prefect.home}/prefect.db?mode=ro", uri=True)) as con,
+        closing(sqlite3.connect(f"file:{prefect.home}/prefect.db?mode=ro", uri=True)) as con,
         closing(sqlite3.connect(home / "prefect.db")) as copy,
     ):
         con.backup(copy)
-    return replace(newcomer, prefect=Prefect(home, {}))
 
 
 @pytest.fixture(scope="session")

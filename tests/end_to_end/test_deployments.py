@@ -1,6 +1,7 @@
 """Deployments for a work pool: `deployments/prefect.yaml` as an operator deploys it, and a worker that runs what is due."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -172,6 +173,9 @@ def operator(settle: "Callable[[Path], User]", tmp_path_factory: pytest.TempPath
     codebook = {"table": str(user.folder / "data" / "codebook.csv")}
     user.spec("specs/synthetic.yaml", input=table, hierarchy=codebook)
     user.spec("outside.yaml", input=table, hierarchy=codebook)
+    (user.folder / "faulty.csv").write_text("home,work,people\n" + "nowhere,0101001,1\n" * 811)
+    faulty = table | {"table": str(user.folder / "faulty.csv")}
+    user.spec("specs/faulty.yaml", input=faulty, hierarchy=codebook)
     shutil.copy(EXAMPLE, specs)  # about other people, whose table is another
     other = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(8))
     write_country(other, user.folder / "other")
@@ -188,6 +192,7 @@ def worked(operator: Operator) -> Worked:
         runs = {
             "release": operator.trigger("release/release", spec="synthetic.yaml"),
             "outside": operator.trigger("release/release", spec="../outside.yaml"),
+            "faulty": operator.trigger("release/release", spec="faulty.yaml"),
             "monthly": operator.trigger("release/monthly-synthetic", at=FIRST_OF_THE_MONTH, spec="monthly.yaml"),
             "rerun": operator.trigger("rerun/rerun", release_id="none-20260101T000000Z"),
         }
@@ -215,6 +220,17 @@ def test_a_spec_outside_the_folder_is_refused(worked: Worked) -> None:
     run = worked.runs["outside"]
     assert run["state_type"] == "FAILED"
     assert f"spec must be below the folder {worked.operator.specs}" in run["state"]["message"]
+
+
+def test_how_many_rows_are_at_fault_is_in_no_log(worked: Worked) -> None:
+    """What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are."""
+    run, user = worked.runs["faulty"], worked.operator.user
+    assert run["state_type"] == "FAILED"
+    assert "column home has codes that the codebook lacks." in run["state"]["message"]
+    log = (user.folder / "worker.log").read_text()
+    assert "Flow run 'faulty' - Finished in state Failed" in log
+    assert re.findall(r".*(?:\b811\b|at fault).*", log) == []
+    assert "811 rows are at fault." in user.run("release", "specs/faulty.yaml", "--dry-run").stderr
 
 
 def test_the_example_is_released_on_its_first_day(worked: Worked) -> None:

@@ -2,16 +2,19 @@
 
 import json
 import random
+import re
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -21,7 +24,18 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import SPEC, User
 
+CUT, FAULTY = 397, 811  # units with too many records, and rows with a code that nobody knows: told to callers alone
 SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
+
+
+@contextmanager
+def suppress_busy() -> Iterator[None]:
+    """Let pass that the server has no time."""
+    try:
+        yield
+    except HTTPError as fault:
+        if fault.code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise
 
 
 class Up(NamedTuple):
@@ -40,13 +54,19 @@ class Up(NamedTuple):
     api: str
 
     def call(self, path: str, body: object = None) -> Any:
-        """Ask the server."""
+        """Ask the server; again, as Prefect's own client does, where its database is locked."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310 (our own server)
             f"{self.api}{path}", data, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=30.0) as response:  # noqa: S310 (our own server)
-            return json.load(response)
+        for _ in range(20):
+            with (
+                suppress_busy(),
+                urllib.request.urlopen(request, timeout=30.0) as response,  # noqa: S310 (our own server)
+            ):
+                return json.load(response)
+            time.sleep(0.5)
+        raise AssertionError("the server is busy all the time")
 
     def trigger(self, deployment: str, **parameters: object) -> str:
         """Start a run of a deployment, as its page in the UI does; return the run."""
@@ -65,6 +85,11 @@ class Up(NamedTuple):
     def reached(self, run: str, there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until something holds of a run, and return it."""
         return until(lambda: (found := self.call(f"/flow_runs/{run}")) and there(found) and found)
+
+    def keys(self, run: str) -> set[str]:
+        """Return the keys of what the UI shows of a run."""
+        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {entry["key"] for entry in found}
 
     def artifacts(self, run: str) -> dict[str, Any]:
         """Return what the UI shows of a run, by what it is."""
@@ -142,14 +167,25 @@ def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User],
     dear = SPEC["privacy"] | {"epsilon": 30.0}
     (specs / "dear.yaml").write_text(below(SPEC, name="dear", privacy=dear, schedule=SCHEDULE))
     (specs / "wrong.yaml").write_text(below(SPEC, name="wrong", schedule={"cron": "at noon"}))
-    slow = SPEC | {"input": SPEC["input"] | {"table": "large/trips.csv"}, "dataset": "large"}
-    slow |= {"hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"}, "name": "slow"}
-    (specs / "slow.yaml").write_text(below(slow, privacy=SPEC["privacy"] | {"epsilon": 9.0}))
+    slow = SPEC | {"budget": {"epsilon": 30.0, "delta": 1.0e-7}}
+    slow |= {"input": SPEC["input"] | {"table": "large/trips.csv"}, "dataset": "large"}
+    slow |= {"hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"}}
+    for name in ("slow", "killed"):
+        (specs / f"{name}.yaml").write_text(below(slow, name=name, privacy=SPEC["privacy"] | {"epsilon": 9.0}))
     text = (specs / "series.yaml").read_text().replace("../data/trips", "../data3/trips")
     (user.folder / "data3").mkdir()
     for file in (user.folder / "data").iterdir():
         (user.folder / "data3" / file.name).write_bytes(file.read_bytes())
     (specs / "series.yaml").write_text(text)
+    persons = "person,home,work\n" + "".join(f"{number // 3},0101001,0102001\n" for number in range(3 * CUT))
+    (user.folder / "data" / "persons.csv").write_text(persons)
+    of_persons = {"table": "data/persons.csv", "origin": "home", "destination": "work", "unit": "person"}
+    counted = SPEC | {"input": of_persons, "dataset": "persons", "name": "counted"}
+    (specs / "counted.yaml").write_text(below(counted, privacy=cheap | {"exact_records_per_unit": True}))
+    faulty = "home,work,people\n" + "nowhere,0101001,1\n" * FAULTY
+    (user.folder / "data" / "faulty.csv").write_text(faulty)
+    spoilt = SPEC | {"input": SPEC["input"] | {"table": "data/faulty.csv"}, "dataset": "spoilt", "name": "spoilt"}
+    (specs / "spoilt.yaml").write_text(below(spoilt, privacy=cheap))
     is_up = bring_up(user)
     try:
         yield is_up
@@ -210,31 +246,62 @@ def test_a_spec_elsewhere_is_not_taken(up: Up, spec: str) -> None:
 
 
 def test_a_day_has_one_release(up: Up) -> None:
-    """A schedule that is triggered twice on a day makes one release, and spends once."""
+    """A schedule that is triggered again on a day, at once or later, makes one release, spends once, and fails never."""
     today = f"yearly-{datetime.now(UTC).date().isoformat()}"
-    first = up.ended(up.trigger("release/yearly"))
-    assert (first["name"], first["state_type"], states(up.user)[today]) == (today, "COMPLETED", "published")
+    both = [up.ended(run) for run in [up.trigger("release/yearly") for _ in range(2)]]
+    assert [(run["state_type"], run["name"]) for run in both] == [("COMPLETED", today)] * 2
+    assert {run["state_name"] for run in both} <= {"Completed", "Elsewhere"}
+    assert [run for run in both if "failure" in up.artifacts(run["id"])] == []
+    until(lambda: states(up.user)[today] == "published")
     spent = up.user.run("ledger", "--json").stdout
-    second = up.ended(up.trigger("release/yearly"))
-    assert (second["state_name"], second["state"]["message"]) == ("Completed", f"{today} is published already.")
-    assert up.user.run("ledger", "--json").stdout == spent
+    third = up.ended(up.trigger("release/yearly"))
+    assert (third["state_name"], third["state"]["message"]) == ("Completed", f"{today} is published already.")
+    assert (third["name"], up.user.run("ledger", "--json").stdout) == (today, spent)
 
 
 def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
-    """A scheduled release that would pass the cap is no failure to be retried: it is Completed, and called Refused."""
-    run = up.ended(up.trigger("release/dear"))
-    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Refused")
-    assert "its cap is 10" in run["state"]["message"]
-    assert "Nothing was drawn and nothing was charged" in up.artifacts(run["id"])["refusal"]
+    """A scheduled release that would pass the cap is no failure: it is Completed, called Refused, and named for its day.
+
+    So is it when it is triggered again on that day.
+    """
+    today = f"dear-{datetime.now(UTC).date().isoformat()}"
+    for run in [up.ended(up.trigger("release/dear")) for _ in range(2)]:
+        assert (run["state_type"], run["state_name"], run["name"]) == ("COMPLETED", "Refused", today)
+        assert "its cap is 10" in run["state"]["message"]
+        assert "Nothing was drawn and nothing was charged" in up.artifacts(run["id"])["refusal"]
+        assert up.keys(run["id"]) == {f"{today}-refusal"}
+    assert states(up.user)[today] == "refused"
 
 
 def test_a_day_that_is_not_of_the_series_is_refused(up: Up) -> None:
     """A series makes the releases that were declared, and no other."""
     run = up.ended(up.trigger("release/series"))
-    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Refused")
+    today = f"series-{datetime.now(UTC).date().isoformat()}"
+    assert (run["state_type"], run["state_name"], run["name"]) == ("COMPLETED", "Refused", today)
     assert "is no day of the declared series series: it has 3 releases" in run["state"]["message"]
 
 
+def running_tasks(run: str) -> dict[str, Any]:
+    """Return what asks for the task runs of a flow run that have not ended."""
+    state = {"type": {"any_": ["PENDING", "RUNNING"]}}
+    return {"flow_runs": {"id": {"any_": [run]}}, "task_runs": {"state": state}}
+
+
+@pytest.fixture(scope="module")
+def killed(up: Up) -> str:
+    """Kill a release that a command runs, in the midst of a task, and return its id."""
+    process = up.user.start("release", "specs/killed.yaml")
+    release_id = str(until(lambda: next((id_ for id_ in states(up.user) if id_.startswith("killed-")), None)))
+    named = {"flow_runs": {"name": {"any_": [release_id]}}}
+    (run,) = until(lambda: up.call("/flow_runs/filter", named))
+    until(lambda: up.call("/task_runs/count", running_tasks(run["id"])))
+    process.kill()
+    process.communicate()
+    assert up.call(f"/flow_runs/{run['id']}")["state_type"] == "RUNNING"
+    return release_id
+
+
+@pytest.mark.usefixtures("killed")  # by the end of this test, its run has been looked for
 def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
     """Cancel ends a run at the next chunk; Retry, in another process, uses every seal and charges nothing again."""
     run = up.trigger("release/release", spec="slow.yaml")
@@ -252,13 +319,69 @@ def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
         up.user.run("ledger", "large", "--json").json()["datasets"][0]["spent"],
     )
     assert sealed
+    (up.user.folder / "specs" / "slow.yaml").unlink()  # the store keeps it
     up.set_state(run, "SCHEDULED", "AwaitingRetry")
-    up.reached(run, lambda found: found["state_type"] == "RUNNING")
-    assert up.ended(run)["state_type"] == "COMPLETED"
+    again = up.reached(run, lambda found: found["state_type"] == "RUNNING")
+    assert again["name"] == release_id
+    ended = up.ended(run)
+    assert (ended["state_type"], ended["name"]) == ("COMPLETED", release_id)
     assert states(up.user)[release_id] == "published"
     assert sealed < seals_of(up.user, release_id)
     assert up.user.run("ledger", "large", "--json").json()["datasets"][0]["spent"] == spent
     assert up.user.run("verify", str(up.user.folder / "out" / release_id)).code == 0
+
+
+def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
+    """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
+    ledger = up.user.run("ledger", "--json").stdout
+    missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
+    for run, said in ((missing, "There is no spec"), (spoilt, "column home has codes that the codebook lacks.")):
+        assert up.ended(run)["state_type"] == "FAILED"
+        told = up.artifacts(run)["failure"]
+        assert said in told
+        assert "nothing was drawn, and nothing was charged" in told
+        assert "once the cause is mended, press **Retry**" in told
+        assert "trellis rerun" not in told
+    begun = up.ended(spoilt)["name"]
+    assert begun.startswith("spoilt-")
+    assert begun not in states(up.user)
+    assert up.user.run("ledger", "--json").stdout == ledger
+    good = (up.user.folder / "data" / "trips.csv").read_bytes()
+    (up.user.folder / "data" / "faulty.csv").write_bytes(good + b"\n")
+    up.set_state(spoilt, "SCHEDULED", "AwaitingRetry")
+    ended = up.ended(spoilt)
+    assert (ended["state_type"], ended["name"], states(up.user)[begun]) == ("COMPLETED", begun, "published")
+
+
+def test_what_only_a_caller_may_read_is_in_no_log(up: Up) -> None:
+    """How many rows are at fault, and how many units were cut, is told to whoever gives a command, and not to `runs.log`."""
+    run = up.ended(up.trigger("release/release", spec="counted.yaml"))
+    assert run["state_type"] == "COMPLETED"
+    log = (up.user.folder / "home" / "prefect" / "runs.log").read_text()
+    assert "Flow run 'counted' - Beginning" in log
+    assert "Flow run 'spoilt' - Finished in state Failed" in log
+    assert re.findall(rf".*(?:\b{FAULTY}\b|\b{CUT}\b|at fault|cut to|nanobind|leaked).*", log) == []
+    said = up.user.run("release", "specs/counted.yaml", "--dry-run", "--json").stderr
+    assert said == f"{CUT} units were cut to at most 1 records.\n"
+
+
+def test_the_spec_of_a_declared_series_is_not_released_by_hand(up: Up) -> None:
+    """It would be a spend beside the series: `trellis release` refuses it, and names the command for the next release."""
+    ledger = up.user.run("ledger", "--json").stdout
+    said = up.user.run("release", "specs/series.yaml")
+    next_one = next(id_ for id_ in states(up.user) if id_.startswith("series-"))
+    assert said.code == 2
+    assert f"`trellis rerun {next_one}` makes the next one." in said.stderr
+    assert up.user.run("ledger", "--json").stdout == ledger
+
+
+def test_a_direct_run_that_was_killed_is_marked(up: Up, killed: str) -> None:
+    """While Trellis is up its run turns Crashed by itself, with the task runs that it has left, and its release has failed."""
+    (run,) = up.call("/flow_runs/filter", {"flow_runs": {"name": {"any_": [killed]}}})
+    assert up.ended(run["id"])["state_type"] == "CRASHED"
+    assert up.call("/task_runs/count", running_tasks(run["id"])) == 0
+    assert states(up.user)[killed] == "failed"
+    assert up.user.run("abandon", killed).code == 0
 
 
 def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,11 @@ from tests.end_to_end.test_operations import SCHEDULE, Up, bring_up, end, states
 PAGE = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
 POOL = "## With a worker pool"
 BY_HAND = "specs/commuting.yaml"
+STOPPED = {  # the specs whose releases are stopped on their way, by the command that goes on with them or ends them
+    'trellis rerun "$ID"': "disturbed",
+    'trellis rerun "$ID" --branch trunk': "hindered",
+    'trellis abandon "$FAILED"': "hopeless",
+}
 
 
 class Ran(NamedTuple):
@@ -43,6 +49,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]
     for name, keys in {
         "commuting": {"keep_vault": True},
         "monthly": {"schedule": SCHEDULE | {"until": "2 releases"}},
+        **{name: {"schedule": SCHEDULE} for name in STOPPED.values()},
     }.items():
         (user.folder / "specs" / f"{name}.yaml").write_text(yaml.safe_dump(SPEC | cheap | {"name": name} | keys))
     environment = user.environment | {"HOME": str(user.folder), "PATH": f"{TRELLIS.parent}:{os.environ['PATH']}"}
@@ -62,8 +69,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]
             code, said = end(up)
             done.append(Ran("Ctrl-C", code, said))
             up = None
-        known = [id_ for id_ in states(user) if id_.startswith("commuting-")]
-        environment |= {"ID": known[-1] if known else "", "FAILED": next(iter(series_of(user)), "")}
+        if command == next(iter(STOPPED)) and up:
+            stop_releases(up)
+        known = states(user)
+        of_command = STOPPED.get(command, "commuting")
+        release_id = next((id_ for id_ in reversed(known) if id_.startswith(f"{of_command}-")), "")
+        day = next((id_ for id_, state in known.items() if id_.startswith("monthly-") and state == "reserved"), "")
+        environment |= {"ID": release_id, "FAILED": release_id, "DAY": day}
         process = subprocess.run(  # noqa: S602 (the page's own commands)
             command,
             shell=True,
@@ -91,9 +103,19 @@ class _WithHome(User):
         return {**super().environment, "TRELLIS_HOME": str(self.folder / "trellis-home")}
 
 
-def series_of(user: User) -> list[str]:
-    """Return the releases of the declared series that wait for their day."""
-    return [id_ for id_, state in states(user).items() if id_.startswith("monthly-") and state == "reserved"]
+def stop_releases(up: Up) -> None:
+    """Have releases made that are stopped at level 3, whose shard cannot be written, and take away what is in the way."""
+    today = datetime.now(UTC).date().isoformat()
+    shards = up.user.folder / "trellis-home" / "shards"
+    in_the_way = [shards / f"{name}-{today}" / "level_3_trunk.noisy.parquet.partial" for name in STOPPED.values()]
+    for folder in in_the_way:
+        folder.mkdir(mode=0o700, parents=True)
+    for run in [up.trigger(f"release/{name}") for name in STOPPED.values()]:
+        assert up.ended(run)["state_type"] == "FAILED"
+    for folder in in_the_way:
+        folder.rmdir()
+        shown = up.user.run("show", folder.parent.name, "--json").json()
+        assert (shown["state"], [seal["level"] for seal in shown["seals"]]) == ("failed", [0, 1, 2])
 
 
 def test_every_command_does_what_it_says(ran: list[Ran]) -> None:
@@ -109,7 +131,9 @@ def test_every_command_does_what_it_says(ran: list[Ran]) -> None:
         ("trellis plan specs/monthly.yaml", "declared and reserved"),
         (f"trellis release {BY_HAND} --dry-run", "rehearsed"),
         (f"trellis release {BY_HAND}", "published"),
-        ('trellis rerun "$ID"', "is published already"),
+        ('trellis rerun "$DAY"', "published"),
+        ('trellis rerun "$ID"', " published\n\n level"),
+        ('trellis rerun "$ID" --branch trunk', " published\n\n level"),
         ('trellis show "$ID" --spec', "keep_vault: true"),
         ('trellis abandon "$FAILED"', "abandoned"),
         ("trellis audit", "audited"),

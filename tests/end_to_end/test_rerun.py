@@ -6,10 +6,12 @@ import signal
 import subprocess
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ from storage.releases import state_of
 from storage.seals import list_seals
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.end_to_end.conftest import SPEC, Prefect, User
+from tests.end_to_end.conftest import SPEC, Prefect, User, _started, copy_database
+
+PASSWORD = "operator:a-word"  # noqa: S105 (a made-up one)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,9 +35,18 @@ def _ctrl_c_interrupts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> User:
+def guarded(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[Prefect]:
+    """Start a server that asks for a password, as those do that others reach."""
+    home = tmp_path_factory.mktemp("guarded") / "prefect"
+    copy_database(prefect, home)
+    with _started(home, PREFECT_SERVER_API_AUTH_STRING=PASSWORD, PREFECT_API_AUTH_STRING=PASSWORD) as guarded:
+        yield guarded
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory, guarded: Prefect) -> User:
     """Return a user with a country whose release takes some seconds, in branches."""
-    user = User(tmp_path_factory.mktemp("interrupter"), prefect)
+    user = User(tmp_path_factory.mktemp("interrupter"), guarded)
     generator = np.random.default_rng(3)
     drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
     write_country(drawn, user.folder / "data")
@@ -95,10 +108,11 @@ def releases_of(user: User) -> dict[str, str]:
     return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
 
 
-def call(address: str, body: object) -> Any:
+def call(address: str, body: object, password: str = PASSWORD) -> Any:
     """Ask a server."""
-    data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
-    request = urllib.request.Request(address, data, kind)  # noqa: S310 (our own server)
+    allowed = f"Basic {b64encode(password.encode()).decode()}"
+    headers = {"Content-Type": "application/json", "Authorization": allowed}
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)  # noqa: S310 (our own server)
     with urllib.request.urlopen(request, timeout=30.0) as response:  # noqa: S310 (our own server)
         return json.load(response)
 
@@ -120,14 +134,20 @@ def stopped(user: User) -> Iterator[Stopped]:
         yield Stopped(user)
 
 
-def test_every_way_to_stop_ends_alike(stopped: Stopped, prefect: Prefect) -> None:
-    """Ctrl-C, SIGTERM and Cancel end with 130 at the next chunk; the release has failed, and says how to go on."""
+def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> None:
+    """Ctrl-C, SIGTERM and Cancel end with 130 at the next chunk; the release has failed, and says how to go on.
+
+    Cancel is heard from a server that answers only those who know its password.
+    """
     assert stopped.codes == [130, 130, 130]
     assert stopped.states == ["failed", "failed", "failed"]
     assert all(f"{stopped.id} is failed; what it has drawn stays charged." in said for said in stopped.said)
     assert all(f"`trellis rerun {stopped.id}` goes on with it." in said for said in stopped.said)
-    runs = prefect.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
+    runs = guarded.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
     assert runs == [("CANCELLED",)] * 3
+    api = guarded.environment["PREFECT_API_URL"]
+    with pytest.raises(HTTPError, match="401"):
+        call(f"{api}/flow_runs/filter", {}, "operator:another-word")
 
 
 def test_commands_answer_meanwhile(stopped: Stopped) -> None:
@@ -143,17 +163,26 @@ def test_what_was_sealed_stays(stopped: Stopped) -> None:
     assert [path.name for path in shards.iterdir() if path.suffix == ".partial"] == []
 
 
-def test_one_branch_is_gone_on_with(stopped: Stopped) -> None:
+def test_one_branch_is_gone_on_with(stopped: Stopped, guarded: Prefect) -> None:
     """`rerun --branch` finishes that branch and says which others are missing; a branch that is none is refused."""
     missing = [
         b["branch"] for b in stopped.user.run("show", stopped.id, "--json").json()["branches"] if b["state"] == "open"
     ]
     assert len(missing) > 1
-    said = stopped.user.run("rerun", stopped.id, "--branch", missing[-1], "--json")
-    assert (said.code, said.json()["state"]) == (0, "failed")
+    said = stopped.user.run("rerun", stopped.id, "--branch", missing[-1])
+    assert (said.code, said.stdout.splitlines()[0]) == (
+        0,
+        f"{stopped.id} failed Still missing: {', '.join(missing[:-1])}.",
+    )
+    assert said.stdout.splitlines()[-1] == "folder: not published"
     shown = stopped.user.run("show", stopped.id, "--json").json()
     assert shown["reason"] == f"Still missing: {', '.join(missing[:-1])}."
     assert {b["branch"]: b["state"] for b in shown["branches"]}[missing[-1]] == "optimised"
+    # The progress of that run counts what the runs before had sealed: the trunk's levels, of which it drew none.
+    query = "SELECT data FROM artifact WHERE key = ? ORDER BY created DESC LIMIT 1"
+    ((progress,),) = guarded.rows(query, f"{stopped.id.lower()}-progress")
+    trunk = {seal["level"] for seal in shown["seals"] if seal["branch"] == "trunk"}
+    assert 100 * len(trunk) / len(shown["levels"]) < float(progress) <= 100
     said = stopped.user.run("rerun", stopped.id, "--branch", "b99")
     assert (said.code, f"{stopped.id} has no branch b99" in said.stderr) == (2, True)
 

@@ -52,6 +52,24 @@ def test_ctrl_c_is_no_success(monkeypatch: pytest.MonkeyPatch, code: int | None)
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+    """After `rerun --branch` it is failed because others are missing, and not published: that reads as no folder None."""
+    level = {"level": 0, "axes": {"origin": None}, "cells": 1, "nonzero": 1, "rho": 0.0, "sigma": 0.0, "bound": 0.0}
+    answer = {
+        "id": "jobs-1",
+        "state": "failed",
+        "reason": "Still missing: b00, b01.",
+        "folder": None,
+        "levels": [level],
+    }
+    answer |= {"statement": "", "unprotected": [], "seconds": {"noise": 1.0, "total": 2.0}, "home": "/home"}
+    console.show_release(answer)
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "jobs-1 failed Still missing: b00, b01."
+    assert said.splitlines()[-1] == "folder: not published"
+    assert "None" not in said
+
+
 def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A long path is not broken, so that it can be copied."""
     path = "/somewhere/[deep]" * 20

@@ -25,6 +25,7 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.caller import hear_as, heard_by_caller
 from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError
@@ -242,10 +243,11 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Return a folder with a store of its own."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Return a folder with a store of its own; a caller hears what is told."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    return Place(tmp_path)
+    with heard_by_caller():
+        yield Place(tmp_path)
 
 
 def release(plan: Plan) -> str:
@@ -307,6 +309,17 @@ def test_nobody_is_cut_without_excess(place, capfd):
     plan = place.plan("person,home,work", rows, max_records_per_unit=2, distinct="place")
     assert place.ingested(plan) == {"n1>s1": 2, "n2>s2": 1}
     assert capfd.readouterr() == ("", "0 units were cut to at most 2 distinct records.\n")
+
+
+def test_how_many_were_cut_is_told_to_a_caller_alone(place, capfd):
+    """Outside of a command, as in what a deployment runs, neither how many were cut nor how many are at fault is said."""
+    rows = [("u1", "n1", "s1"), ("u1", "n1", "s2"), ("u1", "s1", "n1"), ("u2", "n1", "n2")]
+    plan = place.plan("person,home,work", rows, **EXACTLY_TWO)
+    for heard, said in ((True, "1 unit was cut to at most 2 records.\n1 unit is at fault.\n"), (False, "")):
+        hear_as(heard)
+        with pytest.raises(InputError):
+            release(plan)
+        assert capfd.readouterr() == ("", said)
 
 
 def test_nothing_is_cut_without_a_column_of_units(place, capfd):

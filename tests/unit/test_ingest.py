@@ -6,7 +6,7 @@ import shutil
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
+from storage.caller import heard_by_caller
 from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError, StageFailed, TrellisError
@@ -132,13 +133,14 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Return a folder with three good trips, their codebook, and a store of its own."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Return a folder with three good trips, their codebook, and a store of its own; a caller hears what is told."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     place = Place(tmp_path)
     place.write("trips.csv", trips())
     place.write("codebook.csv", csv(LEVELS, AREAS))
-    return place
+    with heard_by_caller():
+        yield place
 
 
 def release(spec: SpecFile, output: Path | None = None) -> Path:

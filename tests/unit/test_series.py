@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
@@ -28,17 +29,19 @@ from scipy.optimize import minimize_scalar
 import flows.reservation
 from flows.audit import audit_answer
 from flows.budget import cap_of, composed_epsilon, standing_of
+from flows.driver import rehearse
 from flows.ending import abandon_release
 from flows.guarantee import Guarantee, epsilon_of_series
 from flows.plan import make_plan
 from flows.reservation import declare_series, new_release
+from flows.runner import submit_to
 from flows.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.spec import load_spec
 from storage.books import Account, Asked, Cap, Claim, Series, Spending
 from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger import Reservation, abandon, advance, charges_of, declare, head, raise_cap, read_books, reserve
-from storage.releases import LevelTerms, find_release, list_releases, state_of
+from storage.releases import LevelTerms, find_release, list_releases, set_state, state_of
 from tasks.noise.accounting import ACCOUNTANTS, zcdp_epsilon
 from tasks.noise.allocation import Allocation, Measurement, uniform
 from tasks.synthesize.areas import write_country
@@ -502,7 +505,36 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
     assert len(place.events()) == 5
     assert audit_answer()["findings"] == []
     with pytest.raises(BudgetExceeded):  # by hand, between two days
-        new_release(make_plan(load_spec(place.write(**BY_PLD))))
+        new_release(make_plan(load_spec(place.write(**BY_PLD | {"name": "by-hand"}))))
+
+
+def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -> None:
+    """By hand it is refused, rehearsed too, with the command that makes the next one; once the series is over it is not."""
+    place.declare(budget={"epsilon": 9.0, "delta": 1.0e-7})
+    plan = make_plan(load_spec(place.folder / "spec.yaml"))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        for next_one in IDS:
+            events = place.events()
+            for begin in (lambda: new_release(plan), lambda: rehearse(plan, submit_to(executor))):
+                with pytest.raises(SpecError, match="series monthly is declared") as refusal:
+                    begin()
+                assert refusal.value.field == "schedule.until"
+                assert f"`trellis rerun {next_one}`" in refusal.value.hint
+            assert place.events() == events
+            set_state(con, next_one, "published")
+        assert new_release(plan).state == "reserved"
+
+
+def test_a_release_that_is_refused_twice_is_refused_twice(place: Place) -> None:
+    """The second refusal of a day takes the place of the first, and neither keeps anything."""
+    plan = make_plan(load_spec(place.write(privacy=SPEC["privacy"] | {"epsilon": 3.0})))
+    for _ in range(2):
+        with pytest.raises(BudgetExceeded) as refusal:
+            new_release(plan, release_id=IDS[0])
+        assert refusal.value.release_id == IDS[0]
+    with store() as con:
+        assert [entry["state"] for entry in list_releases(con)] == ["refused"]
+    assert place.events() == []
 
 
 def test_a_series_that_does_not_fit_leaves_nothing(place: Place) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flows import cli
 from flows.audit import audit_answer
 from storage import database
 from storage.claims import shard_folder
@@ -315,6 +317,30 @@ def test_a_file_that_another_process_holds_is_waited_for(file: str) -> None:
     child.communicate("go\n", timeout=60)
     waiting.join()
     assert opened == [file]
+
+
+def test_a_command_that_waits_says_who_holds_the_store(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It names the process once, while it waits and not before its time, and answers as soon as that one lets go."""
+    with store():
+        pass
+    assert database._SAY_WHO_HOLDS_IT_AFTER == 10.0
+    monkeypatch.setattr(database, "_SAY_WHO_HOLDS_IT_AFTER", 1.0)
+    child, pid = hold("store.duckdb")
+    began, told = time.monotonic(), ""
+    codes: list[int] = []
+    command = Thread(target=lambda: codes.append(cli._run(["releases", "--json"])))
+    command.start()
+    while "held by" not in told:
+        assert time.monotonic() - began < 60
+        told += capfd.readouterr().err
+    assert time.monotonic() - began > 1.0
+    assert (told, codes) == (f"Waiting for store.duckdb, held by process {pid}.\n", [])
+    time.sleep(0.3)
+    child.communicate("go\n", timeout=60)
+    command.join(timeout=60)
+    assert (codes, capfd.readouterr()) == ([0], ('{"releases": []}\n', ""))
 
 
 def test_a_process_that_keeps_the_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
