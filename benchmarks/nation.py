@@ -27,6 +27,7 @@ from results import FOLDER, save
 from tasks.synthesize.nation import LEVELS
 
 TRELLIS = Path(sys.executable).parent / "trellis"
+MAX_MEMORY = "1.5GB"  # for the branches in work: the default on a machine of 6 GB
 LOOK_EVERY = 0.2  # seconds, at the memory of processes
 
 
@@ -130,6 +131,7 @@ def write_spec(folder: Path, data: Path, epsilon: float, sampler: str, finest: s
         "input": {"table": str(data / "trips.parquet"), "origin": "home", "destination": "work", "count": "people"},
         "hierarchy": {"table": str(data / "codebook.parquet"), "levels": list(LEVELS)},
         "release": {"tree": "destination", "finest": finest},
+        "run": {"max_memory": MAX_MEMORY},
         "mechanism": "inftda",
         "noise": {"sampler": sampler},
         "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}

@@ -20,6 +20,7 @@ from storage.releases import Release, find_release, list_releases
 from storage.seals import Seal, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
+from tasks.noise.accounting import float_above
 from tasks.publish.manifest import Manifest
 
 Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by release and level: position, recorded hashes
@@ -202,7 +203,7 @@ def _seals(
     for terms in release.levels:
         charge = charges.get(terms.level)
         if not as_charged(terms, charge):
-            reason = f"the store has another rho, sigma or sensitivity for level {terms.level}."
+            reason = f"the store has another rho, sigma, sensitivity or tau for level {terms.level}."
             yield Finding(reserved, "reserved", release.id, reason)
         of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
         if of_level and charge and charge.state not in _DRAWN:
@@ -268,6 +269,11 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             stated = manifest.privacy.accountant, manifest.privacy.epsilon, manifest.privacy.delta
             if claim and claim.accountant and stated != (claim.accountant, claim.epsilon, claim.delta):
                 yield Finding(None, "manifest", manifest.id, "its manifest states another epsilon or delta.")
+            tau = (
+                sum((charge.tau for charge in account.charges_of(manifest.id).values()), Fraction(0)) if account else 0
+            )
+            if manifest.privacy.tau != float_above(Fraction(tau)):
+                yield Finding(None, "manifest", manifest.id, "its manifest states another tau.")
             published_seals = {(seal.level, seal.branch): seal.sha256 for seal in manifest.seals}
             if published_seals != {key: seal.sha256 for key, seal in list_seals(con, manifest.id).items()}:
                 yield Finding(None, "manifest", manifest.id, "its manifest has other seals than the store.")

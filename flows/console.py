@@ -30,6 +30,8 @@ def show_plan(answer: Answer) -> None:
         f"ε = {rounded_up(answer['epsilon'])}, δ = {answer['delta']:g}, ρ = {rounded_up(answer['rho'])},"
         f" {answer['accountant']}"
     )
+    if answer["tau"]:
+        _out.print(f"noise from a table, within τ = {answer['tau']:.2g} of its law: (1 + e^ε) τ is taken off δ")
     _out.print(f"{answer['statement']}\n")
     table = _level_table(answer["levels"], "possible cells")
     for level in answer["levels"]:

@@ -18,7 +18,7 @@ from flows.guarantee import (
 )
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.schedule import days, days_of_series, scheduled_id
-from flows.spec import AXES, SpecFile, Target
+from flows.spec import AXES, RunKeys, SpecFile, Target
 from storage.books import Asked, Books, Claim, Series, Spending
 from storage.database import Connection, store
 from storage.errors import SpecError, UsageError
@@ -30,7 +30,7 @@ from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.machine import cores, default_memory
 from tasks.noise.accounting import float_above
-from tasks.publish.rounding import rounded_up
+from tasks.publish.rounding import rounded_down, rounded_up
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate
@@ -168,8 +168,7 @@ class Plan:
                 "spec": str(self.file.path),
                 "codebooks": {axis.name: str(axis.codebook.path) for axis in self.source.axes},
             },
-            "workers": spec.run.workers,
-            "max_memory": spec.run.max_memory,
+            **run_terms(spec.run),
             "csv": spec.release.csv,
             "privacy": {
                 "unit": keys.unit,
@@ -235,6 +234,11 @@ def make_plan(file: SpecFile) -> Plan:
     )
 
 
+def run_terms(keys: RunKeys) -> dict[str, Any]:
+    """Return what the stages need to know of how a release is run; nothing that is published depends on it."""
+    return {"workers": keys.workers, "max_memory": keys.max_memory}
+
+
 def _tree(codebooks: dict[str, Any], first: int) -> Tree:
     axes = tuple(axis_from_codebook(name, codebook) for name, codebook in codebooks.items())
     return Tree(axes, alternate([axis.depth for axis in axes], first))
@@ -250,8 +254,8 @@ def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
             names = tree.axes[axis].level_names
             one = f"one {names[own_level - 1]}" if own_level else "everything"
             raise SpecError(
-                f"run.max_memory must be at least {memory_for(children, cores()) / 1e9:.3g}GB: {one} holds"
-                f" {children:,} areas of level {names[own_level]}, got {memory / 1e9:.3g}GB.",
+                f"run.max_memory must be at least {rounded_up(memory_for(children, cores()) / 1e9, 3)}GB: {one} holds"
+                f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
                 field="run.max_memory",
                 hint="Raise it, or put a level between the two into the codebook.",
             )
@@ -302,6 +306,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "delta": guarantee.delta,
         "rho": float(guarantee.rho),
         "accountant": guarantee.accountant.name,
+        "sampler": spec.noise.sampler,
+        "tau": float_above(guarantee.tau),
         "statement": plan.statement(),
         "levels": [
             {

@@ -26,7 +26,7 @@ from flows.artifacts import Progress, show_failure, show_nothing_reserved, show_
 from flows.driver import finish_release, make_release
 from flows.plan import Plan, make_plan
 from flows.prefect_runs import begin_deployed, seen_alive
-from flows.reservation import declare_series, new_release
+from flows.reservation import declare_series, new_release, run_as_the_spec_says_now
 from flows.runner import Future, Report, Submit, report_nothing
 from flows.schedule import day_of, scheduled_id
 from flows.spec import SpecFile, load_spec
@@ -222,6 +222,7 @@ def _is_reserved(release_id: str) -> bool:
 
 def _go_on(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
     """Return a release that was reserved, and what goes on with it."""
+    run_as_the_spec_says_now(release_id)
     with store() as con:
         return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from flows.budget import standing_of
 from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within
-from flows.plan import Plan, declared_series, make_plan
+from flows.plan import Plan, declared_series, make_plan, run_terms
 from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
-from flows.spec import parse_spec, says_the_same
+from flows.spec import RunKeys, load_spec, parse_spec, says_the_same
 from storage.books import Account, Books, DatasetTerms, Series
 from storage.claims import give_up_claim
 from storage.clock import utc_now
@@ -20,7 +20,16 @@ from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.files import sha256_of
 from storage.ledger import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
-from storage.releases import Release, add_release, check_unmade, claim_id, find_release, forget_refusal, state_of
+from storage.releases import (
+    Release,
+    add_release,
+    check_unmade,
+    claim_id,
+    find_release,
+    forget_refusal,
+    set_terms,
+    state_of,
+)
 
 
 def new_release(
@@ -99,6 +108,24 @@ def check_unchanged(release: Release) -> None:
             _check_codebook(release, axis, release.terms["codebooks"][axis], sha256_of(Path(path)))
 
 
+def run_keys_of(release: Release) -> RunKeys:
+    """Return how a release is to be run: as its spec says now, which may be on another machine, or else as it said then."""
+    spec = Path(release.terms.get("files", {"spec": ""})["spec"])
+    try:
+        return load_spec(spec).spec.run
+    except SpecError:  # it is gone, or is refused in a moment
+        return parse_spec(release.spec, spec).spec.run
+
+
+def run_as_the_spec_says_now(release_id: str) -> None:
+    """Record how a release that was reserved is to be run from now on."""
+    with store() as con:
+        release = find_release(con, release_id)
+        terms = {**release.terms, **run_terms(run_keys_of(release))}
+        if terms != release.terms:
+            set_terms(con, release_id, terms)
+
+
 def plan_again(release: Release) -> Plan:
     """Return the plan of a release that was reserved and has no tree yet, from the spec as the store keeps it.
 
@@ -108,7 +135,8 @@ def plan_again(release: Release) -> Plan:
         InputError: a codebook is not what it was when the release was reserved, or is gone.
         UsageError: another dataset has used the table.
     """
-    plan = make_plan(parse_spec(release.spec, Path(release.terms["files"]["spec"])))
+    file = parse_spec(release.spec, Path(release.terms["files"]["spec"]))
+    plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
     for axis, reserved in release.terms["codebooks"].items():
         _check_codebook(release, axis, reserved, plan.codebooks[axis])
     with store() as con:

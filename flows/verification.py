@@ -1,13 +1,15 @@
 """What `trellis verify` answers: what is wrong with a published folder, from the folder alone."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from flows.mechanisms import DISCRETE_GAUSSIANS
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Measurement
-from tasks.noise.sensitivity import l2_sensitivity_squared
+from tasks.noise.sensitivity import l2_sensitivity_squared, touched_cells
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 from tasks.publish.verify import verify
 
@@ -33,12 +35,27 @@ def _guarantee_failures(folder: Path) -> list[str]:
         for entry in manifest.levels
         if entry.rho
     ]
+    if privacy.tau < _least_tau(manifest):
+        return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau says."]
     if measurements and privacy.tau:
         measurements[0] = replace(measurements[0], tau=Fraction(privacy.tau))
     slack = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
     if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
         return []
     return ["manifest.json: its noise costs more than its epsilon and delta say."]
+
+
+def _least_tau(manifest: Manifest) -> float:
+    """Return the τ of all cells that one unit can touch, by the sampler that a manifest names."""
+    privacy, noise = manifest.privacy, DISCRETE_GAUSSIANS.get(manifest.privacy.sampler)
+    if noise is None:
+        return math.inf
+    cells = (
+        touched_cells(privacy.neighbours, privacy.max_records_per_unit, is_root=entry.level == 0)
+        for entry in manifest.levels
+        if entry.rho
+    )
+    return float(noise.tau * sum(cells))
 
 
 def _moves_further(privacy: Privacy, entry: LevelEntry) -> bool:

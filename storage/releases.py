@@ -167,6 +167,11 @@ def set_state(con: Connection, release_id: str, state: str, reason: str = "") ->
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
 
 
+def set_terms(con: Connection, release_id: str, terms: Mapping[str, Any]) -> None:
+    """Record what the stages need to know of a release."""
+    con.execute("UPDATE releases SET terms = ? WHERE id = ?", [json.dumps(terms), release_id])
+
+
 def forget_refusal(con: Connection, release_id: str) -> None:
     """Forget that a release was refused, so that it can be asked for again: nothing of it was ever reserved."""
     if state_of(con, release_id) == "refused":

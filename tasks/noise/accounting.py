@@ -94,9 +94,14 @@ def least_with_tau(least_epsilon: Callable[[float], float], delta: float, tau: F
     """
     if not tau:
         return least_epsilon(delta)
-    spared = delta * (1 - 2**-10)
+    spared = _least_left(delta)
     left = delta_left(delta, least_epsilon(spared), tau)
     return least_epsilon(left) if left >= spared else math.inf
+
+
+def _least_left(delta: float) -> float:
+    """Return what must be left of δ: a sampler that takes more than a thousandth of it is not close to its law."""
+    return delta * (1 - 2**-10)
 
 
 # lemma: the papers' conversion ---------------------------------------------------------------------------------------
@@ -310,14 +315,14 @@ def _with_tau(exact: Accountant) -> Accountant:
 
     def largest_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
         left = delta_left(delta, epsilon, allocation.tau)
-        if allocation.tau and not left > 0:
+        if allocation.tau and not left >= _least_left(delta):
             raise ValueError(f"noise.sampler table needs more delta than {delta:g} at epsilon {epsilon:g}; use opendp.")
         return exact.largest_rho(allocation, epsilon, left)
 
     def holds(measurements: Sequence[Measurement], epsilon: float, delta: float) -> bool:
         tau = tau_of(measurements)
         left = delta_left(delta, epsilon, tau)
-        return (not tau or left > 0) and exact.holds(measurements, epsilon, left)
+        return (not tau or left >= _least_left(delta)) and exact.holds(measurements, epsilon, left)
 
     def least_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
         least = exact.least_delta(measurements, epsilon)

@@ -26,7 +26,7 @@ Counts with differential privacy, on {len(manifest.levels)} levels from the tota
 {privacy.statement}
 
 The noise costs ρ = {rounded_up(privacy.rho)} (zero-concentrated differential privacy), read as
-ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g} by the accountant {privacy.accountant}.
+ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g} by the accountant {privacy.accountant}.{_drawn(privacy)}
 
 Not protected, because published exactly:
 
@@ -62,6 +62,16 @@ def _records(privacy: Privacy) -> str:
     distinct = f", in distinct cells of the level {privacy.distinct}" if privacy.distinct else ""
     seen_to = "records beyond were left out" if privacy.bounded_by == "ingest" else "as the data owner promises"
     return f"The privacy unit is {privacy.unit}; each has {records} in the table{distinct} ({seen_to})."
+
+
+def _drawn(privacy: Privacy) -> str:
+    """Return what is to be said of a sampler that is not exact."""
+    if not privacy.tau:
+        return ""
+    return (
+        f"\nIt was drawn from tables, within a total variation distance of τ = {privacy.tau:.2g} of its law over all that one"
+        " unit\ncan touch; what that costs, (1 + e^ε) τ, is in δ."
+    )
 
 
 def _promise(manifest: Manifest) -> str:

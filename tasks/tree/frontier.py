@@ -34,6 +34,10 @@ class Frontier:
     def __getitem__(self, nodes: slice) -> "Frontier":
         return Frontier(self.level, tuple(areas[nodes] for areas in self.areas), self.counts[nodes])
 
+    def copy(self) -> "Frontier":
+        """Return the same nodes, so that those from which they were sliced need not be kept."""
+        return Frontier(self.level, tuple(areas.copy() for areas in self.areas), self.counts.copy())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:

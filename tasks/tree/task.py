@@ -73,7 +73,7 @@ def load_parents(
     """Return the nodes whose children are the cells of one level (> 0) of one branch."""
     if branch != TRUNK and branches[branch].cut_level == level - 1:
         nodes = slice(branches[branch].first_node, branches[branch].end_node)
-        return load_frontier(release, frontiers[level - 1, branches[branch].parent])[nodes]
+        return load_frontier(release, frontiers[level - 1, branches[branch].parent])[nodes].copy()
     return load_frontier(release, frontiers[level - 1, branch])
 
 

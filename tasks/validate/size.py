@@ -127,8 +127,11 @@ def disk_size(
         published += SHARD_BYTES + COLUMN_BYTES * level + row * cells.nonzero
         if level:
             blocks += math.ceil(2 * row * cells.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
-    if is_csv_written(csv, levels[-1].nonzero):
-        published += (code_bytes + 1 + bits * math.log10(2)) * levels[-1].nonzero
+    rows = levels[-1].nonzero
+    if total is None and csv is None:  # there may be fewer rows, and a CSV
+        rows = min(rows, MOST_CSV_ROWS)
+    if is_csv_written(csv, rows):
+        published += (code_bytes + 1 + bits * math.log10(2)) * rows
     return DiskSize(math.ceil(shards), math.ceil(published), blocks * BLOCK_BYTES, total is None)
 
 

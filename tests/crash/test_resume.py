@@ -25,12 +25,12 @@ from flows.driver import finish_release, make_release
 from flows.ending import sweep_orphans
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
-from flows.reservation import new_release
+from flows.reservation import new_release, run_as_the_spec_says_now
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
 from storage.claims import shard_folder
 from storage.database import store
-from storage.errors import StageFailed, StoreError, UsageError
+from storage.errors import SpecError, StageFailed, StoreError, UsageError
 from storage.files import sha256_of
 from storage.ledger import read_books as read_ledger
 from storage.releases import claim_id, find_release
@@ -499,3 +499,25 @@ def test_what_the_parent_drew_and_never_sealed_is_removed_unread(
     finish("redrawn", draws)
     assert not unsealed.exists()
     assert_finished("redrawn", before, draws, QUARTERED)
+
+
+def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
+) -> None:
+    """The `run` section may be changed between failure and rerun, as on another machine; any other change is refused."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    draws.fail_at.update({(4, "b01"): 1})
+    make_failing(tmp_path, "moved", draws)
+    before, spec = read_books("moved"), tmp_path / "small" / "spec.yaml"
+    text = spec.read_text()
+    spec.write_text(text.replace("epsilon: 40.0", "epsilon: 39.0", 1))
+    with pytest.raises(SpecError, match="was edited"):
+        finish("moved", draws)
+    spec.write_text(text + "run: {max_memory: 1GB, workers: processes}\n")
+    run_as_the_spec_says_now("moved")
+    with store() as con:
+        terms = find_release(con, "moved").terms
+    assert (terms["max_memory"], terms["workers"]) == (10**9, "processes")
+    draws.forget()
+    finish("moved", draws)
+    assert_finished("moved", before, draws)

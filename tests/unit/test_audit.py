@@ -763,7 +763,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) 
     world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
     with pytest.raises(StoreError, match="not as the ledger has charged it"):
         measure_branch.fn(world.ids["failed"], 3, TRUNK, discrete_gaussian)
-    assert "sensitivity for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
+    assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
 
 
 def test_a_state_that_the_charges_contradict_is_found(world: World) -> None:

@@ -144,7 +144,7 @@ UNKNOWN = {
 @pytest.mark.parametrize(
     ("key", "given", "field", "said"),
     [
-        ("run", {"max_memory": "1MB"}, "run.max_memory", "greater than or equal to 64000000"),
+        ("run", {"max_memory": "1MB"}, "run.max_memory", "greater than or equal to 256000000"),
         ("run", {"max_memory": "much"}, "run.max_memory", "could not parse"),
         ("noise", {"sampler": "dice"}, "noise.sampler", "opendp"),
         ("run", {"workers": "cluster"}, "run.workers", "threads"),

@@ -1,30 +1,46 @@
 """What a sampler that is only close to its law costs: (1 + e^ε) τ of δ, in statements, in caps and in manifests."""
 
+import hashlib
+import json
 import math
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flows.audit import audit_answer
 from flows.budget import cap_of, composed_epsilon, standing_of
+from flows.driver import make_release
 from flows.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
-from flows.spec import PrivacyKeys
+from flows.plan import make_plan, plan_answer
+from flows.reservation import new_release
+from flows.runner import report_nothing, submit_to
+from flows.spec import PrivacyKeys, load_spec
+from flows.verification import verify_answer
 from storage.books import Charge, Spending
+from storage.database import store
 from storage.errors import SpecError
+from storage.ledger import read_books
 from tasks.noise.accounting import ACCOUNTANTS, delta_left, rho_of, tau_of
 from tasks.noise.allocation import Allocation, Measurement, uniform
+from tasks.noise.table import LARGEST_TAU
 from tasks.tree.order import Tree
 
 DELTA = 1e-8
 EXACT = Allocation(uniform(6), (2,) * 6)
-LARGE = Fraction(1, 10**10)  # a τ that is felt
+FELT = Fraction(1, 10**12)  # a τ that takes less than a thousandth of δ, and is felt
+LARGE = Fraction(1, 10**10)  # one that takes more
 accountants = pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
 
 
@@ -72,11 +88,11 @@ def test_a_coarse_table_costs_no_more_than_its_tau(digits: int, epsilon: float) 
 def test_tau_is_taken_off_delta_before_the_noise_is_solved(by: str) -> None:
     """With a τ that is felt ρ is that of the δ that is left: it holds, the exact sampler's ρ would not."""
     accountant, epsilon = ACCOUNTANTS[by], 1.0
-    rho = accountant.largest_rho(inexact(LARGE), epsilon, DELTA)
-    assert rho == accountant.largest_rho(EXACT, epsilon, delta_left(DELTA, epsilon, LARGE))
+    rho = accountant.largest_rho(inexact(FELT), epsilon, DELTA)
+    assert rho == accountant.largest_rho(EXACT, epsilon, delta_left(DELTA, epsilon, FELT))
     assert rho < accountant.largest_rho(EXACT, epsilon, DELTA)
-    assert accountant.holds(inexact(LARGE).measurements(rho), epsilon, DELTA)
-    too_much = inexact(LARGE).measurements(accountant.largest_rho(EXACT, epsilon, DELTA))
+    assert accountant.holds(inexact(FELT).measurements(rho), epsilon, DELTA)
+    too_much = inexact(FELT).measurements(accountant.largest_rho(EXACT, epsilon, DELTA))
     assert not accountant.holds(too_much, epsilon, DELTA)
 
 
@@ -84,7 +100,7 @@ def test_tau_is_taken_off_delta_before_the_noise_is_solved(by: str) -> None:
 def test_statements_of_an_inexact_sampler_agree_with_each_other(by: str) -> None:
     """The ε and the δ that are stated hold, and a little less of either does not; both are more than the exact sampler's."""
     accountant = ACCOUNTANTS[by]
-    exact, felt = (allocation.measurements(Fraction(1, 60)) for allocation in (EXACT, inexact(Fraction(1, 10**12))))
+    exact, felt = (allocation.measurements(Fraction(1, 60)) for allocation in (EXACT, inexact(FELT)))
     epsilon = accountant.least_epsilon(felt, DELTA)
     assert accountant.least_epsilon(exact, DELTA) < epsilon
     assert accountant.holds(felt, epsilon * (1 + 1e-9), DELTA)
@@ -96,12 +112,13 @@ def test_statements_of_an_inexact_sampler_agree_with_each_other(by: str) -> None
 
 
 @accountants
-def test_a_tau_that_takes_all_of_delta_is_refused(by: str) -> None:
-    """Where ε is so large, or δ so small, that τ costs more than δ, the sampler is refused by its name."""
+def test_a_tau_that_takes_more_than_a_thousandth_of_delta_is_refused(by: str) -> None:
+    """Where ε is so large, or δ so small, that τ costs that much, the sampler is refused by its name, and nothing holds."""
     with pytest.raises(ValueError, match=r"noise\.sampler table needs more delta"):
         ACCOUNTANTS[by].largest_rho(inexact(LARGE), 5.0, DELTA)
     with pytest.raises(ValueError, match=r"noise\.sampler table needs more delta"):
         ACCOUNTANTS[by].least_epsilon(inexact(LARGE).measurements(Fraction(1, 2)), DELTA)
+    assert not ACCOUNTANTS[by].holds(inexact(LARGE).measurements(Fraction(1, 10**6)), 5.0, DELTA)
 
 
 def spent(rho: Fraction, tau: Fraction) -> Spending:
@@ -190,3 +207,76 @@ def test_a_series_pays_for_all_its_taus(universe_of) -> None:
     assert holds_together(charges(whole), {"zcdp"}, epsilon, DELTA)
     spoiled = [replace(one, tau=Fraction(1, 10**9)) for one in whole]
     assert not holds_together(charges(spoiled), {"zcdp"}, epsilon, DELTA)
+
+
+# what a release says of it -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Release a small table by the table sampler, and return the published folder; its store is at TRELLIS_HOME meanwhile."""
+    place = tmp_path_factory.mktemp("table")
+    (place / "trips.csv").write_text("home,work,people\na,b,500\nb,b,700\n")
+    (place / "codebook.csv").write_text("area\na\nb\n")
+    spec = {
+        "name": "by-table",
+        "dataset": "small",
+        "input": {"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
+        "hierarchy": {"table": "codebook.csv", "levels": ["area"]},
+        "release": {"tree": "destination", "finest": "area"},
+        "mechanism": "inftda",
+        "noise": {"sampler": "table"},
+        "privacy": {
+            "unit": "one",
+            "neighbours": "add_remove",
+            "max_records_per_unit": 3,
+            "epsilon": 1.0,
+            "delta": DELTA,
+        },
+        "budget": {"epsilon": 1.0, "delta": DELTA},
+        "output": str(place / "out"),
+    }
+    (place / "spec.yaml").write_text(yaml.safe_dump(spec))
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        plan = make_plan(load_spec(place / "spec.yaml"))
+        release = new_release(plan)
+        make_release(plan, release, submit_to(executor), report_nothing)
+        yield Path(release.folder)
+
+
+CHARGED = float((1 + 3 + 3) * LARGEST_TAU)  # the root, and three records on each of two levels
+
+
+def test_plan_ledger_manifest_and_readme_state_tau(made: Path) -> None:
+    """All state the same τ; the ledger keeps it by level, the audit agrees, and the folder verifies by itself."""
+    manifest = json.loads((made / "manifest.json").read_text())
+    assert (manifest["privacy"]["sampler"], manifest["privacy"]["tau"]) == ("table", CHARGED)
+    assert f"τ = {CHARGED:.2g}" in (made / "README.md").read_text()
+    plan = plan_answer(make_plan(load_spec(made.parents[1] / "spec.yaml")))
+    assert (plan["sampler"], plan["tau"]) == ("table", CHARGED)
+    with store() as con:
+        charges = read_books(con).accounts["small"].charges.values()
+    assert [charge.tau / LARGEST_TAU for charge in charges] == [1, 3, 3]
+    assert audit_answer()["findings"] == []
+    assert verify_answer(made) == {"ok": True, "failures": []}
+
+
+def test_a_manifest_that_hides_its_tau_is_found(made: Path, tmp_path: Path) -> None:
+    """With τ left out or made less, `verify` says so by the folder alone, and `audit` by the ledger."""
+    for tau in (0.0, CHARGED / 2):
+        folder = tmp_path / str(tau) / made.name
+        shutil.copytree(made, folder)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["privacy"]["tau"] = tau
+        text = json.dumps(manifest)
+        (folder / "manifest.json").write_text(text)
+        sums = (folder / "SHA256SUMS").read_text().splitlines()
+        hashed = hashlib.sha256(text.encode()).hexdigest()
+        sums = [f"{hashed}  manifest.json" if line.endswith("  manifest.json") else line for line in sums]
+        (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+        assert verify_answer(folder)["failures"] == [
+            "manifest.json: its sampler table is further from its law than its tau says."
+        ]
+        reasons = {finding["reason"] for finding in audit_answer([tmp_path / str(tau)])["findings"]}
+        assert "its manifest states another tau." in reasons
