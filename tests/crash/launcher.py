@@ -34,7 +34,7 @@ import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -180,13 +180,18 @@ def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bo
     return durable.moments
 
 
-def finish(release_id: str) -> list[tuple[int, str, int]]:
+def finish(release_id: str, sampler: str) -> list[tuple[int, str, int]]:
     """Finish a release; return level, branch and number of cells of all that it drew.
 
     The store is kept open meanwhile, since opening it is most of the time.
+
+    Args:
+        release_id: the release.
+        sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
     """
-    draws = Draws()
-    MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)})
+    noise = DISCRETE_GAUSSIANS[sampler]
+    draws = Draws(sampler=noise.sampler)
+    MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={sampler: Noise(draws.sample, noise.tau)})
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release(release_id, draws.submit_to(executor), report_nothing)
     return [(*place, cells) for place, cells in draws.cells.items()]

@@ -17,6 +17,7 @@ from test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, wr
 
 from flows.audit import audit_answer
 from flows.ending import sweep_orphans
+from flows.mechanisms import DISCRETE_GAUSSIANS
 from storage.database import store
 from storage.ledger import head
 from storage.migrations import MIGRATIONS
@@ -56,6 +57,12 @@ SAMPLE = {
     "during the rename of the folder": [f"before rename {ID}", f"after rename {ID}"],
     "between publication and the end": ["after commit releases published"],
 }
+BY_TABLE = [  # those at which the table sampler has just begun, has drawn in several branches, or goes on
+    RESERVED,
+    "before fsync level_1_trunk.noisy.parquet.partial",
+    "after rename level_3_b01.noisy.parquet",
+    "after commit seals 3 b02",
+]
 
 
 @pytest.fixture(scope="module")
@@ -66,35 +73,41 @@ def launch() -> Iterator[Launcher]:
 
 
 @pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a small country, and return the path of its spec."""
-    return write_small(tmp_path_factory.mktemp("small") / "small")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Write a small country for each sampler, and return the paths of the specs."""
+    return {named: write_small(tmp_path_factory.mktemp("small") / named, named) for named in DISCRETE_GAUSSIANS}
 
 
 @pytest.fixture(scope="module")
-def moments(launch: Launcher, spec: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def moments(launch: Launcher, specs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Make a release without a kill, and return all moments that it has come by, in their order."""
     folder = tmp_path_factory.mktemp("unkilled")
-    made = launch.run(folder / "home", "make", spec=str(spec), output=str(folder / "out"), release_id=ID)
+    made = launch.run(folder / "home", "make", spec=str(specs["opendp"]), output=str(folder / "out"), release_id=ID)
     assert (made.code, made.left) == (0, False)
     return list(made.result)
 
 
 @pytest.fixture
 def killed(
-    launch: Launcher, spec: Path, moments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launch: Launcher, specs: dict[str, Path], moments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> "Killed":
     """Return the maker of releases that are killed."""
-    return Killed(launch, spec, moments, tmp_path, monkeypatch)
+    return Killed(launch, specs, moments, tmp_path, monkeypatch)
 
 
 class Killed:
     """Kills releases, and looks at what is left of them and at how they go on."""
 
     def __init__(
-        self, launch: Launcher, spec: Path, moments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        launch: Launcher,
+        specs: dict[str, Path],
+        moments: list[str],
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        self.launch, self.spec, self.moments, self.folder = launch, spec, moments, folder
+        self.launch, self.specs, self.moments, self.folder = launch, specs, moments, folder
+        self.sampler = "opendp"
         self.set_home = lambda: monkeypatch.setenv("TRELLIS_HOME", str(self.home))
         self.home, self.out = folder / "home", folder / "out"
 
@@ -112,7 +125,7 @@ class Killed:
 
     def make(self, release_id: str, **options: str | bool) -> tuple[object, ...]:
         """Make a release in a child, and return how that ended."""
-        of_this_spec = {"spec": str(self.spec), "output": str(self.out), "release_id": release_id}
+        of_this_spec = {"spec": str(self.specs[self.sampler]), "output": str(self.out), "release_id": release_id}
         return self.launch.run(self.home, "make", **of_this_spec, **options)
 
     def check_that_it_goes_on(self) -> None:
@@ -124,7 +137,7 @@ class Killed:
         shards = self.home / "shards" / ID
         for level, branch in before.unsealed():
             (shards / f"level_{level}_{branch}.noisy.parquet").write_bytes(b"whoever reads this fails")
-        ended = self.launch.run(self.home, "finish", release_id=ID)
+        ended = self.launch.run(self.home, "finish", release_id=ID, sampler=self.sampler)
         assert (ended.code, ended.left) == (0, False)
         with store():
             drawn = Counter({(level, branch): cells for level, branch, cells in ended.result})
@@ -175,6 +188,13 @@ def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None
 )
 def test_a_release_survives_a_kill(phase: str, moment: str, killed: Killed) -> None:
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
+    killed.check(moment, hold="commit" in moment)
+
+
+@pytest.mark.parametrize("moment", BY_TABLE)
+def test_a_release_by_table_survives_a_kill(moment: str, killed: Killed) -> None:
+    """The same holds where the table sampler draws."""
+    killed.sampler = "table"
     killed.check(moment, hold="commit" in moment)
 
 

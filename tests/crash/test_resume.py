@@ -39,7 +39,7 @@ from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
 from tasks.machine import cores, default_memory
-from tasks.noise.samplers import discrete_gaussian
+from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.task import measure_branch
 from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
@@ -121,10 +121,12 @@ class Draws:
     Attributes:
         fail_at: the call of the sampler, counted per level and branch, at which it raises.
         cells: how many cells were drawn of each level of each branch.
+        sampler: draws.
     """
 
     fail_at: dict[Place, int] = field(default_factory=dict)
     cells: Counter[Place] = field(default_factory=Counter)
+    sampler: Sampler = discrete_gaussian
     _calls: Counter[Place] = field(default_factory=Counter)
     _here: local = field(default_factory=local)
     _lock: Lock = field(default_factory=Lock)
@@ -148,7 +150,7 @@ class Draws:
             if self._calls[self._here.place] == self.fail_at.get(self._here.place):
                 raise ValueError(f"cannot draw {true_counts}")
             self.cells[self._here.place] += len(true_counts)
-        return discrete_gaussian(true_counts, scale)
+        return self.sampler(true_counts, scale)
 
     def forget(self) -> None:
         """Fail nowhere, and count from zero."""
@@ -243,8 +245,13 @@ def assert_finished(release_id: str, before: Books, draws: Draws, branches: Sequ
     assert not list(shard_folder(release_id).glob("*.partial"))
 
 
-def write_small(folder: Path) -> Path:
-    """Write a small country in which people travel between all municipalities, and return the path of its spec."""
+def write_small(folder: Path, named: str = "opendp") -> Path:
+    """Write a small country in which people travel between all municipalities, and return the path of its spec.
+
+    Args:
+        folder: is made.
+        named: who draws the noise.
+    """
     generator = np.random.default_rng(1)
     codebook = draw_country(regions=2, provinces=4, municipalities=12, people=1, generator=generator).codebook
     codes = codebook.select("municipality")
@@ -252,7 +259,7 @@ def write_small(folder: Path) -> Path:
     folder.mkdir(parents=True)
     codebook.write_csv(folder / "codebook.csv")
     pairs.with_columns(people=pl.Series(generator.integers(20, 60, pairs.height))).write_csv(folder / "trips.csv")
-    (folder / "spec.yaml").write_text(SPEC)
+    (folder / "spec.yaml").write_text(f"{SPEC}noise: {{sampler: {named}}}\n")
     return folder / "spec.yaml"
 
 

@@ -16,6 +16,7 @@ from storage.ledger import charges_of
 from storage.releases import list_checks
 from storage.shards import noisy_path
 from tasks.noise.samplers import Sampler, discrete_gaussian
+from tasks.noise.table import LARGEST_TABLE_SCALE, table_noise
 from tasks.publish.manifest import Manifest
 from tasks.tree.axis import IntArray
 
@@ -28,7 +29,13 @@ Release = Callable[..., Made]
 def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
     """Return what releases the plain case with other privacy keys, or with others of the spec."""
 
-    def with_keys(sampler: Sampler = discrete_gaussian, *, keys: dict[str, Any] | None = None, **privacy: Any) -> Made:
+    def with_keys(
+        sampler: Sampler = discrete_gaussian,
+        *,
+        named: str = "opendp",
+        keys: dict[str, Any] | None = None,
+        **privacy: Any,
+    ) -> Made:
         def case(folder: Path) -> Case:
             made = case_csv(folder)
             made.keys["privacy"] |= {"accountant": "zcdp"} | privacy  # pld would take seconds each time
@@ -38,7 +45,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
             return made
 
         monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
-        return make(tmp_path / "made", case, sampler)
+        return make(tmp_path / "made", case, sampler, named=named)
 
     return with_keys
 
@@ -64,6 +71,18 @@ def test_under_add_remove_the_root_is_measured(release: Release) -> None:
     assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(range(DEPTH + 1), "released")
     assert sum((charge.rho for charge in charges.values()), Fraction(0)) == Fraction(rho)
     assert len({made.level(level)["count"].sum() for level in range(DEPTH + 1)}) == 1
+
+
+def test_under_add_remove_every_draw_of_the_table_is_paid_for(release: Release) -> None:
+    """A unit of three records touches the root and three cells of each level, each within 2**-120 of its law."""
+    made = release(table_noise, named="table", neighbours="add_remove", max_records_per_unit=3)
+    manifest = manifest_of(made)
+    assert manifest.privacy.sampler == "table"
+    assert max(entry.sigma for entry in manifest.levels) < LARGEST_TABLE_SCALE  # beyond it OpenDP would draw
+    assert manifest.privacy.tau == (1 + 3 * DEPTH) * 2.0**-120
+    with store() as con:
+        charges = charges_of(con, made.release.id)
+    assert [charges[level].tau * 2**120 for level in range(DEPTH + 1)] == [1] + [3] * DEPTH
 
 
 def test_under_add_remove_the_total_is_noisy(release: Release) -> None:

@@ -1,5 +1,6 @@
 """Laws of every release, through the plain driver: whole, consistent, within its bounds, and the truth without noise."""
 
+import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,17 +25,18 @@ from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec import LEAST_MEMORY, load_spec
 from storage.database import store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.releases import Release, find_release, list_checks
-from storage.seals import add_frontier, list_branches, list_frontiers, list_seals
+from storage.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
 from storage.shards import counts_path, noisy_path, read_shard, write_shard
 from storage.vault import vault
 from tasks.machine import cores, default_memory
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.publish.verify import verify
+from tasks.stage import in_processes
 from tasks.synthesize.country import LEVELS, draw_country
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
@@ -82,11 +84,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Made:
-    """A release that was made, and where."""
+    """A release that was made, and where; whether it was to be cut into branches."""
 
     case: Case
     home: Path
     release: Release
+    is_cut: bool
 
     @property
     def folder(self) -> Path:
@@ -233,24 +236,49 @@ def no_noise(true_counts: IntArray, scale: float) -> IntArray:
     return true_counts.copy()
 
 
+_here = local()  # the noise of the cells whose true counts this thread has just read
+
+
+def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
+    """Return the true counts of cells, and let the sampler know which cells they are."""
+    cells = expand(tree, parents)
+    _here.noise = (sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3) % 13 - 6
+    return true_counts_of(tree, parents, true)
+
+
+@dataclass
+class NoiseOfTheCell:
+    """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it.
+
+    Attributes:
+        sent: how often it was sent to a worker process.
+    """
+
+    sent: int = 0
+
+    def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
+        """Add that noise."""
+        return true_counts + _here.noise
+
+    def __reduce__(self) -> tuple[Callable[[], Sampler], tuple[()]]:
+        """Be unpickled in a worker as what has its cells noted there too."""
+        self.sent += 1
+        return noise_of_the_cell_in_a_worker, ()
+
+
+def noise_of_the_cell_in_a_worker() -> Sampler:
+    """Return the sampler in a process that will end with the test."""
+    assert multiprocessing.parent_process()
+    tasks.noise.task.true_counts_of = noted
+    return NoiseOfTheCell()
+
+
 @contextmanager
-def noise_of_the_cell() -> Iterator[Sampler]:
-    """Yield a sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it."""
-    here = local()
-
-    def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
-        cells = expand(tree, parents)
-        here.noise = (
-            sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3
-        ) % 13 - 6
-        return true_counts_of(tree, parents, true)
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        return true_counts + here.noise
-
+def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
+    """Yield the sampler, with its cells noted in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.noise.task, "true_counts_of", noted)
-        yield sample
+        yield NoiseOfTheCell()
 
 
 def make(
@@ -261,11 +289,22 @@ def make(
     workers: int = 2,
     sizes: dict[str, int] | None = None,
     named: str = "opendp",
+    run: dict[str, Any] | None = None,
 ) -> Made:
-    """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes."""
+    """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
+
+    Args:
+        folder: is made.
+        case: makes the table and its spec.
+        sampler: adds the noise.
+        workers: threads.
+        sizes: those that differ from what users get.
+        named: the sampler's name in the spec.
+        run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = case(folder)
-    made.keys["noise"] = {"sampler": named}
+    made.keys.update(noise={"sampler": named}, run=run or {})
     (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
     sizes = sizes or {}
     with pytest.MonkeyPatch.context() as patch:
@@ -284,18 +323,28 @@ def make(
             patch.setattr(module, name, sizes.get(name, getattr(module, name)))
         plan = make_plan(load_spec(folder / "spec.yaml"))
         release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
-        with store(), ThreadPoolExecutor(workers) as executor:
+        # an open store keeps other processes waiting
+        by_process = plan.file.spec.run.workers == "processes"
+        with in_processes() if by_process else store(), ThreadPoolExecutor(workers) as executor:
             make_release(plan, release, submit_to(executor), report_nothing)
         with store() as con:
-            return Made(made, folder / "home", find_release(con, release.id))
+            return Made(made, folder / "home", find_release(con, release.id), is_cut=bool(sizes))
+
+
+CUT = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
 
 
 @pytest.fixture(scope="module", params=product(CASES, DISCRETE_GAUSSIANS), ids=" by ".join)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Make a release of each case, with the noise that users get, by either sampler and on one thread or two."""
+    """Make a release of each case, with the noise that users get, by either sampler, each on one thread and on two.
+
+    Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
+    """
     case, named = request.param
-    sampler, workers = DISCRETE_GAUSSIANS[named].sampler, 1 + (named == "table")
-    return make(tmp_path_factory.mktemp("case") / "made", CASES[case], sampler, workers=workers, named=named)
+    number = list(CASES).index(case)
+    workers, sizes = 1 + (number + (named == "table")) % 2, CUT if number >= len(CASES) // 2 else {}
+    sampler, folder = DISCRETE_GAUSSIANS[named].sampler, tmp_path_factory.mktemp("case") / "made"
+    return make(folder, CASES[case], sampler, workers=workers, sizes=sizes, named=named)
 
 
 @pytest.fixture
@@ -364,20 +413,23 @@ def test_the_true_tree_counts_what_the_table_counts(made: Made, home: Path) -> N
 
 
 def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
-    """Each level below the root has one released charge, and the charges add up to what was asked for."""
+    """Each level below the root has one released charge, they add up to what was asked for, and each branch is sealed."""
     with store() as con:
         charges, seals = charges_of(con, made.release.id), list_seals(con, made.release.id)
+        branches = list_branches(con, made.release.id)
     levels = range(1, len(made.case.order) + 1)
     assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(levels, "released")
     assert float(sum(charge.rho for charge in charges.values())) == made.release.terms["privacy"]["rho"]
-    assert set(seals) == {(level, "trunk") for level in range(len(made.case.order) + 1)}
+    assert bool(branches) == made.is_cut
+    assert set(seals) == {
+        (level, name) for level in range(len(made.case.order) + 1) for name in walkers(branches, level)
+    }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_the_truth_is_published(case: str, tmp_path: Path) -> None:
     """With a sampler that adds nothing every level is its true table, in every branch and chunk."""
-    sizes = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
-    made = make(tmp_path / "exact", CASES[case], no_noise, sizes=sizes)
+    made = make(tmp_path / "exact", CASES[case], no_noise, sizes=CUT)
     for level in range(len(made.case.order) + 1):
         assert made.level(level).equals(made.case.true_level(level))
 
@@ -390,21 +442,34 @@ def test_two_releases_differ(tmp_path: Path) -> None:
 
 
 def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where noise is tied to the cells, branches, chunks, threads, memory and the sampler's name change no byte."""
-    share = default_memory() // cores()
+    """Where noise is tied to the cells, branches, chunks, workers, memory and the sampler's name change no byte."""
+    share, least_share = default_memory() // cores(), LEAST_MEMORY // cores()
+    assert share > 10 * least_share  # or the spec's memory could not be told from the machine's
+    by_memory, by_processes = {"max_memory": f"{LEAST_MEMORY}B"}, {"workers": "processes"}
     with noise_of_the_cell() as sampler:
         whole = make(tmp_path / "whole", case_csv, sampler, workers=1)
         assert whole.errors(6).max() > 0
-        for number, (sizes, workers, named, parents, most) in enumerate(
+        for number, (sizes, workers, named, run, parents, most) in enumerate(
             [
-                ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, "opendp", {"trunk"}, 150),
-                ({"BRANCH_CELLS": 1}, 1, "table", {"trunk"}, 150),
-                ({"CELL_BYTES": share // 40}, 2, "table", {"trunk"}, 40),
-                ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10}, 2, "opendp", {"trunk", "b00"}, 10),
+                ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, "opendp", {}, {"trunk"}, 150),
+                ({"BRANCH_CELLS": 1}, 1, "table", {}, {"trunk"}, 150),
+                ({"CELL_BYTES": share // 40}, 2, "table", {}, {"trunk"}, 40),
+                (
+                    {"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10},
+                    1,
+                    "opendp",
+                    {},
+                    {"trunk", "b00"},
+                    10,
+                ),
+                ({"CELL_BYTES": least_share // 40}, 2, "opendp", by_memory, {"trunk"}, 40),
+                ({"BRANCH_CELLS": 2}, 2, "table", by_processes, {"trunk"}, 150),
             ]
         ):
-            made = make(tmp_path / f"cut-{number}", case_csv, sampler, workers=workers, sizes=sizes, named=named)
+            folder, sampler.sent = tmp_path / f"cut-{number}", 0
+            made = make(folder, case_csv, sampler, workers=workers, sizes=sizes, named=named, run=run)
             assert made.tables() == whole.tables()
+            assert bool(sampler.sent) == (run == by_processes)
             monkeypatch.setenv("TRELLIS_HOME", str(made.home))
             with store() as con:
                 assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
