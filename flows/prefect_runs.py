@@ -22,19 +22,21 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Completed, Crashed
 
 from flows.crashes import note_crashes
 from storage.database import store
 from storage.errors import StoreError
+from storage.releases import state_of
 from storage.running import holder_of, in_turn
-from storage.runs import close_run, open_runs
+from storage.runs import OpenRun, close_run, open_runs
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there
 _LOOK_FOR_CRASHES_EVERY = 30.0  # seconds
 # A run that is tried again takes some seconds from a state to the next, until it holds its release.
 _JUST_PENDING, _JUST_RUNNING = timedelta(minutes=3), timedelta(seconds=10)
+_SECOND = timedelta(seconds=1)
 
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
@@ -86,10 +88,10 @@ def tell_prefect_of_crashes() -> None:
     """Mark as crashed every flow run, with its task runs, that Prefect takes for running and that is run by nobody."""
     with store() as con:
         runs = open_runs(con)
-    for run, release_id in runs.items():
-        holder = holder_of(release_id)
+    for run, known in runs.items():
+        holder = holder_of(known.release_id)
         is_alive = holder_of(run) or (holder and holder.run == run)
-        if not is_alive and _has_ended(run, release_id):
+        if not is_alive and _has_ended(run, known):
             with store() as con:
                 close_run(con, run)
 
@@ -133,8 +135,9 @@ def end_cancelled(run: str) -> None:
         client.set_flow_run_state(UUID(run), Cancelled(message="It ended while it was being cancelled."), force=True)
 
 
-def _has_ended(run: str, release_id: str) -> bool:
-    """Return whether Prefect knows that a run has ended, having told it if need be; one that has just begun may go on."""
+def _has_ended(run: str, known: OpenRun) -> bool:
+    """Return whether Prefect knows that a run has ended, having told it if need be; one that begins again may go on."""
+    release_id = known.release_id
     message = f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
     with get_client(sync_client=True) as client:
         try:
@@ -143,9 +146,14 @@ def _has_ended(run: str, release_id: str) -> bool:
             return True  # Prefect has lost it
         if state and state.type in _ALIVE:
             just_begun = _JUST_PENDING if state.type == StateType.PENDING else _JUST_RUNNING
-            if datetime.now(UTC) - state.timestamp < just_begun:
+            begins_again = state.timestamp > known.began + _SECOND
+            if begins_again and timedelta(0) <= datetime.now(UTC) - state.timestamp < just_begun:
                 return False
-            state = Crashed(message=message)
+            with store() as con:
+                is_published = state_of(con, release_id) == "published"
+            state = (
+                Completed(message="Its server was gone when it ended.") if is_published else Crashed(message=message)
+            )
             client.set_flow_run_state(UUID(run), state, force=True)
         if state and state.type == StateType.CRASHED:
             _end_task_runs(client, run, message)

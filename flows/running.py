@@ -9,7 +9,7 @@ from storage.database import store
 from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.releases import set_state, state_of
 from storage.running import check_going_on, forget_to_stop, held, in_turn
-from storage.runs import close_run, open_run
+from storage.runs import open_run
 
 
 @contextmanager
@@ -51,9 +51,7 @@ def _run_recorded(release_id: str, run: str) -> Iterator[None]:
         return
     with store() as con:
         open_run(con, run, release_id)
-    yield
-    with suppress(StoreError), store() as con:  # of a full disk
-        close_run(con, run)  # one that has failed stays open until Prefect is seen to know it: its server may be gone
+    yield  # it stays open until Prefect is seen to know its end: its server may be gone
 
 
 @contextmanager

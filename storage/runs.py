@@ -1,7 +1,22 @@
 """Runs: which flow run of Prefect's has worked on which release. Prefect may forget; the store does not."""
 
+from datetime import datetime
+from typing import NamedTuple
+
 from storage.clock import utc_now
 from storage.database import Connection
+
+
+class OpenRun(NamedTuple):
+    """A flow run that has not ended, as far as the store knows.
+
+    Attributes:
+        release_id: on which it works.
+        began: when it last began to, in UTC, to the second.
+    """
+
+    release_id: str
+    began: datetime
 
 
 def open_run(con: Connection, run: str, release_id: str) -> None:
@@ -14,9 +29,10 @@ def close_run(con: Connection, run: str) -> None:
     con.execute("UPDATE runs SET is_open = false WHERE run = ?", [run])
 
 
-def open_runs(con: Connection) -> dict[str, str]:
-    """Return the flow runs that have not ended, as far as the store knows, with their releases."""
-    return dict(con.execute("SELECT run, release_id FROM runs WHERE is_open ORDER BY began").fetchall())
+def open_runs(con: Connection) -> dict[str, OpenRun]:
+    """Return the flow runs that have not ended, as far as the store knows."""
+    rows = con.execute("SELECT run, release_id, began FROM runs WHERE is_open ORDER BY began").fetchall()
+    return {run: OpenRun(release_id, datetime.fromisoformat(began)) for run, release_id, began in rows}
 
 
 def release_of(con: Connection, run: str) -> str | None:
