@@ -31,6 +31,9 @@ from tasks.synthesize.country import draw_country
 SetClock = Callable[[str], None]
 
 
+pytestmark = pytest.mark.crash
+
+
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Return how to set the clock, which stands still then."""

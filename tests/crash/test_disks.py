@@ -42,6 +42,9 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+pytestmark = pytest.mark.crash
+
+
 @dataclass(frozen=True)
 class Disk:
     """A small disk of its own.

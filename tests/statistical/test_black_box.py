@@ -177,7 +177,7 @@ def audited(
         return one.result(), other.result()
 
 
-@pytest.mark.parametrize("sampler", ["opendp", "table"])
+@pytest.mark.parametrize("sampler", ["opendp", pytest.param("table", marks=pytest.mark.audit)])
 def test_next_to_no_noise_is_noticed_and_the_claimed_noise_is_not(tmp_path: Path, sampler: str) -> None:
     """A few releases with a twentieth of the noise betray themselves; as many with all of it keep the claim."""
     assert of_plain_event(*audited(tmp_path, "substitution", SMALL_EPSILON, sampler, 40, less=1)) <= SMALL_EPSILON

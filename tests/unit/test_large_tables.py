@@ -580,11 +580,21 @@ def test_every_node_is_loaded_whatever_the_branches(home):
 
 
 def test_the_plan_counts_a_csv_only_where_there_is_one():
-    """Above the limit a CSV takes no disk unless it is asked for, and below it unless it is not wanted."""
-    for cells, by_itself in ((MOST_CSV_ROWS, True), (MOST_CSV_ROWS + 1, False)):
-        sizes = {
-            asked: disk_size([1, cells], [0.0, 1.0], None, finest_areas=[cells], code_bytes=9.0, csv=asked).published
+    """Above the limit a CSV takes no disk unless it is asked for, and below it unless it is not wanted.
+
+    Where nobody has guessed the total, there may be fewer rows than cells: the bound has the largest CSV that may be written.
+    """
+
+    def published(cells: int, total: int | None) -> dict[bool | None, int]:
+        return {
+            asked: disk_size([1, cells], [0.0, 1.0], total, finest_areas=[cells], code_bytes=9.0, csv=asked).published
             for asked in (None, True, False)
         }
-        assert sizes[True] - sizes[False] > 10 * cells
+
+    for cells, total, by_itself in ((2 * MOST_CSV_ROWS, 1, True), (10 * MOST_CSV_ROWS, 10**10, False)):
+        sizes = published(cells, total)
+        assert sizes[True] - sizes[False] > 10
         assert sizes[None] == sizes[by_itself]
+    least, more = published(MOST_CSV_ROWS, None), published(2 * MOST_CSV_ROWS, None)
+    assert least[None] == least[True]
+    assert more[False] + 10 * MOST_CSV_ROWS < more[None] < more[True]
