@@ -57,15 +57,16 @@ took 181 s and 9.6 s for two of them: given facts of one run on another machine,
 
 Made up: 20 regions, 110 provinces, 8,092 municipalities, 16,000 areas, 362,292 sections; 14.3 million flows, 31 million
 people. Down to municipalities: compute alone, in memory, a thread per core, ρ by the lemma. Down to sections: `trellis
-release` and `trellis verify`, from the Parquet file to the published and verified folder, with `run: {max_memory: 1.5GB}`, a
+release` and `trellis verify`, from the Parquet file to the published and verified folder, with `run: {{max_memory: 1.5GB}}`, a
 quarter of 6 GB; memory is of all processes together, Prefect's server included.
 
 {nation}
 
 ## Two cores
 
-A tenth of that nation at ε = 10, down to sections with the table, down to municipalities with OpenDP: wall seconds of the
-branch stages through the plain driver, on one thread and on two, in turn; vault, draws, shards and seals included.
+A tenth of that nation at ε = 10, down to sections with the table: wall seconds of the branch stages through the plain
+driver, on one thread and on two, in turn; vault, draws, shards and seals included. OpenDP's sampler is measured down to
+municipalities.
 
 {cores}
 
