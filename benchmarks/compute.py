@@ -27,7 +27,7 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.branches import BRANCH_CELLS
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, join, keep_positive
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
 from tasks.tree.order import Tree, alternate
 from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 
@@ -115,7 +115,7 @@ def release(
             most = min(CHUNK_CELLS, max(BRANCH_CELLS, cells // (4 * threads)))
             walk = partial(_step, tree, above, below, terms, sampler)
             steps = list(pool.map(walk, [parents[nodes] for nodes in chunks(fan_out, most)]))
-            done.frontiers.append(join([frontier for frontier, _ in steps]))
+            done.frontiers.append(_joined([frontier for frontier, _ in steps]))
             done.rooms.update(sum((rooms for _, rooms in steps), Counter()))
             done.cells += cells
     done.seconds, done.peak_bytes = time.perf_counter() - began, _peak()
@@ -148,6 +148,12 @@ def _step(
     with _room(rooms, "optimize"):
         frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
     return frontier, rooms
+
+
+def _joined(parts: Sequence[Frontier]) -> Frontier:
+    """Return neighbouring slices of one level, at least one, as one frontier."""
+    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
+    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,7 +23,6 @@ from storage.errors import (
     InputError,
     Interrupted,
     SpecError,
-    StoreError,
     TrellisError,
     UsageError,
     disk_fault,
@@ -33,8 +32,6 @@ from storage.errors import (
 if TYPE_CHECKING:
     from flows.plan import Plan
     from storage.releases import Release
-
-_LISTEN_EVERY = 1.0  # seconds
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -123,7 +120,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
-    from flows.plan import make_plan, plan_answer
+    from flows.forecast import plan_answer
+    from flows.plan import make_plan
     from flows.spec import load_spec, parse_target
 
     target = parse_target(wanted) if wanted is not None else None
@@ -198,15 +196,16 @@ def _make(
 ) -> None:
     """Run a flow that makes a release or goes on with one, and say what became of it."""
     from flows.answers import release_answer
+    from flows.direct import interrupted, run_directly
 
     seconds: dict[str, float] = {}
     try:
-        seconds = _run_flow(flow_name, parameters, release_id, planned)
+        seconds = run_directly(flow_name, parameters, release_id, planned)
     except (KeyboardInterrupt, TrellisError) as fault:
         if _say_what_became_of(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, TrellisError):
                 raise
-            raise _interrupted(release_id) from None
+            raise interrupted(release_id) from None
     seconds["total"] = time.monotonic() - began
     _print(release_answer(release_id, seconds), as_json, console.show_release)
 
@@ -338,7 +337,8 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: 
     from concurrent.futures import ThreadPoolExecutor
 
     from flows.driver import rehearse
-    from flows.plan import make_plan, plan_answer
+    from flows.forecast import plan_answer
+    from flows.plan import make_plan
     from flows.runner import submit_to
     from flows.spec import load_spec
 
@@ -349,76 +349,6 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: 
     if different_people:
         answer["warnings"] = []
     _print(answer, as_json, console.show_plan)
-
-
-def _run_flow(
-    flow_name: str,
-    parameters: dict[str, Any],
-    release_id: str,
-    planned: "tuple[Plan, Release] | None" = None,
-) -> dict[str, float]:
-    """Run a Prefect flow beneath a server and a progress bar; return the thread seconds per room.
-
-    Raises:
-        Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
-        TrellisError: what stopped it.
-    """
-    from flows.server import prefect_server, wait_until_recorded
-    from storage.home import home, subfolder
-
-    with prefect_server(subfolder("prefect"), home() / "address"), console.progress() as report:
-        from httpx import HTTPError
-
-        import flows.release
-        from flows.prefect_runs import end_cancelled, look_for_crashes
-        from flows.release import Order, ordering
-
-        look_for_crashes()
-        plan, made = planned or (None, None)
-        with heard_by_caller(), ordering(Order(report, plan, made)) as order, _cancel_heard(order):
-            try:
-                state = getattr(flows.release, flow_name)(**parameters, return_state=True)
-                if not state.is_final():  # cancelled in the UI, too late to be heard
-                    end_cancelled(order.flow_run_id)
-                if state.is_cancelled() or not state.is_final():
-                    raise _interrupted(release_id)
-                state.result()
-            except (
-                HTTPError,
-                RuntimeError,
-            ) as fault:  # RuntimeError: what Prefect's client makes of a server that is gone
-                gone = f"{release_id}: the Prefect server does not answer any more ({type(fault).__name__})."
-                raise StoreError(gone, hint=f"`trellis rerun {release_id}` goes on.") from None
-            finally:
-                recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
-                if recorded < order.task_runs:
-                    console.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
-    return order.seconds
-
-
-@contextmanager
-def _cancel_heard(order: Any) -> Iterator[None]:
-    """Interrupt this process when its flow run is cancelled in the UI: Prefect itself reaches only runs of deployments."""
-    from flows.prefect_runs import is_cancelled
-
-    ended = Event()
-
-    def listen() -> None:
-        while not ended.wait(_LISTEN_EVERY):
-            if order.flow_run_id and is_cancelled(order.flow_run_id):
-                os.kill(os.getpid(), signal.SIGTERM)  # SIGINT is ignored in a shell's background
-                return
-
-    listener = Thread(target=listen, daemon=True)
-    listener.start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
-def _interrupted(release_id: str) -> Interrupted:
-    return Interrupted(f"{release_id} was interrupted.", hint=f"`trellis rerun {release_id}` goes on with it.")
 
 
 def _say_what_became_of(release_id: str) -> str | None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 
+from flows.keys import Geometric, PrivacyKeys, Target
 from flows.mechanisms import Mechanism
-from flows.spec import Geometric, PrivacyKeys, Target
 from storage.books import DISCRETE_GAUSSIAN, Charge
 from storage.errors import SpecError
 from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, rho_of, tau_of, zcdp_epsilon, zcdp_rho

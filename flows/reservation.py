@@ -10,9 +10,10 @@ from pathlib import Path
 from flows.budget import standing_of
 from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within
-from flows.plan import Plan, declared_series, make_plan, run_terms
+from flows.keys import RunKeys
+from flows.plan import Plan, make_plan, run_terms
 from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
-from flows.spec import RunKeys, load_spec, parse_spec, says_the_same
+from flows.spec import load_spec, parse_spec, says_the_same
 from storage.books import Account, Books, DatasetTerms, Series
 from storage.claims import give_up_claim
 from storage.clock import utc_now
@@ -193,7 +194,7 @@ def check_not_of_series(con: Connection, plan: Plan, books: Books) -> None:
     Raises:
         SpecError: names the next release of the series.
     """
-    spec, series = plan.file.spec, declared_series(books, plan.file.spec.dataset, plan.file.spec.name)
+    spec, series = plan.file.spec, books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
     if series is None or spec.schedule is None or spec.schedule.until is None:
         return
     to_come = _to_come(con, series)
@@ -274,7 +275,7 @@ def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | Non
     Raises:
         SpecError: it was declared with another spec and is not over.
     """
-    declared = declared_series(books, plan.file.spec.dataset, plan.file.spec.name)
+    declared = books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
     return declared if declared and _is_unchanged(con, declared, plan) else None
 
 

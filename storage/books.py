@@ -242,6 +242,12 @@ class Books:
         """Return the account to which a release is charged; None if it is not reserved."""
         return self.accounts[self.charged_to[release_id]] if release_id in self.charged_to else None
 
+    def declared_series(self, dataset: str, name: str) -> Series | None:
+        """Return the last series of a name that was declared for a dataset's people."""
+        account = self.account(dataset)
+        of_name = [series for series in account.series.values() if series.name == name] if account else []
+        return of_name[-1] if of_name else None
+
     def post(self, event: Mapping[str, Any]) -> None:
         """Take in the next event.
 

@@ -60,7 +60,7 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
     Returns:
         Noisy counts, int64, shape (cells,).
     Guarantees:
-        Each cell's noise is within total variation distance `table_tau(scale)` of the discrete Gaussian of `samplers`,
+        Each cell's noise is within total variation distance LARGEST_TAU of the discrete Gaussian of `samplers`,
         and independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
         Most of the time is spent without the interpreter's lock.
     Raises:
@@ -78,17 +78,6 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
         noise = outcomes(table, system_words(len(block)), system_words)
         np.add(block, noise, out=noisy[start : start + _BLOCK])
     return noisy
-
-
-def table_tau(scale: float) -> Fraction:
-    """Return τ, an upper bound on the total variation distance of one draw of `table_noise` from its law.
-
-    It is 0 beyond LARGEST_TABLE_SCALE, where OpenDP's exact sampler draws.
-
-    Raises:
-        ValueError: the scale is not positive, or not a number.
-    """
-    return Fraction(0) if scale > LARGEST_TABLE_SCALE else noise_table(scale).tau
 
 
 def system_words(number: int) -> Words:

@@ -89,12 +89,6 @@ def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
     return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
 
 
-def join(parts: Sequence[Frontier]) -> Frontier:
-    """Return neighbouring slices of one level, at least one, as one frontier."""
-    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
-    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
-
-
 def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
     """Yield slices of parents with at most `most_cells` cells each; a single larger parent makes a chunk of its own.
 

@@ -21,11 +21,12 @@ import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
+from flows.keys import LEAST_MEMORY
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
-from flows.spec import LEAST_MEMORY, load_spec
+from flows.spec import load_spec
 from storage.database import store
 from storage.errors import StoreError
 from storage.ledger import charges_of

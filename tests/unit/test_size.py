@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from flows import console
 from flows.driver import make_release
-from flows.plan import make_plan, plan_answer
+from flows.forecast import plan_answer
+from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec

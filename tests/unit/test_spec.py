@@ -12,7 +12,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.spec import Input, PrivacyKeys, Spec, SpecFile, expand_variables, load_spec, parse_target
+from flows.keys import Input, PrivacyKeys, Spec
+from flows.spec import SpecFile, expand_variables, load_spec, parse_target
 from storage.errors import InputError, SpecError, UsageError
 
 Keys = dict[str, Any]

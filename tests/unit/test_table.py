@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 from tasks.noise import table as table_module
 from tasks.noise.table import (
     LARGEST_TABLE_SCALE,
+    LARGEST_TAU,
     NoiseTable,
     Words,
     floor_of_exp,
     noise_table,
     outcomes,
     table_noise,
-    table_tau,
     weights_and_sum,
 )
 from tasks.tree.axis import IntArray
@@ -130,8 +130,7 @@ def test_laws_of_every_table(scale: float) -> None:
     assert masses_of(table) == masses_of(table)[::-1]
     assert table.furthest <= math.ceil(12.9 * scale)
     assert table.top_words.tolist() == [entry >> 128 for entry in table.entries]
-    assert 0 < table.tau < Fraction(1, 2**120)
-    assert table.tau == table_tau(scale)
+    assert 0 < table.tau < LARGEST_TAU == Fraction(1, 2**120)
 
 
 def test_the_largest_table_keeps_the_laws() -> None:
@@ -319,8 +318,6 @@ def test_beyond_the_limit_opendp_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table_noise(np.zeros(3, dtype=np.int64), beyond).tolist() == [7, 7, 7]
     table_noise(np.zeros(3, dtype=np.int64), LARGEST_TABLE_SCALE)
     assert called == [beyond]
-    assert table_tau(beyond) == 0
-    assert table_tau(LARGEST_TABLE_SCALE) > 0
     with pytest.raises(ValueError, match="<= 16384 for a table, got 16384"):
         noise_table(beyond)
 
@@ -371,3 +368,12 @@ def test_other_threads_run_while_a_table_draws() -> None:
         sys.setswitchinterval(interval)
         over.set()
         other.join()
+
+
+def test_a_table_that_is_further_from_its_law_than_is_charged_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a table's own τ is above what every draw is charged, nothing is drawn from it."""
+    monkeypatch.setattr(table_module, "_REACH", Fraction(12))
+    noise_table.cache_clear()
+    with pytest.raises(ValueError, match=r"must be within 2\*\*-120 of its law"):
+        table_noise(np.zeros(3, dtype=np.int64), 57.0)
+    noise_table.cache_clear()

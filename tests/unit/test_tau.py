@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from flows.audit import audit_answer
 from flows.budget import cap_of, composed_epsilon, standing_of
 from flows.driver import make_release
+from flows.forecast import plan_answer
 from flows.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
+from flows.keys import PrivacyKeys
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
-from flows.plan import make_plan, plan_answer
+from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import PrivacyKeys, load_spec
+from flows.spec import load_spec
 from flows.verification import verify_answer
 from storage.books import Charge, Spending
 from storage.database import store

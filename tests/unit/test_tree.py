@@ -25,7 +25,7 @@ from tasks.tree.branches import (
     most_cells,
     slices_of,
 )
-from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, join, keep_positive, locate
+from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, keep_positive, locate
 from tasks.tree.order import alternate
 
 
@@ -183,17 +183,6 @@ def test_only_positive_cells_survive(counts: list[int]) -> None:
     assert rows(frontier.areas) == survivors
     assert frontier.counts.tolist() == [count for count in counts if count]
     assert len(frontier) == len(survivors)
-
-
-@given(nodes=st.integers(1, 12), data=st.data())
-def test_slices_of_a_frontier_join_to_the_whole(nodes: int, data: st.DataObject) -> None:
-    """Cutting a frontier anywhere and joining the slices in order gives the frontier again."""
-    whole = Frontier(2, (np.arange(nodes), np.arange(nodes) * 7), np.arange(1, nodes + 1))
-    cuts = sorted({0, nodes, *data.draw(st.lists(st.integers(0, nodes)))})
-    joined = join([whole[start:stop] for start, stop in pairwise(cuts)])
-    assert joined.level == 2
-    assert rows(joined.areas) == rows(whole.areas)
-    assert joined.counts.tolist() == whole.counts.tolist()
 
 
 @given(cells=st.lists(st.integers(1, 12), max_size=20), most=st.integers(1, 15))

@@ -1,0 +1,88 @@
+"""A flow that a command runs in its own process: beneath a server, with a progress bar, and ended by Cancel in the UI.
+
+What is imported late needs Prefect, which is to find the server's address when it is first imported.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from flows import console
+from flows.server import prefect_server, wait_until_recorded
+from storage.caller import heard_by_caller
+from storage.errors import Interrupted, StoreError
+from storage.home import home, subfolder
+
+if TYPE_CHECKING:
+    from flows.plan import Plan
+    from storage.releases import Release
+
+_LISTEN_EVERY = 1.0  # seconds
+
+
+def run_directly(
+    flow_name: str,
+    parameters: dict[str, Any],
+    release_id: str,
+    planned: "tuple[Plan, Release] | None" = None,
+) -> dict[str, float]:
+    """Run a Prefect flow beneath a server and a progress bar; return the thread seconds per room.
+
+    Raises:
+        Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
+        TrellisError: what stopped it.
+    """
+    with prefect_server(subfolder("prefect"), home() / "address"), console.progress() as report:
+        from httpx import HTTPError
+
+        import flows.release
+        from flows.prefect_runs import end_cancelled, look_for_crashes
+        from flows.release import Order, ordering
+
+        look_for_crashes()
+        plan, made = planned or (None, None)
+        with heard_by_caller(), ordering(Order(report, plan, made)) as order, _cancel_heard(order):
+            try:
+                state = getattr(flows.release, flow_name)(**parameters, return_state=True)
+                if not state.is_final():  # cancelled in the UI, too late to be heard
+                    end_cancelled(order.flow_run_id)
+                if state.is_cancelled() or not state.is_final():
+                    raise interrupted(release_id)
+                state.result()
+            except (HTTPError, RuntimeError) as fault:  # RuntimeError: what the client makes of a server that is gone
+                gone = f"{release_id}: the Prefect server does not answer any more ({type(fault).__name__})."
+                raise StoreError(gone, hint=f"`trellis rerun {release_id}` goes on.") from None
+            finally:
+                recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
+                if recorded < order.task_runs:
+                    console.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
+    return order.seconds
+
+
+@contextmanager
+def _cancel_heard(order: Any) -> Iterator[None]:
+    """Interrupt this process when its flow run is cancelled in the UI: Prefect itself reaches only runs of deployments."""
+    from flows.prefect_runs import is_cancelled
+
+    ended = Event()
+
+    def listen() -> None:
+        while not ended.wait(_LISTEN_EVERY):
+            if order.flow_run_id and is_cancelled(order.flow_run_id):
+                os.kill(os.getpid(), signal.SIGTERM)  # SIGINT is ignored in a shell's background
+                return
+
+    listener = Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def interrupted(release_id: str) -> Interrupted:
+    """Return what ends a command whose release can be gone on with."""
+    return Interrupted(f"{release_id} was interrupted.", hint=f"`trellis rerun {release_id}` goes on with it.")

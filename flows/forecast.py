@@ -1,0 +1,165 @@
+"""What `trellis plan` says: the plan of a release, beside what is known of its people, its disk and its days."""
+
+from datetime import UTC, datetime
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+from flows.budget import composed_epsilon
+from flows.guarantee import guarantee_for
+from flows.keys import Target
+from flows.plan import Plan
+from flows.schedule import days, days_of_series, scheduled_id
+from storage.books import Books, Spending
+from storage.database import Connection, store
+from storage.errors import SpecError, UsageError
+from storage.ledger import agreed_terms, read_books, users_of_table
+from storage.published import published_total
+from tasks.noise.accounting import float_above
+from tasks.validate.bounds import finest_above_noise
+from tasks.validate.size import disk_size
+
+_NEXT_DAYS = 3  # of a schedule without an end that a plan shows
+
+
+def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
+    """Return what `trellis plan` says.
+
+    Args:
+        plan: the plan.
+        target: the error bound whose ε is asked for besides.
+    """
+    spec = plan.file.spec
+    with store() as con:
+        books = read_books(con)
+        total, source = _public_total(con, books, plan)
+    guarantee = plan.guarantee
+    answer = {
+        "name": spec.name,
+        "dataset": spec.dataset,
+        "mechanism": spec.mechanism,
+        "neighbours": spec.privacy.neighbours,
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "rho": float(guarantee.rho),
+        "accountant": guarantee.accountant.name,
+        "sampler": spec.noise.sampler,
+        "tau": float_above(guarantee.tau),
+        "statement": plan.statement(),
+        "levels": [
+            {
+                "level": level.level,
+                "axes": dict(level.axes),
+                "possible_cells": level.possible_cells,
+                "rho": float(level.rho),
+                "sigma": level.sigma,
+                "l2_sensitivity": level.l2_sensitivity,
+                "derivation": level.derivation,
+                "bound": level.bound,
+                "typical_count": total / level.possible_cells if total is not None else None,
+            }
+            for level in plan.levels
+        ],
+        "unprotected": plan.unprotected,
+        "curve": guarantee.curve(),
+        "typical": _typical(plan, total, source),
+        "disk": _disk(plan, books, total),
+        "schedule": _schedule(plan, books),
+        "warnings": _warnings(plan, books),
+        "budget": _budget_summary(plan, books),
+    }
+    if target:
+        try:
+            wanted = guarantee_for(plan.scheme, target)
+        except (SpecError, ValueError) as fault:
+            raise UsageError(f"--for: {fault}", field="--for") from None
+        answer["for"] = target.model_dump() | {"epsilon": wanted.epsilon, "rho": float(wanted.rho)}
+    return answer
+
+
+def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None, str]:
+    """Return a public guess of the total and where it is from: the spec, or the last release about the same people."""
+    spec = plan.file.spec
+    if spec.expected_total is not None:
+        return spec.expected_total, "expected_total"
+    account = books.account(spec.dataset) or books.account(spec.same_people_as)
+    for release in reversed(account.claims if account else {}):
+        total = published_total(con, release)
+        if total is not None:
+            return total, release
+    return None, ""
+
+
+def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
+    if total is None:
+        return None
+    sigmas = plan.scheme.sigmas(plan.guarantee.measurements)
+    finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
+    return {"total": total, "from": source, "finest_above_noise": finest}
+
+
+def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
+    """Return the bytes that a release is expected to leave on disk, or may at most where nothing is known of the total."""
+    codes = [codes for axis in plan.tree.axes for codes in axis.codes]
+    size = disk_size(
+        [level.possible_cells for level in plan.levels],
+        plan.scheme.sigmas(plan.guarantee.measurements),
+        total,
+        finest_areas=plan.tree.sizes(plan.tree.depth),
+        code_bytes=sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes),
+        noisy_counts_kept=plan.file.spec.keep_noisy_counts,
+        store_is_new=not books.charged_to,
+        csv=plan.file.spec.release.csv,
+    )
+    return {
+        "shards": size.shards,
+        "published": size.published,
+        "store": size.store,
+        "total": size.total,
+        "upper_bound": size.upper_bound,
+    }
+
+
+def _schedule(plan: Plan, books: Books) -> dict[str, Any] | None:
+    """Return the days of a schedule: those that a series was declared for, or would be, or else the next ones."""
+    spec, keys = plan.file.spec, plan.file.spec.schedule
+    if keys is None:
+        return None
+    declared = books.declared_series(spec.dataset, spec.name)
+    now = datetime.now(UTC)
+    if declared:
+        ids: list[str] = list(declared.releases)
+    elif keys.until:
+        ids = [scheduled_id(spec.name, day) for day in days_of_series(keys.cron, keys.timezone, keys.until, now)]
+    else:
+        ids = [scheduled_id(spec.name, day) for day in islice(days(keys.cron, keys.timezone, now), _NEXT_DAYS)]
+    return keys.model_dump() | {"declared": declared is not None, "releases": ids}
+
+
+def _warnings(plan: Plan, books: Books) -> list[str]:
+    users = users_of_table(books, plan.asked(), plan.table)
+    return [
+        f"input.table was used by dataset {user}: say same_people_as: {user} in the spec, or release with"
+        " --different-people if it holds other people."
+        for user in users
+    ]
+
+
+def _budget_summary(plan: Plan, books: Books) -> dict[str, Any]:
+    """Return the cap, what is spent before a release, and what would be after it."""
+    terms = agreed_terms(books, plan.asked())
+    account = books.accounts.get(terms.dataset)
+    before = account.spendings if account else []
+    cap, scheduled = terms.cap, _schedule(plan, books)
+    releases = len(scheduled["releases"]) if scheduled and scheduled["until"] and not scheduled["declared"] else 1
+    cost = [] if scheduled and scheduled["declared"] else [plan.spending(releases, cap.delta)]
+    return {
+        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
+        "before": _stand(before, cap.delta),
+        "after": _stand([*before, *cost], cap.delta),
+    }
+
+
+def _stand(spendings: list[Spending], delta: float) -> dict[str, float]:
+    rho = sum((spending.rho for spending in spendings), Fraction(0))
+    return {"epsilon": composed_epsilon(spendings, delta), "rho": float(rho)}
