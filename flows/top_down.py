@@ -5,12 +5,11 @@ a crash goes on where the seals end. Only this thread commits to the store.
 """
 
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from typing import Any
 
-from flows.runner import Future, Report, Submit
+from flows.in_flight import InFlight
+from flows.runner import Report, Submit
 from storage.database import store, transaction
-from storage.errors import Interrupted, StageFailed, StoreError, TrellisError
+from storage.errors import StoreError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release
 from storage.seals import (
@@ -67,11 +66,7 @@ class _Walk:
         only: str | None,
     ) -> None:
         self.release_id, self.sampler, self.optimiser, self.only = release_id, sampler, optimiser, only
-        self.submit, self.report = submit, report
-        self.finished: SimpleQueue[tuple[str, Future]] = SimpleQueue()
-        self.running = 0
-        self.outcomes: list[Outcome] = []
-        self.failures: dict[str, BaseException] = {}
+        self.in_flight, self.report = InFlight(release_id, submit), report
         with store() as con:
             self.release = find_release(con, release_id)
             self.seals, self.frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
@@ -85,34 +80,18 @@ class _Walk:
 
     def run(self) -> list[Outcome]:
         self.go_on(TRUNK)
-        while self.running:
-            done = self.take_finished()
+        while self.in_flight:
+            done = self.in_flight.take()
             if done:
-                self.commit([outcome.value for _, outcome in done])
+                self.commit([value for _, value in done])
             for branch, _ in done:
                 self.go_on(branch)
-        if self.failures:
-            self.raise_first()
-        return self.outcomes
+        self.in_flight.raise_first()
+        return self.in_flight.outcomes
 
     def missing(self) -> list[str]:
         """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
         return [name for name in walkers(self.branches, self.depth) if (self.depth, name) not in self.frontiers]
-
-    def take_finished(self) -> list[tuple[str, Outcome]]:
-        """Wait until a stage is done, and take all that are: one transaction will hold them."""
-        finished = [self.finished.get()]
-        while not self.finished.empty():
-            finished.append(self.finished.get())
-        done = []
-        for branch, future in finished:
-            self.running -= 1
-            try:
-                done.append((branch, future.result()))
-            except Exception as fault:  # noqa: BLE001 (the other branches go on; `run` raises it)
-                self.failures[branch] = fault
-        self.outcomes += [outcome for _, outcome in done]
-        return done
 
     def go_on(self, branch: str) -> None:
         """Submit what comes next on a branch, if anything does."""
@@ -127,15 +106,10 @@ class _Walk:
         if level > self.depth:
             return
         if (level, branch) in self.seals:
-            self.start(branch, optimise_branch, level, self.optimiser)
+            self.in_flight.start(branch, optimise_branch, level, branch, self.optimiser)
         else:
             self.prepare_to_draw(level, branch)
-            self.start(branch, measure_branch, level, self.sampler)
-
-    def start(self, branch: str, stage: Any, level: int, function: Sampler | Optimiser) -> None:
-        future = self.submit(stage, self.release_id, level, branch, function)
-        self.running += 1
-        future.add_done_callback(lambda done: self.finished.put((branch, done)))
+            self.in_flight.start(branch, measure_branch, level, branch, self.sampler)
 
     def parts(self, last: FrontierShard) -> list[str]:
         """Return the branches into which a branch is cut at a frontier; cut it the first time that is asked."""
@@ -208,14 +182,3 @@ class _Walk:
         if level > self.depth:
             return
         self.report(level, *cells_of_level(level, self.seals, self.frontiers))
-
-    def raise_first(self) -> None:
-        for fault in self.failures.values():
-            if isinstance(fault, Interrupted):
-                raise fault
-        branch, *others = sorted(self.failures)
-        also = f" Also failed: {', '.join(others)}." if others else ""
-        first = self.failures[branch]
-        if isinstance(first, TrellisError):
-            raise type(first)(f"{branch}: {first}{also}", field=first.field, hint=first.hint)
-        raise StageFailed(f"{branch}: {type(first).__name__}.{also}")
