@@ -15,8 +15,8 @@ from storage.ledger import abandon, advance, charges_of, note
 from storage.published import partial_folder, store_levels
 from storage.releases import Release, find_release, list_releases, set_state, state_of
 from storage.running import held, holder_of, sweep_locks
-from storage.seals import list_frontiers, list_seals
-from storage.shards import counts_path, noisy_path
+from storage.seals import frontier_path, list_released, list_seals
+from storage.shards import noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
 
 _ENDED = {"published", "refused", "abandoned"}
@@ -168,7 +168,7 @@ def _delete_shards(con: Connection, release: Release, *, counts: bool = True) ->
         places = [place for place in seals if published or not release.levels[place[0]].is_invariant]
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
-        kept |= {counts_path(release.id, *place) for place in list_frontiers(con, release.id)}
+        kept |= {frontier_path(release.id, shard) for shard in list_released(con, release.id).values()}
     gone = [
         path
         for path in shard_folder(release.id).iterdir()

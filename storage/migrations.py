@@ -88,4 +88,22 @@ ALTER TABLE branches RENAME COLUMN trunk_level TO cut_level;    -- of the fronti
 ALTER TABLE branches ADD COLUMN parent VARCHAR DEFAULT 'trunk'; -- the branch whose frontier that is
 """
 
-MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS, _TAU, _BRANCHES_OF_BRANCHES)
+_SETTLING = """
+CREATE TABLE estimates (
+    release_id VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    branch VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,            -- of the shard of estimates; of the parent branch's nodes at the level of the cut
+    PRIMARY KEY (release_id, level, branch)
+);
+CREATE TABLE settled (
+    release_id VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    branch VARCHAR NOT NULL,
+    sha256 VARCHAR NOT NULL,            -- of the shard of released counts
+    nonzero BIGINT NOT NULL,
+    PRIMARY KEY (release_id, level, branch)
+);
+"""
+
+MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS, _TAU, _BRANCHES_OF_BRANCHES, _SETTLING)

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 from storage.claims import shard_folder
 from storage.database import Connection, file_literal
 from storage.releases import find_release
-from storage.seals import list_frontiers
-from storage.shards import check_shard, counts_path, read_codebook
+from storage.seals import frontier_path, list_released
+from storage.shards import check_shard, read_codebook
 
 TABLE_ROWS = (
     1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk
@@ -54,10 +54,10 @@ def _store_numbers(con: Connection, release_id: str, level: int) -> None:
     schema, numbers = _name(release_id), f"level_{level}_numbers"
     release = find_release(con, release_id)
     axes = [(number, axis, reached) for number, (axis, reached) in enumerate(release.levels[level].axes.items())]
-    shards = [shard for (of, _), shard in list_frontiers(con, release_id).items() if of == level]
+    shards = [shard for (of, _), shard in list_released(con, release_id).items() if of == level]
     for shard in shards:
-        check_shard(counts_path(release_id, level, shard.branch), shard.sha256)
-    files = ", ".join(file_literal(counts_path(release_id, level, shard.branch)) for shard in shards)
+        check_shard(frontier_path(release_id, shard), shard.sha256)
+    files = ", ".join(file_literal(frontier_path(release_id, shard)) for shard in shards)
     areas = ", ".join(f"area_{number}" for number, _, reached in axes if reached)
     narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number, _, reached in axes if reached)
     con.execute(

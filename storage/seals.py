@@ -6,6 +6,7 @@ A seal is its committed row. A shard without a row was read by nobody.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,6 +15,7 @@ from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import SealedAlready
 from storage.releases import Release
+from storage.shards import counts_path, settled_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,27 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class FrontierShard:
-    """The released counts of one level of one branch, and how many cells hang below them."""
+    """The counts of the nodes that are left of one level of one branch, and how many cells hang below them.
+
+    Attributes:
+        is_settled: whether the counts are those of a second pass, which says nothing of the cells below.
+    """
 
     level: int
     branch: str
     sha256: str
     nonzero: int
     cells_below: int
+    is_settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateShard:
+    """What a second pass makes of the noisy counts of one level of one branch, and of all that lies below it."""
+
+    level: int
+    branch: str
+    sha256: str
 
 
 TRUNK = "trunk"  # the branch with which a release begins
@@ -93,9 +109,55 @@ def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], Fr
     rows = con.execute(
         "SELECT level, branch, sha256, nonzero, cells_below FROM frontiers WHERE release_id = ?", [release_id]
     ).fetchall()
+    return _in_order(con, release_id, [FrontierShard(*row) for row in rows])
+
+
+def add_estimates(con: Connection, release_id: str, shard: EstimateShard) -> None:
+    """Record what a second pass has estimated; the result is the same however often it is computed."""
+    con.execute(
+        "INSERT OR REPLACE INTO estimates VALUES (?, ?, ?, ?)", [release_id, shard.level, shard.branch, shard.sha256]
+    )
+
+
+def list_estimates(con: Connection, release_id: str) -> dict[tuple[int, str], EstimateShard]:
+    """Return what a second pass has estimated of a release, by level and branch."""
+    rows = con.execute("SELECT level, branch, sha256 FROM estimates WHERE release_id = ?", [release_id]).fetchall()
+    return {(row[0], row[1]): EstimateShard(*row) for row in rows}
+
+
+def add_settled(con: Connection, release_id: str, shard: FrontierShard) -> None:
+    """Record the counts of a second pass; they are the same however often they are computed."""
+    con.execute(
+        "INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?, ?)",
+        [release_id, shard.level, shard.branch, shard.sha256, shard.nonzero],
+    )
+
+
+def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+    """Return a release's levels after the second pass, by level and branch, in the order of the tree."""
+    rows = con.execute(
+        "SELECT level, branch, sha256, nonzero FROM settled WHERE release_id = ?", [release_id]
+    ).fetchall()
+    return _in_order(con, release_id, [FrontierShard(*row, 0, True) for row in rows])
+
+
+def list_released(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+    """Return a release's levels as they are published: after the second pass, where there is one."""
+    return list_settled(con, release_id) or list_frontiers(con, release_id)
+
+
+def frontier_path(release_id: str, shard: FrontierShard) -> Path:
+    """Return where the counts of a level of a branch are."""
+    path = settled_path if shard.is_settled else counts_path
+    return path(release_id, shard.level, shard.branch)
+
+
+def _in_order(
+    con: Connection, release_id: str, shards: Sequence[FrontierShard]
+) -> dict[tuple[int, str], FrontierShard]:
     place = {name: number for number, name in enumerate([TRUNK, *list_branches(con, release_id)])}
-    rows.sort(key=lambda row: (row[0], place[row[1]]))
-    return {(row[0], row[1]): FrontierShard(*row) for row in rows}
+    in_order = sorted(shards, key=lambda shard: (shard.level, place[shard.branch]))
+    return {(shard.level, shard.branch): shard for shard in in_order}
 
 
 def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -> None:
@@ -149,7 +211,7 @@ def cells_of_level(
 
 def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
     """Return what is told of each level: its terms, the cells measured and the counts above zero."""
-    seals, frontiers = list_seals(con, release.id), list_frontiers(con, release.id)
+    seals, frontiers = list_seals(con, release.id), list_released(con, release.id)
     return [
         {
             "level": terms.level,

@@ -15,6 +15,8 @@ from storage.files import beside, sha256_of
 
 IntArray = NDArray[np.int64]
 
+_WHOLE = pa.int64()
+
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:
     """Return where the noisy counts of a level of a branch are."""
@@ -22,19 +24,35 @@ def noisy_path(release_id: str, level: int, branch: str) -> Path:
 
 
 def counts_path(release_id: str, level: int, branch: str) -> Path:
-    """Return where the released counts of a level of a branch are."""
+    """Return where the counts to which a level of a branch was optimised are."""
     return shard_folder(release_id) / f"level_{level}_{branch}.counts.parquet"
 
 
-def write_shard(path: Path, columns: tuple[str, ...], row_groups: Iterable[Mapping[str, IntArray]]) -> str:
+def estimates_path(release_id: str, level: int, branch: str) -> Path:
+    """Return where a second pass keeps what it has estimated of a level of a branch."""
+    return shard_folder(release_id) / f"level_{level}_{branch}.estimates.parquet"
+
+
+def settled_path(release_id: str, level: int, branch: str) -> Path:
+    """Return where the counts of a second pass of a level of a branch are."""
+    return shard_folder(release_id) / f"level_{level}_{branch}.settled.parquet"
+
+
+def write_shard(
+    path: Path,
+    columns: tuple[str, ...],
+    row_groups: Iterable[Mapping[str, NDArray[np.int64 | np.float64]]],
+    kind: pa.DataType = _WHOLE,
+) -> str:
     """Write a shard beside its place, force it to disk and rename it; return its sha256. One that fails leaves nothing.
 
     Args:
         path: its place; whatever is there is replaced.
-        columns: the int64 columns.
+        columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
+        kind: of all columns.
     """
-    schema = pa.schema([(column, pa.int64()) for column in columns])
+    schema = pa.schema([(column, kind) for column in columns])
     with beside(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
         for group in row_groups:
             writer.write_table(pa.table([group[column] for column in columns], schema=schema))

@@ -56,13 +56,27 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
 def _next_frontier(
     tree: Tree, parents: Frontier, noisy: Iterator[IntArray], optimiser: Optimiser, going_on: Callable[[], None]
 ) -> Iterator[Frontier]:
-    """Yield the cells below some nodes that stay above zero, chunk by chunk, from their noisy counts, in whatever parts."""
-    waiting = np.zeros(0, dtype=np.int64)
-    for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
-        going_on()
+    """Yield the cells below some nodes that stay above zero, chunk by chunk."""
+    for nodes, counts in in_chunks(cell_counts(tree, parents), noisy, going_on):
         cells = expand(tree, parents[nodes])
-        while len(waiting) < len(cells):
+        yield keep_positive(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
+
+
+def in_chunks(
+    cells_per_parent: IntArray, noisy: Iterator[IntArray], going_on: Callable[[], None]
+) -> Iterator[tuple[slice, IntArray]]:
+    """Yield parents a chunk at a time, with the noisy counts of their cells, which come in whatever parts.
+
+    Args:
+        cells_per_parent: shape (parents,).
+        noisy: of all cells, in their order.
+        going_on: raises where the release is asked to stop; called before each chunk.
+    """
+    waiting = np.zeros(0, dtype=np.int64)
+    for parents in chunks(cells_per_parent, CHUNK_CELLS):
+        going_on()
+        cells = int(cells_per_parent[parents].sum())
+        while len(waiting) < cells:
             waiting = np.concatenate((waiting, next(noisy))) if len(waiting) else next(noisy)
-        counts = optimiser(waiting[: len(cells)], cells.first_cell, parents.counts[nodes])
-        yield keep_positive(cells, counts)
-        waiting = waiting[len(cells) :]
+        yield parents, waiting[:cells]
+        waiting = waiting[cells:]

@@ -17,7 +17,7 @@ from storage.files import replace, sha256_of_all
 from storage.ledger import Head, head
 from storage.published import partial_folder
 from storage.releases import Release, find_release
-from storage.seals import FrontierShard, Seal, level_entries, list_frontiers, list_seals
+from storage.seals import FrontierShard, Seal, level_entries, list_released, list_seals
 from tasks.publish.csv import write_csv
 from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.readme import readme
@@ -40,7 +40,7 @@ def publish(release_id: str) -> None:
     """
     with store() as con:
         release = find_release(con, release_id)
-        frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
+        frontiers, seals = list_released(con, release_id), list_seals(con, release_id)
         levels, ledger = level_entries(con, release), head(con)
     folder = Path(release.folder)
     if folder.exists():

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from tasks.tree.axis import IntArray
+from tasks.tree.keys import begins_run
 from tasks.tree.order import Tree
 
 CHUNK_CELLS = 1_000_000  # one sampler call and one row group
@@ -87,6 +88,31 @@ def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
     """Return the cells with a positive count as the next frontier; zeros leave it with all that is below them."""
     kept = counts > 0
     return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
+
+
+def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, IntArray]:
+    """Return where some nodes stand among all children of their parents.
+
+    Args:
+        tree: the axes and their order.
+        parents: each has at least one child in `kept`, unless it counts nothing.
+        kept: the nodes, of the next level, in the order of the tree.
+    Returns:
+        int64, shape (parents + 1,): parent p has the nodes first_kept[p] to first_kept[p + 1]; and int64, shape (kept,):
+        the cell that each node is, as `expand(tree, parents)` numbers them.
+    """
+    refined = tree.steps[parents.level]
+    own_level = tree.axis_levels(parents.level)[refined]
+    above = list(kept.areas)
+    above[refined] = tree.axes[refined].parent[own_level][kept.areas[refined]]
+    begins = begins_run(above)
+    starts = np.flatnonzero(begins)
+    first_kept = np.zeros(len(parents) + 1, dtype=np.int64)
+    if len(starts):
+        first_kept[:-1] = starts
+    first_kept[-1] = len(kept)
+    first_cell, first_area = first_cells(tree, parents)
+    return first_kept, (first_cell[:-1] - first_area)[np.cumsum(begins) - 1] + kept.areas[refined]
 
 
 def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:

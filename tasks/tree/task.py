@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from storage.claims import shard_folder
 from storage.releases import Release
-from storage.seals import TRUNK, Branch, FrontierShard
-from storage.shards import counts_path, read_codebook, read_row_groups, read_shard
+from storage.seals import TRUNK, Branch, FrontierShard, frontier_path
+from storage.shards import read_codebook, read_row_groups, read_shard
 from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
@@ -57,8 +59,8 @@ def tree_of(release: Release) -> Tree:
 
 
 def load_frontier(release: Release, shard: FrontierShard) -> Frontier:
-    """Return the released nodes of one level of one branch."""
-    columns = read_shard(counts_path(release.id, shard.level, shard.branch), shard.sha256)
+    """Return the nodes that are left of one level of one branch."""
+    columns = read_shard(frontier_path(release.id, shard), shard.sha256)
     areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
     return Frontier(shard.level, areas, columns["count"])
 
@@ -72,16 +74,25 @@ def load_parents(
 ) -> Frontier:
     """Return the nodes whose children are the cells of one level (> 0) of one branch."""
     if branch != TRUNK and branches[branch].cut_level == level - 1:
-        nodes = slice(branches[branch].first_node, branches[branch].end_node)
-        return load_frontier(release, frontiers[level - 1, branches[branch].parent])[nodes].copy()
+        above = frontiers[level - 1, branches[branch].parent]
+        nodes = rows_of(release, above, branches[branch])
+        return load_frontier(release, above)[nodes].copy()
     return load_frontier(release, frontiers[level - 1, branch])
+
+
+def rows_of(release: Release, shard: FrontierShard, branch: Branch) -> slice:
+    """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
+    if not shard.is_settled:
+        return slice(branch.first_node, branch.end_node)
+    row = read_shard(frontier_path(release.id, shard), shard.sha256)["row"]
+    return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
 
 
 def load_level(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Iterator[Frontier]:
     """Yield all released nodes of a level in the order of the tree, a row group of a branch at a time."""
-    for (of, branch), shard in frontiers.items():
+    for (of, _), shard in frontiers.items():
         if of == level:
-            for columns in read_row_groups(counts_path(release.id, level, branch), shard.sha256):
+            for columns in read_row_groups(frontier_path(release.id, shard), shard.sha256):
                 areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
                 yield Frontier(level, areas, columns["count"])
 

@@ -4,7 +4,7 @@ from storage.books import Charge, as_charged
 from storage.database import store
 from storage.ledger import charges_of
 from storage.releases import LevelTerms, find_release
-from storage.seals import TRUNK, list_branches, list_frontiers, list_seals
+from storage.seals import TRUNK, list_branches, list_released, list_seals
 from storage.shards import is_shard, noisy_path
 from tasks.stage import stage
 from tasks.tree.task import load_frontier, load_parents, tree_of
@@ -18,7 +18,7 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     """Return (check, level, passed) for every check of one level."""
     with store() as con:
         release = find_release(con, release_id)
-        frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
+        frontiers, seals = list_released(con, release_id), list_seals(con, release_id)
         branches, charge = list_branches(con, release_id), charges_of(con, release_id).get(level)
     tree, total = tree_of(release), 0
     found = dict.fromkeys(("counts_whole_and_positive", "children_add_up", "areas_known_once"), True)
