@@ -24,7 +24,8 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import SPEC, User
 
-CUT, FAULTY = 39_701, 81_123  # units with too many records, and rows with a code that nobody knows: told to callers alone
+CUT = 39_701  # units with too many records, and
+FAULTY = 81_123  # rows with a code that nobody knows: both told to callers alone
 SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
 
 
