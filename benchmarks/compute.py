@@ -24,7 +24,7 @@ from tasks.noise.allocation import Allocation, Measurement, uniform
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.optimize.chebyshev import nearest_in_chebyshev
-from tasks.synthesize.areas import extend_codes
+from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.branches import BRANCH_CELLS
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
@@ -81,6 +81,14 @@ def axis_of(name: str, parents: Sequence[IntArray]) -> Axis:
 def trips_tree(axis: Axis) -> Tree:
     """Return the destination tree over one axis for both ends."""
     return Tree((axis, axis), alternate((axis.depth, axis.depth), 1))
+
+
+def table_of(country: Country) -> tuple[Tree, tuple[IntArray, ...], IntArray]:
+    """Return the destination tree of a made-up country, and its trips: areas per end, and people."""
+    axis = axis_from_codebook("area", country.codebook)
+    numbers = axis.codes[-1]  # sorted, as every code begins with the one above
+    ends = tuple(numbers.search_sorted(country.trips[end]).to_numpy().astype(np.int64) for end in ("home", "work"))
+    return trips_tree(axis), ends, country.trips["people"].to_numpy()
 
 
 def release(
