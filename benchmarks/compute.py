@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,17 @@ import numpy as np
 import polars as pl
 
 from flows.mechanisms import DISCRETE_GAUSSIANS
+from flows.trial import Truth, measured_below, truth_of
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Allocation, Measurement, uniform
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.optimize.chebyshev import nearest_in_chebyshev
-from tasks.synthesize.areas import extend_codes
+from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.branches import BRANCH_CELLS
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, keep_positive
 from tasks.tree.order import Tree, alternate
-from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 
 DELTA = 1e-8
 RUNS = {"opendp": 1, "table": 5}  # of which the median counts: what takes a tenth of a second drifts
@@ -83,6 +82,14 @@ def trips_tree(axis: Axis) -> Tree:
     return Tree((axis, axis), alternate((axis.depth, axis.depth), 1))
 
 
+def table_of(country: Country) -> tuple[Tree, tuple[IntArray, ...], IntArray]:
+    """Return the destination tree of a made-up country, and its trips: areas per end, and people."""
+    axis = axis_from_codebook("area", country.codebook)
+    numbers = axis.codes[-1]  # sorted, as every code begins with the one above
+    ends = tuple(numbers.search_sorted(country.trips[end]).to_numpy().astype(np.int64) for end in ("home", "work"))
+    return trips_tree(axis), ends, country.trips["people"].to_numpy()
+
+
 def release(
     tree: Tree,
     leaf_areas: Sequence[IntArray],
@@ -104,16 +111,16 @@ def release(
     done, began = Compute(), time.perf_counter()
     _forget_peak()
     with _room(done.rooms, "tree"):
-        true_levels = list(grow(tree, leaf_areas, true_counts))
-    root = true_levels[0]
+        truth = truth_of(tree, leaf_areas, true_counts)
+    root = truth.levels[0]
     done.frontiers.append(Frontier(0, root.areas, root.true_counts))
     with ThreadPoolExecutor(threads) as pool:
-        for (above, below), terms in zip(pairwise(true_levels), budget, strict=True):
+        for terms in budget:
             parents = done.frontiers[-1]
             fan_out = cell_counts(tree, parents)
             cells = int(fan_out.sum())
             most = min(CHUNK_CELLS, max(BRANCH_CELLS, cells // (4 * threads)))
-            walk = partial(_step, tree, above, below, terms, sampler)
+            walk = partial(_step, truth, terms, sampler)
             steps = list(pool.map(walk, [parents[nodes] for nodes in chunks(fan_out, most)]))
             done.frontiers.append(_joined([frontier for frontier, _ in steps]))
             done.rooms.update(sum((rooms for _, rooms in steps), Counter()))
@@ -136,15 +143,15 @@ def typical(name: str, *arguments: Any) -> Compute:
     return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
 
 
-def _step(
-    tree: Tree, above: TrueLevel, below: TrueLevel, terms: Measurement, sampler: Sampler, parents: Frontier
-) -> tuple[Frontier, Counter[str]]:
+def _step(truth: Truth, terms: Measurement, sampler: Sampler, parents: Frontier) -> tuple[Frontier, Counter[str]]:
     """Return what is released below some nodes, and the CPU seconds of each room."""
+
+    def noisy_counts(_: int, true_counts: IntArray) -> IntArray:
+        return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+
     rooms: Counter[str] = Counter()
     with _room(rooms, "noise"):
-        cells = expand(tree, parents)
-        true_counts = true_counts_of(tree, parents, _around(tree, above, below, parents))
-        noisy = measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+        cells, noisy = measured_below(truth, parents, noisy_counts)
     with _room(rooms, "optimize"):
         frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
     return frontier, rooms
@@ -162,16 +169,6 @@ def _room(rooms: Counter[str], name: str) -> Iterator[None]:
     began = time.thread_time()
     yield
     rooms[name] += time.thread_time() - began
-
-
-def _around(tree: Tree, nodes: TrueLevel, children: TrueLevel, chunk: Frontier) -> TrueFamilies:
-    """Return the true nodes that may be among those of a chunk, with their children."""
-    within = np.ones(len(nodes), dtype=bool)
-    for areas, wanted in zip(nodes.areas, chunk.areas, strict=True):
-        within &= (areas >= wanted.min()) & (areas <= wanted.max())
-    areas = tuple(areas[within] for areas in nodes.areas)
-    refined = children.areas[tree.steps[chunk.level]]
-    return TrueFamilies(areas, nodes.first_child[within], nodes.children[within], refined, children.true_counts)
 
 
 def _forget_peak() -> None:

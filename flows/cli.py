@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -330,6 +330,23 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     with store() as con:
         state = state_of(con, release_id)
     _print({"id": release_id, "state": state, "deleted": deleted}, as_json, console.show_ending)
+
+
+@app.command()
+def synthesise(
+    kind: Annotated[Literal["binary", "random"], typer.Argument(help="The hierarchy at both ends of a trip.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write tables and spec; new, or empty.")],
+    density: Annotated[
+        Literal["complete", "dense", "sparse"],
+        typer.Option(help="Whether all pairs of areas have people, half of them, or one in a hundred."),
+    ] = "complete",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds draw equal sets.")] = 2025,
+    as_json: AsJson = False,
+) -> None:
+    """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
+    from flows.made_up import synthesise_answer
+
+    _print(synthesise_answer(kind, density, out, seed), as_json, console.show_synthesised)
 
 
 def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: bool) -> None:

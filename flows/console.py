@@ -180,6 +180,15 @@ def show_cleaned(answer: Answer) -> None:
     _out.print(f"{_bytes(answer['bytes'])} freed")
 
 
+def show_synthesised(answer: Answer) -> None:
+    """Draw what a made-up set holds, and where its spec is."""
+    _out.print(
+        f"SYNTHETIC: the set [bold]{answer['set']}[/] with seed {answer['seed']}: {answer['people']:,} people in"
+        f" {answer['pairs']:,} pairs of {answer['areas']:,} areas\nspec: {escape(answer['spec'])}",
+        soft_wrap=True,
+    )
+
+
 def show_ending(answer: Answer) -> None:
     """Draw what became of a release that was abandoned or whose remains were deleted."""
     answer = _escaped(answer)

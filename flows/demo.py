@@ -13,37 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.synthesize.areas import write_country
+from flows.made_up import write_ready
 from tasks.synthesize.country import draw_country
 
 FOLDER = Path(__file__).parent.parent / ".demo"
 SEED = 2025  # of the made-up table, the same each time; the noise of the release has no seed and is fresh
-
-SPEC = """\
-# SYNTHETIC: a country that does not exist, see data/README.md.
-name: synthetic-commuting
-dataset: synthetic-country
-input:
-  table: data/trips.csv
-  origin: home
-  destination: work
-  count: people
-hierarchy:
-  table: data/codebook.csv
-  levels: [region, province, municipality]
-release:
-  tree: destination
-  finest: municipality
-mechanism: inftda
-privacy:
-  unit: one commuter
-  neighbours: substitution
-  max_records_per_unit: 1
-  epsilon: 4.0
-  delta: 1.0e-8
-budget: {epsilon: 10.0, delta: 1.0e-7}
-output: out
-"""
 
 
 def main() -> int:
@@ -52,9 +26,8 @@ def main() -> int:
     if folder.exists():
         shutil.rmtree(folder)
         _say(f"deleted {folder} of an earlier demonstration, its release and its ledger included.")
-    write_country(draw_country(generator=np.random.default_rng(SEED)), folder / "data")
-    spec = folder / "spec.yaml"
-    spec.write_text(SPEC, encoding="utf-8")
+    country = draw_country(generator=np.random.default_rng(SEED))
+    spec = write_ready(country, folder, "synthetic-commuting", "synthetic-country", epsilon=4.0)
     _say(f"drew a country that does not exist, and its commuters: {folder / 'data'}")
 
     store = str(folder / "store")

@@ -237,7 +237,11 @@ class ScheduleKeys(_Keys):
 
 
 class Spec(_Keys):
-    """A release spec. Unknown keys are refused."""
+    """A release spec. Unknown keys are refused.
+
+    Attributes:
+        public_data: whether anybody may see the table, so that errors against the truth may be shown.
+    """
 
     name: Slug
     dataset: Slug
@@ -256,6 +260,7 @@ class Spec(_Keys):
     keep_noisy_counts: bool = True
     keep_vault: bool = False
     expected_total: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, strict=True)] | None = None
+    public_data: Annotated[bool, Field(strict=True)] = False
     output: str = "out"
 
     @model_validator(mode="after")

@@ -91,4 +91,6 @@ def _numbers_within(parent: IntArray, digits: int) -> pl.Series:
 
 
 def _plural(noun: str) -> str:
+    if noun[-1:].isdigit():  # as where levels have no names of their own
+        return f"areas of {noun}"
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"

@@ -116,6 +116,7 @@ def test_shipped_spec_is_the_example(load):
         ("privacy.i_accept_unprotected", False),
         ("keep_noisy_counts", True),
         ("keep_vault", False),
+        ("public_data", False),
         ("output", "out"),
     ],
 )
@@ -129,7 +130,6 @@ def test_optional_keys_may_be_left_out(load, key, default):
 
 UNKNOWN = {
     "supersedes": "rhode-island-commuting-20250101T000000Z",
-    "public_data": True,
     "priority": "false_positives",
     "input.features": ["sex", "race"],
     "hierarchy.finest": "bgrp",
@@ -283,6 +283,7 @@ def test_every_useful_number_is_taken_as_it_is(epsilon, delta):
         *(("release.tree", value) for value in ("both", None, ["origin"])),
         ("mechanism", 1),
         ("keep_vault", "maybe"),
+        *(("public_data", value) for value in ("maybe", 1)),
         ("output", None),
         ("input", None),
         ("privacy", ["epsilon"]),

@@ -1,0 +1,69 @@
+"""Made-up tables with a spec that is ready to release them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage.errors import UsageError
+from tasks.synthesize.areas import Country, write_country
+from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
+
+SPEC = """\
+# SYNTHETIC: a country that does not exist, see data/README.md.
+name: {name}
+dataset: {dataset}
+public_data: true
+input:
+  table: data/trips.csv
+  origin: home
+  destination: work
+  count: people
+hierarchy:
+  table: data/codebook.csv
+  levels: [{levels}]
+release:
+  tree: destination
+  finest: {finest}
+mechanism: inftda
+privacy:
+  unit: one commuter
+  neighbours: substitution
+  max_records_per_unit: 1
+  epsilon: {epsilon}
+  delta: 1.0e-8
+budget: {{epsilon: 10.0, delta: 1.0e-7}}
+output: out
+"""
+
+
+def write_ready(country: Country, folder: Path, name: str, dataset: str, epsilon: float) -> Path:
+    """Write a country's tables into `data/`, and a spec beside it that releases them; return the spec's file."""
+    write_country(country, folder / "data")
+    levels = country.codebook.columns
+    text = SPEC.format(name=name, dataset=dataset, levels=", ".join(levels), finest=levels[-1], epsilon=epsilon)
+    spec = folder / "spec.yaml"
+    spec.write_text(text, encoding="utf-8")
+    return spec
+
+
+def synthesise_answer(kind: Kind, density: Density, folder: Path, seed: int) -> dict[str, Any]:
+    """Draw one of the paper's sets into a new folder, with a spec, and say what is in it.
+
+    Raises:
+        UsageError: the folder is there already, and not empty.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"--out must be a new or an empty folder, got {folder}.", field="out")
+    drawn = draw_paper_set(kind, density, generator=np.random.default_rng(seed))
+    name = f"{kind}-{density}"
+    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0)
+    people = int(drawn.trips["people"].sum())
+    return {
+        "set": f"{kind} {density}",
+        "seed": seed,
+        "spec": str(spec),
+        "areas": drawn.codebook.height,
+        "pairs": drawn.trips.height,
+        "people": people,
+    }

@@ -1,0 +1,163 @@
+"""Mechanisms in memory, without vault, seals or store: for data that may be seen, to compare and to learn from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.optimize.reconcile import (
+    BoolArray,
+    Estimates,
+    combined,
+    first_kept,
+    measured,
+    root_total,
+    settle,
+    summed_children,
+)
+from tasks.optimize.task import Optimiser
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Cells, Frontier, expand, keep_positive
+from tasks.tree.order import Tree
+from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
+
+Measure = Callable[
+    [int, IntArray], IntArray
+]  # from a level and true counts to noisy counts; exact where it is not noisy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """A table that may be seen.
+
+    Attributes:
+        tree: the axes and their order.
+        levels: the true levels from 0 to T.
+    """
+
+    tree: Tree
+    levels: tuple[TrueLevel, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredLevel:
+    """One level of a first pass.
+
+    Attributes:
+        cells: all children of the nodes that the level above has kept; at level 0 the root.
+        noisy: int64, shape (cells,), records.
+        counts: int64, shape (cells,), records, >= 0: consistent with those of the level above.
+    """
+
+    cells: Cells
+    noisy: IntArray
+    counts: IntArray
+
+    @property
+    def kept(self) -> BoolArray:
+        """Which cells have a count and stay, shape (cells,); the root always does."""
+        return self.counts > 0 if self.cells.level else np.ones(1, dtype=bool)
+
+    @property
+    def frontier(self) -> Frontier:
+        """The nodes that stay."""
+        return _frontier(self.cells, self.counts)
+
+
+def truth_of(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> Truth:
+    """Return the truth of a table.
+
+    Args:
+        tree: the axes and their order.
+        leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
+        true_counts: int64, shape (records,), > 0; it may be empty.
+    """
+    return Truth(tree, tuple(grow(tree, leaf_areas, true_counts)))
+
+
+def measured_below(truth: Truth, parents: Frontier, measure: Measure) -> tuple[Cells, IntArray]:
+    """Return all children of some nodes, and their noisy counts."""
+    cells = expand(truth.tree, parents)
+    true_counts = true_counts_of(truth.tree, parents, _true_families(truth, parents))
+    return cells, measure(cells.level, true_counts)
+
+
+def first_pass(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[MeasuredLevel]:
+    """Measure every level from 0 to T once, and make each consistent with the one above before the next is measured.
+
+    Args:
+        truth: the table.
+        measure: the noise; at levels that are exact it gives true counts back.
+        optimiser: from noisy counts and their parents' totals to consistent counts.
+    """
+    root = truth.levels[0]
+    noisy = measure(0, root.true_counts)
+    levels = [MeasuredLevel(Cells(0, np.array([0, 1]), root.areas), noisy, np.maximum(noisy, 0))]
+    for _ in truth.tree.steps:
+        parents = levels[-1].frontier
+        cells, noisy = measured_below(truth, parents, measure)
+        levels.append(MeasuredLevel(cells, noisy, optimiser(noisy, cells.first_cell, parents.counts)))
+    return levels
+
+
+def top_down(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[Frontier]:
+    """Return what `inftda` releases of levels 0 to T."""
+    return [level.frontier for level in first_pass(truth, measure, optimiser)]
+
+
+def reconciled(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
+    """Return what `inftda_reconciled` releases of levels 0 to T: a second pass over the noisy counts of the first.
+
+    Args:
+        truth: the table.
+        measure: the noise; asked once per level, by the first pass alone.
+        sigmas: its scale at levels 0 to T; 0 where a level is exact.
+        optimiser: of both passes.
+    """
+    return second_pass(first_pass(truth, measure, optimiser), sigmas, optimiser)
+
+
+def second_pass(levels: Sequence[MeasuredLevel], sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
+    """Return levels 0 to T, settled anew on what the noisy counts of all levels say together; reads no true count."""
+    totals = np.array([], dtype=np.int64)
+    frontiers = []
+    for level, estimates in zip(levels, estimated(levels, sigmas), strict=True):
+        if level.cells.level == 0:
+            totals = np.array([root_total(estimates, int(level.counts[0]))])
+        else:
+            totals = settle(estimates, first_kept(level.kept, level.cells.first_cell), totals, optimiser)
+        counts = np.zeros_like(level.counts)
+        counts[level.kept] = totals
+        frontiers.append(_frontier(level.cells, counts))
+    return frontiers
+
+
+def estimated(levels: Sequence[MeasuredLevel], sigmas: Sequence[float]) -> list[Estimates]:
+    """Return the combined estimates of the nodes that each level has kept, levels 0 to T."""
+    variances = [sigma**2 for sigma in sigmas]
+    finest = levels[-1]
+    upwards = [measured(finest.noisy[finest.kept], variances[-1])]
+    for level in reversed(range(len(levels) - 1)):
+        nodes, children = levels[level], levels[level + 1]
+        sums = summed_children(
+            children.noisy, variances[level + 1], children.cells.first_cell, children.kept, upwards[-1]
+        )
+        upwards.append(combined(nodes.noisy[nodes.kept], variances[level], sums))
+    return upwards[::-1]
+
+
+def _frontier(cells: Cells, counts: IntArray) -> Frontier:
+    """Return the cells with a count, and the root always."""
+    return keep_positive(cells, counts) if cells.level else Frontier(0, cells.areas, counts)
+
+
+def _true_families(truth: Truth, parents: Frontier) -> TrueFamilies:
+    """Return the true nodes that may be among some nodes, with their children."""
+    nodes, children = truth.levels[parents.level : parents.level + 2]
+    within = np.ones(len(nodes), dtype=bool)
+    if len(parents):
+        for areas, wanted in zip(nodes.areas, parents.areas, strict=True):
+            within &= (areas >= wanted.min()) & (areas <= wanted.max())
+    around = tuple(areas[within] for areas in nodes.areas)
+    refined = children.areas[truth.tree.steps[parents.level]]
+    return TrueFamilies(around, nodes.first_child[within], nodes.children[within], refined, children.true_counts)

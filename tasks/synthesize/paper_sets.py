@@ -1,0 +1,61 @@
+"""The six made-up sets of the O/D paper's Table 1: trips between the areas of a binary or of a random hierarchy."""
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from tasks.synthesize.areas import Country, extend_codes
+from tasks.tree.axis import IntArray
+
+Kind = Literal["binary", "random"]
+Density = Literal["complete", "dense", "sparse"]
+
+SHARES: dict[Density, float] = {"complete": 1.0, "dense": 0.5, "sparse": 0.01}  # of the pairs of areas that have people
+BINARY_LEVELS, RANDOM_LEVELS = 8, 4
+FEWEST, MOST = 2, 10  # children of an area of the random hierarchy
+RANDOM_AREAS = 435  # of its finest level, as the paper's has: 189,225 pairs
+EXPONENT = 3.0  # of the Pareto law of people
+LARGEST = 1000  # people of one pair
+
+
+def draw_paper_set(kind: Kind, density: Density, *, generator: np.random.Generator) -> Country:
+    r"""Return one of the sets, drawn anew by the recipe of its authors.
+
+    .. math:: \text{people} = \lfloor 1 + 999 x / \max x \rfloor, \quad P(x > t) = (1 + t)^{-3}
+
+    The hierarchy is drawn before the people, so that all densities of one seed have the same.
+
+    Args:
+        kind: binary, 8 levels of two children each, 65,536 pairs; or random, 4 levels of 2 to 10 children, 189,225 pairs.
+        density: whether all pairs, half of them, or one in a hundred have people.
+        generator: whence everything is drawn; equal states draw equal sets.
+    Source:
+        Boninsegna and Silvestri (2025), Table 1; which Pareto, and how it is scaled, is in their published code.
+    """
+    path = [pl.Series("", [""])]  # of codes, from everything down to the level
+    for level, parent in enumerate(_binary_parents() if kind == "binary" else _random_parents(generator), start=1):
+        path = extend_codes(path, f"level_{level}", parent, 1)
+    areas = len(path[-1])
+    pairs = np.sort(generator.choice(areas**2, round(SHARES[density] * areas**2), replace=False))
+    x = generator.pareto(EXPONENT, len(pairs))
+    people = np.floor(1 + (LARGEST - 1) * (x / x.max())).astype(np.int64)
+    home, work = np.divmod(pairs, areas)
+    trips = {"home": path[-1].gather(home), "work": path[-1].gather(work), "people": people}
+    return Country(pl.DataFrame(path[1:]), pl.DataFrame(trips))
+
+
+def _binary_parents() -> list[IntArray]:
+    """Return, per level, the parent of each area."""
+    return [np.repeat(np.arange(2**level), 2) for level in range(BINARY_LEVELS)]
+
+
+def _random_parents(generator: np.random.Generator) -> list[IntArray]:
+    """Return, per level, the parent of each area, of the first random hierarchy that has as many areas as the paper's."""
+    while True:
+        parents = [np.zeros(generator.integers(FEWEST, MOST + 1), dtype=np.int64)]
+        while len(parents) < RANDOM_LEVELS:
+            above = len(parents[-1])
+            parents.append(np.repeat(np.arange(above), generator.integers(FEWEST, MOST + 1, size=above)))
+        if len(parents[-1]) == RANDOM_AREAS:
+            return parents
