@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from flows.top_down import Traversal, walk_top_down
+from flows.two_passes import walk_twice
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -55,6 +56,13 @@ MECHANISMS = {
             name="inftda",
             noises=DISCRETE_GAUSSIANS,
             traverse=walk_top_down,
+            optimiser=nearest_in_chebyshev,
+            bounds=chebyshev_bounds,
+        ),
+        Mechanism(
+            name="inftda_reconciled",
+            noises=DISCRETE_GAUSSIANS,
+            traverse=walk_twice,
             optimiser=nearest_in_chebyshev,
             bounds=chebyshev_bounds,
         ),

@@ -136,9 +136,9 @@ def add_settled(con: Connection, release_id: str, shard: FrontierShard) -> None:
 def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
     """Return a release's levels after the second pass, by level and branch, in the order of the tree."""
     rows = con.execute(
-        "SELECT level, branch, sha256, nonzero FROM settled WHERE release_id = ?", [release_id]
+        "SELECT level, branch, sha256, nonzero, 0, true FROM settled WHERE release_id = ?", [release_id]
     ).fetchall()
-    return _in_order(con, release_id, [FrontierShard(*row, 0, True) for row in rows])
+    return _in_order(con, release_id, [FrontierShard(*row) for row in rows])
 
 
 def list_released(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -70,8 +71,8 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
     return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
 
 
-def read_shard(path: Path, sha256: str) -> dict[str, IntArray]:
-    """Return the columns of a shard whose hash is the recorded one.
+def read_shard(path: Path, sha256: str) -> dict[str, Any]:
+    """Return the columns of a shard whose hash is the recorded one: of whole numbers, but for estimates.
 
     Raises:
         StoreError: the file is missing or not what was recorded; it is never drawn again.

@@ -32,6 +32,9 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __getitem__(self, nodes: slice) -> "Estimates":
+        return Estimates(self.values[nodes], self.variances[nodes])
+
 
 def measured(noisy: IntArray, variance: float) -> Estimates:
     """Return noisy counts of one level, shape (nodes,), as they are: with the variance of the level's noise."""

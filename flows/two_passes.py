@@ -1,0 +1,71 @@
+"""The traversal of two passes: top-down, and once all is measured and sealed, up the tree and down it again.
+
+The second pass reads what is sealed: it measures nothing and is charged nothing.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from flows.in_flight import InFlight
+from flows.runner import Report, Submit
+from flows.top_down import walk_top_down
+from storage.database import Connection, store, transaction
+from storage.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
+from tasks.noise.samplers import Sampler
+from tasks.optimize.second_pass import estimate_branch, settle_branch
+from tasks.optimize.task import Optimiser
+from tasks.stage import Outcome
+
+
+def walk_twice(
+    release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report, only: str | None = None
+) -> tuple[list[Outcome], list[str]]:
+    """Walk as `walk_top_down` does; once no branch is missing, estimate all nodes upwards, and settle them downwards.
+
+    Arguments, what is returned and what is raised are those of `walk_top_down`.
+    """
+    outcomes, missing = walk_top_down(release_id, sampler, optimiser, submit, report, only)
+    if missing:
+        return outcomes, missing
+    with store() as con:
+        above = {name: branch.parent for name, branch in list_branches(con, release_id).items()}
+        estimated = {branch for _, branch in list_estimates(con, release_id)}
+        settled = {branch for _, branch in list_settled(con, release_id)}
+    parts = {name: [part for part, of in above.items() if of == name] for name in (TRUNK, *above)}
+    outcomes += _pass(InFlight(release_id, submit), (estimate_branch,), parts, estimated, add_estimates)
+    whole = {TRUNK: [], **{name: [of] for name, of in above.items()}}
+    outcomes += _pass(InFlight(release_id, submit), (settle_branch, optimiser), whole, settled, add_settled)
+    return outcomes, []
+
+
+def _pass(
+    in_flight: InFlight,
+    stage: tuple[Any, ...],
+    waits_for: Mapping[str, Collection[str]],
+    done: Collection[str],
+    add: Callable[[Connection, str, Any], None],
+) -> list[Outcome]:
+    """Run a stage of every branch that is not done, each once those that it waits for are.
+
+    Args:
+        in_flight: runs them.
+        stage: with the arguments behind the branch.
+        waits_for: the branches, and for each of them others.
+        done: branches.
+        add: records one of the shards that the stage returns.
+    """
+    over, started = set(done), set(done)
+    while True:
+        for branch in waits_for:
+            if branch not in started and over.issuperset(waits_for[branch]):
+                started.add(branch)
+                in_flight.start(branch, stage[0], branch, *stage[1:])
+        if not in_flight:
+            in_flight.raise_first()
+            return in_flight.outcomes
+        ended = in_flight.take()
+        with store() as con, transaction(con):
+            for _, shards in ended:
+                for shard in shards:
+                    add(con, in_flight.release_id, shard)
+        over.update(branch for branch, _ in ended)

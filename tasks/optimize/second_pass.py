@@ -1,0 +1,208 @@
+"""The stages of a second pass: up the tree, from all noisy counts to estimates; and down it, to the released counts.
+
+Both read what was sealed and what the first pass has kept: nothing is measured for them, and nothing is charged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from storage.database import store
+from storage.releases import Release, find_release
+from storage.running import check_going_on
+from storage.seals import (
+    TRUNK,
+    Branch,
+    EstimateShard,
+    FrontierShard,
+    Seal,
+    frontier_path,
+    list_branches,
+    list_estimates,
+    list_frontiers,
+    list_seals,
+    list_settled,
+)
+from storage.shards import estimates_path, noisy_path, read_row_groups, read_shard, settled_path, write_shard
+from tasks.optimize.reconcile import Estimates, combined, measured, root_total, settle, summed_children
+from tasks.optimize.task import Optimiser, in_chunks
+from tasks.stage import stage
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks
+from tasks.tree.order import Tree
+from tasks.tree.task import load_frontier, load_parents, rows_of, tree_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store knows of a release after the first pass."""
+
+    release: Release
+    tree: Tree
+    seals: dict[tuple[int, str], Seal]
+    frontiers: dict[tuple[int, str], FrontierShard]
+    branches: dict[str, Branch]
+    estimates: dict[tuple[int, str], EstimateShard]
+    settled: dict[tuple[int, str], FrontierShard]
+
+    def parts(self, branch: str) -> list[str]:
+        """Return the branches into which a branch was cut."""
+        return [part.name for part in self.branches.values() if part.parent == branch]
+
+    def levels(self, branch: str) -> range:
+        """Return the levels of a branch."""
+        first = 0 if branch == TRUNK else self.branches[branch].cut_level + 1
+        parts = self.parts(branch)
+        return range(first, (self.branches[parts[0]].cut_level if parts else self.tree.depth) + 1)
+
+    def kept(self, level: int, branch: str) -> Frontier:
+        """Return the nodes that the first pass has kept."""
+        return load_frontier(self.release, self.frontiers[level, branch])
+
+    def parents(self, level: int, branch: str) -> Frontier:
+        """Return the nodes of the first pass whose children are the cells of a level (> 0) of a branch."""
+        return load_parents(self.release, level, branch, self.frontiers, self.branches)
+
+    def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
+        """Yield the sealed noisy counts."""
+        shard = noisy_path(self.release.id, level, branch), self.seals[level, branch].sha256
+        return (group["noisy"] for group in read_row_groups(*shard))
+
+    def variance(self, level: int) -> float:
+        """Return that of the noise of a level, 0 where it is exact."""
+        return self.release.levels[level].sigma ** 2
+
+
+@stage("estimate {branch}")
+def estimate_branch(release_id: str, branch: str) -> list[EstimateShard]:
+    """Estimate the nodes of a branch from the noisy counts of all that lies below them, the finest level first.
+
+    The branches into which it was cut are estimated already. The last shard belongs to the level of the cut: what the
+    branch adds up to for each of the nodes on which it stands.
+    """
+    known = _known(release_id)
+    levels, parts = known.levels(branch), known.parts(branch)
+    found: list[EstimateShard] = []
+
+    def keep(level: int, estimates: Estimates) -> None:
+        columns = {"value": estimates.values, "variance": estimates.variances}
+        path = estimates_path(release_id, level, branch)
+        found.append(EstimateShard(level, branch, write_shard(path, tuple(columns), [columns], pa.float64())))
+
+    below = _joined([_read(known, levels[-1], part) for part in parts]) if parts else None
+    for level in reversed(levels):
+        if level == 0:
+            keep(0, _of_nodes(next(known.noisy(0, branch)), known.variance(0), below))
+        else:
+            estimates, below = _estimates(known, level, branch, below)
+            keep(level, estimates)
+    if branch != TRUNK and below is not None:
+        keep(levels[0] - 1, below)
+    return found
+
+
+@stage("settle {branch}")
+def settle_branch(release_id: str, branch: str, optimiser: Optimiser) -> list[FrontierShard]:
+    """Go down a branch once more, from estimates to the counts that are released, over the nodes of the first pass.
+
+    The branch that was cut into it is settled already.
+    """
+    known = _known(release_id)
+    axes = range(len(known.tree.axes))
+    columns = (*(f"area_{axis}" for axis in axes), "count", "row")
+    found, totals = [], None if branch == TRUNK else _totals(known, branch)
+    for level in known.levels(branch):
+        kept = known.kept(level, branch)
+        totals = _root(known, kept) if totals is None else _settled(known, level, branch, kept, totals, optimiser)
+        left = np.flatnonzero(totals > 0) if level else np.zeros(1, dtype=np.int64)
+        groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
+        rows = (
+            {f"area_{axis}": kept.areas[axis][group] for axis in axes} | {"count": totals[group], "row": group}
+            for group in groups
+        )
+        sha256 = write_shard(settled_path(release_id, level, branch), columns, rows)
+        found.append(FrontierShard(level, branch, sha256, len(left), 0, is_settled=True))
+    return found
+
+
+def _known(release_id: str) -> _Known:
+    with store() as con:
+        release = find_release(con, release_id)
+        return _Known(
+            release,
+            tree_of(release),
+            list_seals(con, release_id),
+            list_frontiers(con, release_id),
+            list_branches(con, release_id),
+            list_estimates(con, release_id),
+            list_settled(con, release_id),
+        )
+
+
+def _estimates(known: _Known, level: int, branch: str, below: Estimates | None) -> tuple[Estimates, Estimates]:
+    """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
+    kept, parents, variance = known.kept(level, branch), known.parents(level, branch), known.variance(level)
+    first_kept, cell = cells_of(known.tree, parents, kept)
+    cells = cell_counts(known.tree, parents)
+    before = 0  # cells of earlier chunks
+    of_nodes, of_parents = [], []
+    for nodes, noisy in in_chunks(cells, known.noisy(level, branch), partial(check_going_on, known.release.id)):
+        rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
+        is_kept = np.zeros(len(noisy), dtype=bool)
+        is_kept[cell[rows] - before] = True
+        estimates = _of_nodes(noisy[is_kept], variance, below[rows] if below else None)
+        first_cell = np.concatenate(([0], np.cumsum(cells[nodes])))
+        of_nodes.append(estimates)
+        of_parents.append(summed_children(noisy, variance, first_cell, is_kept, estimates))
+        before += len(noisy)
+    return _joined(of_nodes), _joined(of_parents)
+
+
+def _of_nodes(noisy: IntArray, variance: float, below: Estimates | None) -> Estimates:
+    return combined(noisy, variance, below) if below else measured(noisy, variance)
+
+
+def _totals(known: _Known, branch: str) -> IntArray:
+    """Return the settled counts of the nodes on which a branch stands, shape (nodes,); 0 where they are gone."""
+    stands_on = known.branches[branch]
+    above = known.settled[stands_on.cut_level, stands_on.parent]
+    rows = rows_of(known.release, above, stands_on)
+    columns = read_shard(frontier_path(known.release.id, above), above.sha256)
+    totals = np.zeros(stands_on.end_node - stands_on.first_node, dtype=np.int64)
+    totals[columns["row"][rows] - stands_on.first_node] = columns["count"][rows]
+    return totals
+
+
+def _root(known: _Known, kept: Frontier) -> IntArray:
+    """Return the settled count of the root, shape (1,)."""
+    return np.array([root_total(_read(known, 0, TRUNK), int(kept.counts[0]))])
+
+
+def _settled(
+    known: _Known, level: int, branch: str, kept: Frontier, totals: IntArray, optimiser: Optimiser
+) -> IntArray:
+    """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
+    first_kept, _ = cells_of(known.tree, known.parents(level, branch), kept)
+    estimates = _read(known, level, branch)
+    counts = np.zeros(len(kept), dtype=np.int64)
+    for nodes in chunks(np.diff(first_kept), CHUNK_CELLS):
+        check_going_on(known.release.id)
+        rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
+        first = first_kept[nodes.start : nodes.stop + 1] - first_kept[nodes.start]
+        counts[rows] = settle(estimates[rows], first, totals[nodes], optimiser)
+    return counts
+
+
+def _read(known: _Known, level: int, branch: str) -> Estimates:
+    path = estimates_path(known.release.id, level, branch)
+    columns = read_shard(path, known.estimates[level, branch].sha256)
+    return Estimates(columns["value"], columns["variance"])
+
+
+def _joined(parts: Sequence[Estimates]) -> Estimates:
+    return Estimates(
+        np.concatenate([part.values for part in parts]), np.concatenate([part.variances for part in parts])
+    )
