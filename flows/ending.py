@@ -39,12 +39,11 @@ def close_the_books(release: Release) -> None:
 
 
 def remove_what_is_not_kept(release: Release) -> None:
-    """Delete the vault of a published release, and its noisy counts, unless they are to be kept."""
+    """Delete the vault of a published release and its noisy counts, unless they are to be kept, and what two passes left."""
     if not release.terms["keep_vault"]:
         remove_vault(release.id)
-    if not release.terms.get("keep_noisy_counts", True):
-        with store() as con:
-            _delete_shards(con, find_release(con, release.id))
+    with store() as con:
+        _delete_shards(con, find_release(con, release.id))
 
 
 def abandon_release(release_id: str) -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import tasks.noise.task
+import tasks.optimize.second_pass
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
@@ -291,6 +292,7 @@ def make(
     sizes: dict[str, int] | None = None,
     named: str = "opendp",
     run: dict[str, Any] | None = None,
+    mechanism: str = "inftda",
 ) -> Made:
     """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
 
@@ -302,24 +304,26 @@ def make(
         sizes: those that differ from what users get.
         named: the sampler's name in the spec.
         run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
+        mechanism: the spec's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = case(folder)
-    made.keys.update(noise={"sampler": named}, run=run or {})
+    made.keys.update(mechanism=mechanism, noise={"sampler": named}, run=run or {})
     (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
     sizes = sizes or {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
         patch.setitem(
             MECHANISMS,
-            "inftda",
-            replace(MECHANISMS["inftda"], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
+            mechanism,
+            replace(MECHANISMS[mechanism], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
         )
         for name, module in (
             ("BRANCH_CELLS", tasks.tree.branches),
             ("CELL_BYTES", tasks.tree.branches),
             ("CHUNK_CELLS", tasks.noise.task),
             ("CHUNK_CELLS", tasks.optimize.task),
+            ("CHUNK_CELLS", tasks.optimize.second_pass),
         ):
             patch.setattr(module, name, sizes.get(name, getattr(module, name)))
         plan = make_plan(load_spec(folder / "spec.yaml"))

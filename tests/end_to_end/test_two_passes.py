@@ -1,0 +1,144 @@
+"""The second pass of a release: the same in the store as in memory, whole wherever it stops, and free."""
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import tasks.tree.branches
+from flows.driver import finish_release, make_release
+from flows.mechanisms import MECHANISMS
+from flows.plan import make_plan
+from flows.reservation import new_release
+from flows.runner import Submit, report_nothing
+from flows.spec import load_spec
+from flows.trial import Truth, reconciled
+from storage.database import store
+from storage.errors import StageFailed
+from storage.ledger import charges_of
+from storage.releases import Release, find_release
+from storage.seals import list_branches, list_released, list_seals, list_settled, walkers
+from storage.shards import noisy_path, read_shard
+from tasks.noise.samplers import discrete_gaussian
+from tasks.publish.verify import verify
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.tree.task import load_level, tree_of
+from tasks.tree.true_tree import TrueLevel
+from tests.end_to_end.test_release_laws import CASES, CUT, case_csv, make, noise_of_the_cell
+
+MECHANISM = "inftda_reconciled"
+
+
+def levels_of(release: Release) -> list[Frontier]:
+    """Return the released nodes of levels 0 to T, as the store has them."""
+    with store() as con:
+        released = list_released(con, release.id)
+    return [joined(list(load_level(release, terms.level, released))) for terms in release.levels]
+
+
+def joined(parts: list[Frontier]) -> Frontier:
+    """Return the nodes of some frontiers of a level, one behind the other."""
+    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
+    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
+
+
+def sealed_of(release: Release) -> list[IntArray]:
+    """Return the sealed noisy counts of levels 0 to T, in the order of the tree."""
+    with store() as con:
+        seals, branches = list_seals(con, release.id), list_branches(con, release.id)
+    return [
+        np.concatenate(
+            [
+                read_shard(noisy_path(release.id, level, branch), seals[level, branch].sha256)["noisy"]
+                for branch in walkers(branches, level)
+            ]
+        )
+        for level in range(len(release.levels))
+    ]
+
+
+@pytest.mark.parametrize("case", ["CSV, destination tree", "DuckDB, two codebooks"])
+def test_the_store_and_memory_agree(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the sealed noisy counts alone, the trial in memory settles on the very counts that were released."""
+    made = make(tmp_path / "made", CASES[case], discrete_gaussian, sizes=CUT, mechanism=MECHANISM)
+    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+    sealed, tree = sealed_of(made.release), tree_of(made.release)
+    nothing = np.zeros(0, dtype=np.int64)
+    root = TrueLevel(tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), *(np.zeros(1, dtype=np.int64),) * 3)
+    below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
+    truth = Truth(tree, (root, *(below,) * tree.depth))  # nobody looks at it: what is measured is sealed
+    in_memory = reconciled(
+        truth,
+        lambda level, _: sealed[level],
+        [terms.sigma for terms in made.release.levels],
+        MECHANISMS[MECHANISM].optimiser,
+    )
+    assert verify(made.folder) == []
+    for one, other in zip(levels_of(made.release), in_memory, strict=True):
+        assert one.counts.tolist() == other.counts.tolist()
+        assert [areas.tolist() for areas in one.areas] == [areas.tolist() for areas in other.areas]
+
+
+def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path) -> None:
+    """Where noise is tied to the cells, branches of branches, chunks and workers change no byte of a second pass."""
+    with noise_of_the_cell() as sampler:
+        whole = make(tmp_path / "whole", case_csv, sampler, workers=1, mechanism=MECHANISM)
+        plain = make(tmp_path / "plain", case_csv, sampler, workers=1)
+        cut = make(tmp_path / "cut", case_csv, sampler, sizes=CUT, mechanism=MECHANISM)
+    assert whole.tables() == cut.tables()
+    assert whole.tables() != plain.tables()
+
+
+def test_a_second_pass_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second pass has no charge and no seal of its own: they are those of a release without it."""
+    charges = []
+    for mechanism in ("inftda", MECHANISM):
+        made = make(tmp_path / mechanism, case_csv, discrete_gaussian, mechanism=mechanism)
+        monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+        with store() as con:
+            charges.append([(c.level, c.rho, c.sigma) for c in charges_of(con, made.release.id).values()])
+            assert {level for level, _ in list_seals(con, made.release.id)} == set(range(len(made.release.levels)))
+            assert bool(list_settled(con, made.release.id)) == (mechanism == MECHANISM)
+    assert charges[0] == charges[1]
+
+
+@pytest.mark.parametrize("at", ["estimate_branch", "settle_branch"])
+def test_what_a_second_pass_has_done_is_kept(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second pass that fails in one branch goes on with what is missing, and draws nothing again."""
+    made = case_csv(tmp_path)
+    made.keys["mechanism"] = MECHANISM
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
+    done: list[str] = []
+
+    def submit_to(executor: Executor, faulty: str) -> Submit:
+        def run(stage: Any, *arguments: Any) -> Any:
+            if stage.name == at:
+                if arguments[1] == faulty:
+                    raise OSError
+                done.append(arguments[1])
+            return stage.fn(*arguments)
+
+        return lambda stage, *arguments: executor.submit(run, stage, *arguments)
+
+    plan = make_plan(load_spec(tmp_path / "spec.yaml"))
+    release = new_release(plan, release_id="stopped")
+    with ThreadPoolExecutor(1) as executor, pytest.raises(StageFailed, match="b01: OSError"):
+        make_release(plan, release, submit_to(executor, "b01"), report_nothing)
+    with store() as con:
+        sealed, branches = list_seals(con, "stopped"), list_branches(con, "stopped")
+    assert len(branches) > 2
+    with ThreadPoolExecutor(1) as executor:
+        finish_release("stopped", submit_to(executor, ""), report_nothing)
+    assert sorted(done) == sorted(["trunk", *branches])
+    with store() as con:
+        assert list_seals(con, "stopped") == sealed
+        assert find_release(con, "stopped").state == "published"
+    assert verify(Path(release.folder)) == []
+    left = {path.name.split(".", 1)[1] for path in (tmp_path / "home" / "shards" / "stopped").glob("level_*")}
+    assert left == {"noisy.parquet", "settled.parquet"}
