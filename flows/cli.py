@@ -211,6 +211,29 @@ def _make(
 
 
 @app.command()
+def compare(
+    spec: SpecPath,
+    mechanisms: Annotated[
+        str, typer.Option(metavar="NAME,…", help="What to try: mechanisms, as a spec names them.")
+    ] = "inftda,inftda_reconciled",
+    epsilon: Annotated[str, typer.Option(metavar="NUMBER,…", help="At which ε; δ is the spec's.")] = "0.1,1,10",
+    runs: Annotated[int, typer.Option(help="How often each is tried.", min=1, max=10_000)] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the page and the rows go; below the spec's output if left out."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
+    from flows.comparing import compare_directly, numbers_of
+    from flows.spec import load_spec
+
+    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
+    answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
+    _print(answer, as_json, console.show_comparison)
+
+
+@app.command()
 def up(
     specs: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="The specs that may be released, or scheduled, from the UI.")

@@ -1,7 +1,7 @@
 """What a person sees: tables on stdout, progress and errors on stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -238,6 +238,35 @@ def progress() -> Iterator[Report]:
             bars.update(bar_of[level], completed=measured, total=known)
 
         yield report
+
+
+@contextmanager
+def trials_progress(trials: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on stderr, of trials; nothing where stderr is no terminal. Yields what is told how many more are done."""
+    columns = TextColumn("trials"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeElapsedColumn(), console=_err, disable=not sys.stderr.isatty()) as bars:
+        bar = bars.add_task("", total=trials)
+        yield lambda more: bars.advance(bar, more)
+
+
+def show_comparison(answer: Answer) -> None:
+    """Draw a comparison: per ε and level, the mean of the maximum absolute error of each mechanism, and where the rest is."""
+    answer = _escaped(answer)
+    _out.print(f"[bold]{answer['name']}[/], δ = {answer['delta']:g}, runs: {answer['runs']}; nothing was charged\n")
+    for epsilon in dict.fromkeys(result["epsilon"] for result in answer["results"]):
+        at = [result for result in answer["results"] if result["epsilon"] == epsilon]
+        table = Table("level", box=None, title=f"maximum absolute error at ε = {epsilon:g}: mean (least to most)")
+        for result in at:
+            table.add_column(result["mechanism"], justify="right")
+        for number, level in enumerate(answer["levels"]):
+            spreads = [result["levels"][number]["max_absolute"] for result in at]
+            told = [f"{one['mean']:,.1f} ({one['min']:,} to {one['max']:,})" for one in spreads]
+            table.add_row(str(level["level"]), *told)
+        table.add_row("seconds", *(f"{result['seconds']['mean']:.2f}" for result in at))
+        _out.print(table)
+    for mechanism, reason in answer["refused"].items():
+        _out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
+    _out.print(f"page: {answer['folder']}/index.html", soft_wrap=True)
 
 
 def _show_levels(levels: list[Answer]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from flows.top_down import Traversal, walk_top_down
+from flows.trial import Trial, reconciled, top_down
 from flows.two_passes import walk_twice
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise
@@ -37,6 +38,7 @@ class Mechanism:
         name: as the spec names it.
         noises: the samplers of its noise, as the spec names them; all draw from one law.
         traverse: the order in which levels and branches are measured and optimised.
+        trial: the same in memory, for data that may be seen.
         optimiser: from noisy counts and their parents' totals to consistent counts.
         bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds.
     """
@@ -44,6 +46,7 @@ class Mechanism:
     name: str
     noises: Mapping[str, Noise]
     traverse: Traversal
+    trial: Trial
     optimiser: Optimiser
     bounds: Callable[[Sequence[float], Sequence[int], float], list[float]]
 
@@ -56,6 +59,7 @@ MECHANISMS = {
             name="inftda",
             noises=DISCRETE_GAUSSIANS,
             traverse=walk_top_down,
+            trial=top_down,
             optimiser=nearest_in_chebyshev,
             bounds=chebyshev_bounds,
         ),
@@ -63,6 +67,7 @@ MECHANISMS = {
             name="inftda_reconciled",
             noises=DISCRETE_GAUSSIANS,
             traverse=walk_twice,
+            trial=reconciled,
             optimiser=nearest_in_chebyshev,
             bounds=chebyshev_bounds,
         ),

@@ -41,6 +41,7 @@ class Plan:
         source: where the tables are.
         mechanism: the recipe.
         tree: the axes and their order.
+        whole: the tree of all levels of the codebooks, in which promises are made.
         scheme: what is measured.
         guarantee: what that promises.
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
@@ -52,6 +53,7 @@ class Plan:
     source: Source
     mechanism: Mechanism
     tree: Tree
+    whole: Tree
     scheme: Scheme
     guarantee: Guarantee
     promised: tuple[int, ...]
@@ -218,6 +220,7 @@ def make_plan(file: SpecFile) -> Plan:
         source,
         mechanism,
         tree,
+        whole,
         scheme,
         guarantee,
         promised_levels(spec.privacy, whole),

@@ -64,6 +64,9 @@ class MeasuredLevel:
         return _frontier(self.cells, self.counts)
 
 
+Trial = Callable[[Truth, Measure, Sequence[float], Optimiser], list[Frontier]]
+
+
 def truth_of(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> Truth:
     """Return the truth of a table.
 
@@ -100,8 +103,8 @@ def first_pass(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[Mea
     return levels
 
 
-def top_down(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[Frontier]:
-    """Return what `inftda` releases of levels 0 to T."""
+def top_down(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:  # noqa: ARG001 (a `Trial`)
+    """Return what mechanisms that walk once, from the top down, release of levels 0 to T; arguments as in `reconciled`."""
     return [level.frontier for level in first_pass(truth, measure, optimiser)]
 
 

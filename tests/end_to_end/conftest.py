@@ -119,11 +119,11 @@ class User:
         place = {"HOME": str(self.folder), "TRELLIS_HOME": str(self.folder / "home"), "COLUMNS": "80"}
         return {**own, **self.prefect.environment, **place}
 
-    def spec(self, file: str = "spec.yaml", /, **sections: Mapping[str, object] | str) -> str:
+    def spec(self, file: str = "spec.yaml", /, **sections: Mapping[str, object] | str | bool) -> str:
         """Write a spec with some keys, or keys of its sections, changed; return its file."""
         keys: dict[str, Any] = dict(SPEC)
         for section, value in sections.items():
-            keys[section] = value if isinstance(value, str) else {**keys[section], **value}
+            keys[section] = {**keys.get(section, {}), **value} if isinstance(value, Mapping) else value
         (self.folder / file).write_text(yaml.safe_dump(keys))
         return file
 

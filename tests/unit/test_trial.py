@@ -82,7 +82,7 @@ def test_passes_are_consistent_and_the_second_is_within_the_first(universes, dat
     _, _, truth = data.draw(tables(universes))
     sigmas = [0.0 if exact else sigma, *[sigma] * truth.tree.depth]
     asked: Counter = Counter()
-    first = top_down(truth, noise_of(seed, sigmas, asked), nearest_in_chebyshev)
+    first = top_down(truth, noise_of(seed, sigmas, asked), sigmas, nearest_in_chebyshev)
     once: Counter = Counter()
     both = reconciled(truth, noise_of(seed, sigmas, once), sigmas, nearest_in_chebyshev)
     assert once == asked

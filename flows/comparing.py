@@ -1,0 +1,67 @@
+"""A comparison as a command runs it: beneath a server, with a progress bar, and written to a folder."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from flows import console
+from flows.server import prefect_server, wait_until_recorded
+from flows.spec import SpecFile
+from storage.errors import InputError, StoreError, UsageError, disk_fault
+from storage.files import beside
+from storage.home import home, subfolder
+
+
+def numbers_of(option: str, text: str) -> list[float]:
+    """Return the numbers of an option that lists them.
+
+    Raises:
+        UsageError: one of them is none, or not above zero.
+    """
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(math.isfinite(number) and number > 0 for number in numbers):
+        raise UsageError(f"{option} must list numbers > 0, such as 0.1,1,10; got {text}.", field=option)
+    return numbers
+
+
+def compare_directly(
+    file: SpecFile, mechanisms: list[str], epsilons: list[float], runs: int, out: Path | None
+) -> dict[str, Any]:
+    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what is to be said.
+
+    Raises:
+        TrellisError: as `make_comparison`; or the folder cannot be written, or the server is gone.
+    """
+    folder = (out or file.output() / f"compare-{file.spec.name}").absolute()
+    with prefect_server(subfolder("prefect"), home() / "address"):
+        from httpx import HTTPError
+
+        from flows.compare import run_comparison
+        from flows.comparison import comparison_answer, make_comparison
+        from tasks.publish.comparison import comparison_page
+
+        comparison = make_comparison(file, mechanisms, epsilons, runs)
+        with console.trials_progress(len(comparison.entries) * runs) as tried:
+            try:
+                rows, run, task_runs = run_comparison(comparison, tried)
+            except HTTPError as fault:
+                raise StoreError(f"The Prefect server does not answer any more ({type(fault).__name__}).") from None
+        wait_until_recorded(run, task_runs)
+    answer = comparison_answer(comparison, rows, str(folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with beside(folder / "errors.parquet") as written:
+            rows.write_parquet(written)
+        with beside(folder / "comparison.json") as written:
+            written.write(json.dumps(answer, ensure_ascii=False, indent=2).encode() + b"\n")
+        with beside(folder / "index.html") as written:
+            written.write(comparison_page(answer).encode())
+    except OSError as fault:
+        raise disk_fault(fault, "--out", str(folder)) or InputError(
+            f"--out: {folder} cannot be written ({fault.strerror}).", field="--out"
+        ) from None
+    return answer

@@ -1,0 +1,179 @@
+"""A comparison of mechanisms on a table that may be seen: each is tried in memory, several times, and held against the truth.
+
+Nothing is charged and nothing is stored: errors against the truth are as confidential as the truth, so that a table is
+taken only where its spec says that it is public.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+
+from flows.guarantee import guarantee_of, scheme_of
+from flows.mechanisms import MECHANISMS, Mechanism
+from flows.plan import Plan, make_plan
+from flows.spec import SpecFile
+from flows.trial import Truth, truth_of
+from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.in_memory import read_in_memory
+from tasks.noise.allocation import Measurement
+from tasks.noise.measure import measure
+from tasks.noise.samplers import Sampler
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.validate.errors import level_errors
+
+MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A mechanism at one ε.
+
+    Attributes:
+        mechanism: the recipe.
+        epsilon: of every one of its trials.
+        first_measured: the first level that is measured; those above are exact.
+        measurements: of the levels from there on.
+        sampler: draws the noise.
+    """
+
+    mechanism: Mechanism
+    epsilon: float
+    first_measured: int
+    measurements: tuple[Measurement, ...]
+    sampler: Sampler
+
+    @property
+    def sigmas(self) -> list[float]:
+        """σ of levels 0 to T, 0 where a level is exact."""
+        return [0.0] * self.first_measured + [measured.sigma for measured in self.measurements]
+
+    def measure(self, level: int, true_counts: IntArray) -> IntArray:
+        """Return noisy counts of a level, as a release would draw them: a `Measure`."""
+        if level < self.first_measured:
+            return true_counts
+        terms = self.measurements[level - self.first_measured]
+        return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, self.sampler)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """What is compared on what.
+
+    Attributes:
+        plan: of the spec, for its levels and its δ.
+        truth: the table.
+        entries: what is tried.
+        runs: how often.
+        refused: per mechanism that cannot be tried, why.
+    """
+
+    plan: Plan
+    truth: Truth
+    entries: tuple[Entry, ...]
+    runs: int
+    refused: dict[str, str]
+
+
+def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequence[float], runs: int) -> Comparison:
+    """Return a comparison, with its table read; refuse one of a table that may not be seen.
+
+    Raises:
+        SpecError: the spec does not say that its data is public, or could not be released.
+        UsageError: a mechanism is unknown, an ε is out of range, or nothing is left to compare.
+        InputError: the table or a codebook breaks a rule.
+    """
+    if not file.spec.public_data:
+        raise SpecError(
+            "public_data must be true for a comparison: errors against the truth tell what is confidential.",
+            field="public_data",
+            hint="Compare on public or made-up data: `trellis synthesise` draws some.",
+        )
+    unknown = [name for name in mechanisms if name not in MECHANISMS]
+    if unknown:
+        raise UsageError(f"--mechanisms must be of {', '.join(MECHANISMS)}, got {unknown[0]}.", field="--mechanisms")
+    plan = make_plan(file)
+    truth = truth_of(plan.tree, *read_in_memory(plan.source, plan.units))
+    entries, refused = [], {}
+    for name in dict.fromkeys(mechanisms):
+        try:
+            entries += [_entry(plan, MECHANISMS[name], epsilon) for epsilon in dict.fromkeys(epsilons)]
+        except (SpecError, InputError) as reason:
+            refused[name] = str(reason)
+    if not entries:
+        raise UsageError(f"None of them can be tried: {next(iter(refused.values()))}", field="--mechanisms")
+    return Comparison(plan, truth, tuple(entries), runs, refused)
+
+
+def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
+    """Try an entry so many times, and return a row per run and level: what was tried, its errors, and its seconds."""
+    rows = []
+    for run in runs:
+        began = time.perf_counter()
+        released = entry.mechanism.trial(comparison.truth, entry.measure, entry.sigmas, entry.mechanism.optimiser)
+        seconds = time.perf_counter() - began
+        for true, nodes in zip(comparison.truth.levels, released, strict=True):
+            errors = level_errors(comparison.truth.tree, Frontier(nodes.level, true.areas, true.true_counts), nodes)
+            rows.append(
+                {"mechanism": entry.mechanism.name, "epsilon": entry.epsilon, "run": run}
+                | asdict(errors)
+                | {"seconds": seconds}
+            )
+    return rows
+
+
+def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> dict[str, Any]:
+    """Return what `trellis compare` says: per mechanism, ε and level the mean, the least and the most of every measure."""
+    plan = comparison.plan
+    return {
+        "name": plan.file.spec.name,
+        "dataset": plan.file.spec.dataset,
+        "delta": plan.file.spec.privacy.delta,
+        "neighbours": plan.file.spec.privacy.neighbours,
+        "runs": comparison.runs,
+        "levels": [
+            {
+                "level": terms.level,
+                "axes": dict(terms.axes),
+                "possible_cells": terms.possible_cells,
+                "true_cells": len(true),
+            }
+            for terms, true in zip(plan.levels, comparison.truth.levels, strict=True)
+        ],
+        "results": [_result(entry, rows) for entry in comparison.entries],
+        "refused": comparison.refused,
+        "folder": folder,
+    }
+
+
+def _entry(plan: Plan, mechanism: Mechanism, epsilon: float) -> Entry:
+    spec = plan.file.spec
+    keys = spec.privacy.model_copy(update={"epsilon": epsilon, "rho": None, "target": None})
+    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, spec.noise.sampler)
+    guarantee = guarantee_of(scheme)
+    sampler = mechanism.noises[spec.noise.sampler].sampler
+    return Entry(mechanism, epsilon, scheme.first_measured, guarantee.measurements, sampler)
+
+
+def _result(entry: Entry, rows: pl.DataFrame) -> dict[str, Any]:
+    of_entry = rows.filter(mechanism=entry.mechanism.name, epsilon=entry.epsilon)
+    levels = [
+        {"level": level} | {measure: _spread(of_level[measure].to_list()) for measure in MEASURES}
+        for (level,), of_level in of_entry.group_by("level", maintain_order=True)
+    ]
+    seconds = of_entry.filter(level=0)["seconds"].to_list()
+    return {
+        "mechanism": entry.mechanism.name,
+        "epsilon": entry.epsilon,
+        "sigmas": entry.sigmas,
+        "seconds": _spread(seconds),
+        "levels": levels,
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": fmean(values), "min": min(values), "max": max(values)}

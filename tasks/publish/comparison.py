@@ -1,0 +1,176 @@
+"""The page of a comparison: one self-contained HTML file, whose figures are those of the papers."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tasks.publish.figures import STYLES, as_svg, figure
+
+Answer = Mapping[str, Any]
+
+_FIGURES = (
+    ("max_absolute", "Maximum absolute error", "records", "log"),
+    ("mean_absolute", "Mean absolute error", "records", "log"),
+    ("l1", "Sum of absolute errors (ℓ₁)", "records", "log"),
+    ("false_discovery", "False discovery rate", "of the released cells", "linear"),
+    ("false_negative", "False negative rate", "of the true cells", "linear"),
+)
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }}
+h1, h2 {{ line-height: 1.2 }}
+figure {{ margin: 1.5rem 0 }}
+figcaption {{ color: #444 }}
+.scroll {{ overflow-x: auto }}
+svg {{ height: auto; min-width: 30rem }}
+table {{ border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }}
+th, td {{ padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }}
+th:first-child, td:first-child {{ text-align: left }}
+caption {{ text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }}
+summary {{ cursor: pointer; font-weight: 600; padding: .4rem 0 }}
+@media print {{ body {{ margin: 0; max-width: none }} figure, table {{ break-inside: avoid }} }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p>{summary}</p>
+{refused}
+{figures}
+<h2>In numbers</h2>
+{tables}
+<p>Mean over the runs, and in brackets the least and the most. The mean absolute error is taken over the cells with a true or
+a released count. Made by <code>trellis compare</code>; the rows of every run are in <code>errors.parquet</code> beside this
+page.</p>
+</body>
+</html>
+"""
+
+
+def comparison_page(answer: Answer) -> str:
+    """Return the page.
+
+    Args:
+        answer: what `trellis compare --json` says.
+    """
+    epsilons = list(dict.fromkeys(result["epsilon"] for result in answer["results"]))
+    mechanisms = list(dict.fromkeys(result["mechanism"] for result in answer["results"]))
+    runs = f"{answer['runs']} run{'' if answer['runs'] == 1 else 's'}"
+    summary = (
+        f"Mechanisms against the truth on the public table of <b>{escape(answer['name'])}</b>: {runs} each, with fresh noise, at"
+        f" ε = {', '.join(f'{epsilon:g}' for epsilon in epsilons)} and δ = {answer['delta']:g}, neighbours by"
+        f" {escape(answer['neighbours'])}. Level 0 is the total; every level below is finer."
+    )
+    refused = "".join(
+        f"<p><b>{escape(mechanism)}</b> could not be tried: {escape(reason)}</p>"
+        for mechanism, reason in answer["refused"].items()
+    )
+    return _PAGE.format(
+        title=f"Comparison of {len(mechanisms)} mechanism{'' if len(mechanisms) == 1 else 's'} on {escape(answer['name'])}",
+        summary=summary,
+        refused=refused,
+        figures="\n".join(_figure(answer, mechanisms, epsilons, *what) for what in _FIGURES)
+        + _seconds(answer, mechanisms, epsilons),
+        tables="\n".join(_tables(answer, mechanisms, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
+    )
+
+
+def _figure(
+    answer: Answer,
+    mechanisms: Sequence[str],
+    epsilons: Sequence[float],
+    measure: str,
+    title: str,
+    unit: str,
+    scale: str,
+) -> str:
+    """Draw a measure against the level, a panel per ε, a line per mechanism with bars from the least to the most."""
+    with figure(max(6.5, 3.2 * len(epsilons)), 3.4, len(epsilons)) as (drawn, panels):
+        for panel, epsilon in zip(panels, epsilons, strict=True):
+            for number, result in enumerate(_at(answer, epsilon)):
+                levels = [level for level in result["levels"] if level[measure]["mean"] or scale != "log"]
+                colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
+                spreads = [level[measure] for level in levels]
+                means = [spread["mean"] for spread in spreads]
+                below = [mean - spread["min"] for mean, spread in zip(means, spreads, strict=True)]
+                above = [spread["max"] - mean for mean, spread in zip(means, spreads, strict=True)]
+                aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide one another
+                panel.errorbar(
+                    [level["level"] + aside for level in levels],
+                    means,
+                    yerr=[below, above],
+                    label=result["mechanism"],
+                    color=colour,
+                    marker=marker,
+                    linestyle=line,
+                    markersize=4,
+                    linewidth=1.2,
+                    capsize=2,
+                )
+            panel.set_title(f"ε = {epsilon:g}")
+            panel.set_xlabel("level")
+            panel.set_xticks([level["level"] for level in answer["levels"]])
+            if scale == "log":
+                panel.set_yscale("log", nonpositive="clip")
+            else:
+                panel.set_ylim(0, 1)
+        panels[0].set_ylabel(unit)
+        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(mechanisms), 4))
+        svg = as_svg(drawn, f"{title} by level, a panel for each ε and a line for each mechanism")
+    exact = " What is exact is left out." if scale == "log" else ""
+    told = f"{unit.capitalize()}; lines are means, bars reach from the least to the most of the runs.{exact}"
+    return f'<h2>{title}</h2>\n<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
+
+
+def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float]) -> str:
+    with figure(6.5, 0.9 + 0.3 * len(mechanisms) * len(epsilons)) as (drawn, (panel,)):
+        labels = [f"{name}, ε = {epsilon:g}" for name in mechanisms for epsilon in epsilons]
+        found = {(result["mechanism"], result["epsilon"]): result["seconds"] for result in answer["results"]}
+        spreads = [found[name, epsilon] for name in mechanisms for epsilon in epsilons]
+        means = [spread["mean"] for spread in spreads]
+        reach = [
+            [spread["mean"] - spread["min"] for spread in spreads],
+            [spread["max"] - spread["mean"] for spread in spreads],
+        ]
+        panel.barh(range(len(labels)), means, xerr=reach, color="#9db4c0", edgecolor="#444444", capsize=2)
+        panel.set_yticks(range(len(labels)), labels)
+        panel.invert_yaxis()
+        panel.set_xscale("log")
+        panel.set_xlabel("seconds, in memory; several run at once")
+        svg = as_svg(drawn, "Seconds of one trial of each mechanism at each ε")
+    return (
+        f'<h2>Seconds</h2>\n<figure><div class="scroll">{svg}</div><figcaption>Of one trial, from the true counts in memory to'
+        " the released ones.</figcaption></figure>"
+    )
+
+
+def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_open: bool) -> str:
+    heads = "".join(f"<th>{escape(name)}</th>" for name in mechanisms)
+    found = {result["mechanism"]: result for result in _at(answer, epsilon)}
+    tables = []
+    for measure, title, unit, _ in _FIGURES:
+        rows = "".join(
+            f"<tr><td>{level['level']}</td>"
+            + "".join(f"<td>{_told(found[name]['levels'][number][measure], measure)}</td>" for name in mechanisms)
+            + "</tr>"
+            for number, level in enumerate(answer["levels"])
+        )
+        caption = f"<caption>{title}, {unit}</caption>"
+        tables.append(f'<div class="scroll"><table>{caption}<tr><th>level</th>{heads}</tr>{rows}</table></div>')
+    opened = " open" if is_open else ""
+    return f"<details{opened}><summary>ε = {epsilon:g}</summary>\n{chr(10).join(tables)}\n</details>"
+
+
+def _told(spread: Mapping[str, float], measure: str) -> str:
+    if measure.startswith("false"):
+        return f"{100 * spread['mean']:.1f} % [{100 * spread['min']:.1f}, {100 * spread['max']:.1f}]"
+    return f"{spread['mean']:,.1f} [{spread['min']:,.4g}, {spread['max']:,.4g}]"
+
+
+def _at(answer: Answer, epsilon: float) -> list[Answer]:
+    return [result for result in answer["results"] if result["epsilon"] == epsilon]

@@ -1,0 +1,58 @@
+"""Figures as inline SVG: no network, no font of their own, and lines that are told apart without colour."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+STYLES = (  # colour, marker, line: each by itself tells the first six apart
+    ("#1b6ca8", "o", "-"),
+    ("#c8553d", "s", "--"),
+    ("#3a7d44", "^", "-."),
+    ("#7a4e9f", "D", ":"),
+    ("#8a6d1b", "v", (0, (5, 1, 1, 1))),
+    ("#444444", "x", (0, (1, 3))),
+)
+
+_PIXELS = 100  # of the page, for an inch of a figure
+
+_SETTINGS: Any = {
+    "svg.hashsalt": "trellis",  # the same picture is the same text
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+}
+
+
+@contextmanager
+def figure(width: float, height: float, columns: int = 1) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield a figure of some inches with axes side by side, which share what they measure upwards."""
+    import matplotlib as mpl  # takes half a second, and only pages need it
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_SETTINGS):
+        drawn = Figure(figsize=(width, height), layout="constrained")
+        axes = drawn.subplots(1, columns, sharey=True, squeeze=False)[0]
+        yield drawn, list(axes)
+
+
+def as_svg(drawn: Any, told: str) -> str:
+    """Return a figure as an SVG element that shrinks with the page, with what it shows in words."""
+    import matplotlib as mpl
+
+    text = io.StringIO()
+    with mpl.rc_context(_SETTINGS):
+        drawn.savefig(text, format="svg", metadata={"Date": None})
+    element = text.getvalue()
+    element = element[element.index("<svg") :]
+    element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
+    most = f"{drawn.get_figwidth() * _PIXELS:.0f}px"
+    element = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf'\1 width="100%" style="max-width: {most}"', element, count=1)
+    return element.replace("<svg", f'<svg role="img" aria-label="{escape(told, quote=True)}"', 1)
