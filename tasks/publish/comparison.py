@@ -97,13 +97,11 @@ def _figure(
                 colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
                 spreads = [level[measure] for level in levels]
                 means = [spread["mean"] for spread in spreads]
-                below = [mean - spread["min"] for mean, spread in zip(means, spreads, strict=True)]
-                above = [spread["max"] - mean for mean, spread in zip(means, spreads, strict=True)]
                 aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide one another
                 panel.errorbar(
                     [level["level"] + aside for level in levels],
                     means,
-                    yerr=[below, above],
+                    yerr=_reach(spreads),
                     label=result["mechanism"],
                     color=colour,
                     marker=marker,
@@ -133,11 +131,7 @@ def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float
         found = {(result["mechanism"], result["epsilon"]): result["seconds"] for result in answer["results"]}
         spreads = [found[name, epsilon] for name in mechanisms for epsilon in epsilons]
         means = [spread["mean"] for spread in spreads]
-        reach = [
-            [spread["mean"] - spread["min"] for spread in spreads],
-            [spread["max"] - spread["mean"] for spread in spreads],
-        ]
-        panel.barh(range(len(labels)), means, xerr=reach, color="#9db4c0", edgecolor="#444444", capsize=2)
+        panel.barh(range(len(labels)), means, xerr=_reach(spreads), color="#9db4c0", edgecolor="#444444", capsize=2)
         panel.set_yticks(range(len(labels)), labels)
         panel.invert_yaxis()
         panel.set_xscale("log")
@@ -147,6 +141,14 @@ def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float
         f'<h2>Seconds</h2>\n<figure><div class="scroll">{svg}</div><figcaption>Of one trial, from the true counts in memory to'
         " the released ones.</figcaption></figure>"
     )
+
+
+def _reach(spreads: Sequence[Mapping[str, float]]) -> list[list[float]]:
+    """Return how far bars reach below and above the means, which rounding may put beside the least and the most."""
+    return [
+        [max(0.0, spread["mean"] - spread["min"]) for spread in spreads],
+        [max(0.0, spread["max"] - spread["mean"]) for spread in spreads],
+    ]
 
 
 def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_open: bool) -> str:
