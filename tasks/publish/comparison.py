@@ -113,9 +113,9 @@ def _figure(
             panel.set_title(f"ε = {epsilon:g}")
             panel.set_xlabel("level")
             panel.set_xticks([level["level"] for level in answer["levels"]])
-            if scale == "log":
+            if scale == "log" and any(line.get_ydata().size for line in panel.lines):
                 panel.set_yscale("log", nonpositive="clip")
-            else:
+            elif scale != "log":
                 panel.set_ylim(0, 1)
         panels[0].set_ylabel(unit)
         drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(mechanisms), 4))
