@@ -1,8 +1,9 @@
-"""Laws of every optimiser, and IntOpt against the paper's loop, the closed form and brute force."""
+"""Laws of every optimiser, and IntOpt, in both orders, against the paper's loop, the closed form and brute force."""
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
@@ -10,14 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.optimize import chebyshev
-from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.optimize import siblings
+from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
+from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.tree.axis import IntArray
 
 Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
+Loop = Callable[[Sequence[int], int], list[int]]
 Problem = tuple[list[int], int]  # x, the noisy counts of one parent's cells, and c, its total
 
-OPTIMISERS: list[Optimiser] = [nearest_in_chebyshev]  # a new optimiser joins here and inherits the laws
+OPTIMISERS: list[Optimiser] = [  # a new optimiser joins here and inherits the laws
+    nearest_in_chebyshev,
+    nearest_in_chebyshev_large_first,
+    nearest_in_euclid,
+]
 every_optimiser = pytest.mark.parametrize("optimise", OPTIMISERS, ids=lambda function: function.__name__)
 
 LARGEST_NOISE = 2**36
@@ -50,13 +57,16 @@ def solve(optimise: Optimiser, parents: Sequence[Problem]) -> list[list[int]]:
     return [counts[start:stop] for start, stop in pairwise(first_cell.tolist())]
 
 
-def paper_loop(x: Sequence[int], c: int) -> list[int]:
-    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line."""
+def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]:
+    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line.
+
+    The paper goes through the cells in ascending order of their noisy counts; large_first, in descending order.
+    """
     lift = -((sum(x) - c) // len(x))  # ⌈(c − Σx)/b⌉
     z = [max(lift, -count) for count in x]
     t = max(abs(change) for change in z)
     too_much = sum(x) + sum(z) - c  # Δ
-    kept = sorted(range(len(x)), key=lambda cell: (x[cell], cell))  # I
+    kept = sorted(range(len(x)), key=lambda cell: (-x[cell] if large_first else x[cell], cell))  # I
     while True:
         for cell in kept:
             lowered = max(z[cell] - too_much, -x[cell], -t)
@@ -66,6 +76,15 @@ def paper_loop(x: Sequence[int], c: int) -> list[int]:
                 return [count + change for count, change in zip(x, z, strict=True)]
         kept = [cell for cell in kept if z[cell] > -x[cell]]
         t += max(1, too_much // len(kept))
+
+
+every_order = pytest.mark.parametrize(
+    ("optimise", "loop"),
+    [
+        pytest.param(nearest_in_chebyshev, paper_loop, id="small first"),
+        pytest.param(nearest_in_chebyshev_large_first, partial(paper_loop, large_first=True), id="large first"),
+    ],
+)
 
 
 def least_distance(x: Sequence[int], c: int) -> int:
@@ -161,26 +180,31 @@ def test_malformed_problems_are_refused(
         optimise(*(np.array(values, dtype=np.int64) for values in (noisy, first_cell, totals)))
 
 
+@every_order
 @given(parents=problems)
-def test_intopt_does_what_the_papers_loop_does(parents: list[Problem]) -> None:
+def test_intopt_does_what_the_papers_loop_does(optimise: Optimiser, loop: Loop, parents: list[Problem]) -> None:
     """IntOpt returns, cell by cell, what the literal loop of Algorithm 3 returns."""
-    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
 
 
+@every_optimiser
 @given(parents=problems)
-def test_intopt_reaches_the_closed_form_of_the_optimum(parents: list[Problem]) -> None:
-    """The Chebyshev distance to the noisy counts is t*."""
-    solved = solve(nearest_in_chebyshev, parents)
+def test_every_optimiser_reaches_the_closed_form_of_the_optimum(optimise: Optimiser, parents: list[Problem]) -> None:
+    """The Chebyshev distance to the noisy counts is t*, whatever the order, and for least squares too."""
+    solved = solve(optimise, parents)
     distances = [distance(noisy, counts) for (noisy, _), counts in zip(parents, solved, strict=True)]
     assert distances == [least_distance(*parent) for parent in parents]
 
 
+@every_optimiser
 @given(noisy=st.lists(st.integers(-5, 6), min_size=1, max_size=4), total=st.integers(0, 6))
-def test_intopt_is_as_near_as_the_best_of_all_candidates(noisy: list[int], total: int) -> None:
+def test_every_optimiser_is_as_near_as_the_best_of_all_candidates(
+    optimise: Optimiser, noisy: list[int], total: int
+) -> None:
     """No vector of non-negative integers with the right sum is nearer to the noisy counts."""
     candidates = [y for y in product(range(total + 1), repeat=len(noisy)) if sum(y) == total]
     best = min(distance(noisy, candidate) for candidate in candidates)
-    assert distance(noisy, solve(nearest_in_chebyshev, [(noisy, total)])[0]) == best == least_distance(noisy, total)
+    assert distance(noisy, solve(optimise, [(noisy, total)])[0]) == best == least_distance(noisy, total)
 
 
 @pytest.mark.parametrize(
@@ -202,35 +226,58 @@ def test_intopt_by_example(noisy: list[int], total: int, counts: list[int]) -> N
     assert paper_loop(noisy, total) == counts
 
 
+@pytest.mark.parametrize(
+    ("noisy", "total", "counts"),
+    [
+        pytest.param([0, -1, 1], 2, [1, 0, 1], id="small counts survive"),
+        pytest.param([5, 5, 5], 16, [4, 6, 6], id="of equal counts the lower cell gives first"),
+        pytest.param([7, -3, 0], 0, [0, 0, 0], id="nothing to share"),
+        pytest.param([-4], 9, [9], id="one child, raised"),
+        pytest.param([12], 9, [9], id="one child, lowered"),
+        pytest.param([-3, -1, -2], 2, [0, 1, 1], id="all negative"),
+        pytest.param([-3, -3], 0, [0, 0], id="all negative, nothing to share"),
+        pytest.param([10, 4, 1, -5], 9, [5, 3, 1, 0], id="the largest gives all it may before the next gives any"),
+    ],
+)
+def test_large_first_by_example(noisy: list[int], total: int, counts: list[int]) -> None:
+    """Small problems have the solutions that the paper's loop gives on paper if it lowers large counts first."""
+    assert solve(nearest_in_chebyshev_large_first, [(noisy, total)]) == [counts]
+    assert paper_loop(noisy, total, large_first=True) == counts
+
+
+@every_order
 @pytest.mark.parametrize("total", [0, 1, 4_999, 100_000, 3_000_000])
-def test_intopt_on_a_parent_with_five_thousand_children(total: int) -> None:
+def test_intopt_on_a_parent_with_five_thousand_children(optimise: Optimiser, loop: Loop, total: int) -> None:
     """A wide and sparse parent is solved as by the paper's loop, whether its counts have to go down or up."""
     random = np.random.default_rng(total)
     noisy = np.rint(random.normal(0, 40, 5_000)).astype(np.int64)
     noisy[:50] += random.integers(0, 4_000, 50)
     parents = [(noisy.tolist(), total), ([3, 1], 4)]
-    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
 
 
 @pytest.mark.parametrize(
     ("raised", "total"), [(0, LARGEST_COUNT), (1, 0), (2**19, LARGEST_COUNT - 1), (2**20, 1), (2**20, LARGEST_COUNT)]
 )
-def test_intopt_does_not_overflow_on_the_widest_parent(raised: int, total: int) -> None:
+def test_no_optimiser_overflows_on_the_widest_parent(raised: int, total: int) -> None:
     """2**20 children whose noise is the largest that can occur get counts that sum to the total, at distance t*."""
     noisy = [LARGEST_NOISE] * raised + [-LARGEST_NOISE] * (2**20 - raised)
     noisy[0] += LARGEST_COUNT
-    counts = nearest_in_chebyshev(*lay_out([(noisy, total)]))
-    assert counts.min() >= 0
-    assert sum(counts.tolist()) == total
-    assert np.abs(counts - np.array(noisy)).max() == least_distance(noisy, total)
+    best, problem = least_distance(noisy, total), lay_out([(noisy, total)])
+    for optimise in OPTIMISERS:
+        counts = optimise(*problem)
+        assert counts.min() >= 0
+        assert sum(counts.tolist()) == total
+        assert np.abs(counts - problem[0]).max() == best
 
 
-def test_intopt_does_not_overflow_on_many_parents() -> None:
+@every_order
+def test_intopt_does_not_overflow_on_many_parents(optimise: Optimiser, loop: Loop) -> None:
     """Two thousand parents with the largest counts and noise, too wide for one key, are solved as by the loop."""
     random = np.random.default_rng(1)
     noisy = random.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE, (2_000, 5)).tolist()
     parents = list(zip(noisy, random.integers(0, LARGEST_COUNT, 2_000).tolist(), strict=True))
-    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
 
 
 def mostly_empty_parents(seed: int, parents: int, widest: int, deviation: float) -> list[Problem]:
@@ -245,27 +292,32 @@ def mostly_empty_parents(seed: int, parents: int, widest: int, deviation: float)
     return problems
 
 
+@every_order
 @pytest.mark.parametrize("deviation", [0.8, 6.0, 60.0, 2.0**32])
 @pytest.mark.parametrize("widest", [1, 2, 5, 40, 500])
-def test_intopt_on_a_level_of_ragged_and_mostly_empty_parents(widest: int, deviation: float) -> None:
+def test_intopt_on_a_level_of_ragged_and_mostly_empty_parents(
+    optimise: Optimiser, loop: Loop, widest: int, deviation: float
+) -> None:
     """A level as it is met far down a tree is solved as by the paper's loop, parent by parent."""
     parents = mostly_empty_parents(widest, 4_000 // widest + 20, widest, deviation)
-    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
 
 
+@every_order
 @pytest.mark.parametrize("deviation", [6.0, 2.0**32])
-def test_intopt_on_a_level_of_large_counts(deviation: float) -> None:
+def test_intopt_on_a_level_of_large_counts(optimise: Optimiser, loop: Loop, deviation: float) -> None:
     """Children with counts up to 2**40 each, all of which stay above zero or nearly so, are solved as by the loop."""
     random = np.random.default_rng(7)
     true_counts = random.integers(0, LARGEST_COUNT, (300, 20))
     noisy = true_counts + np.rint(random.normal(0, deviation, true_counts.shape)).astype(np.int64)
     parents = list(zip(noisy.tolist(), true_counts.sum(axis=1).tolist(), strict=True))
-    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
 
 
+@every_order
 @given(noisy=st.lists(st.lists(_any, min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
 def test_intopt_around_the_totals_at_which_its_short_cuts_begin_and_end(
-    noisy: list[list[int]], data: st.DataObject
+    optimise: Optimiser, loop: Loop, noisy: list[list[int]], data: st.DataObject
 ) -> None:
     """With totals near Σx, max x, and what is above the bound, IntOpt returns what the paper's loop returns."""
     parents = []
@@ -273,23 +325,26 @@ def test_intopt_around_the_totals_at_which_its_short_cuts_begin_and_end(
         most, least = max(counts), min(counts)
         near = data.draw(st.sampled_from([0, most, most - least, most + least, sum(counts), sum(map(abs, counts))]))
         parents.append((counts, max(0, near + data.draw(st.integers(-3, 3)))))
-    assert solve(nearest_in_chebyshev, parents) == [paper_loop(*parent) for parent in parents]
+    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
 
 
+@every_optimiser
 @given(parents=problems, block=st.integers(1, 12))
-def test_the_blocks_in_which_parents_are_solved_do_not_matter(parents: list[Problem], block: int) -> None:
+def test_the_blocks_in_which_parents_are_solved_do_not_matter(
+    optimise: Optimiser, parents: list[Problem], block: int
+) -> None:
     """Blocks as small as a cell, within and across which parents of any width lie, give what one block gives."""
-    together = solve(nearest_in_chebyshev, parents)
+    together = solve(optimise, parents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chebyshev, "_BLOCK", block)
-        assert solve(nearest_in_chebyshev, parents) == together
+        patch.setattr(siblings, "_BLOCK", block)
+        assert solve(optimise, parents) == together
 
 
 def test_more_cells_than_a_block_are_solved_as_parent_by_parent() -> None:
     """At its true size, too, a block ends between parents: what comes before and after the cut is the same alone."""
-    parents = mostly_empty_parents(5, 2 * chebyshev._BLOCK // 250 + 20, 500, 20.0)
+    parents = mostly_empty_parents(5, 2 * siblings._BLOCK // 250 + 20, 500, 20.0)
     noisy, first_cell, totals = lay_out(parents)
-    assert len(noisy) > chebyshev._BLOCK
+    assert len(noisy) > siblings._BLOCK
     counts = nearest_in_chebyshev(noisy, first_cell, totals)
     half = len(totals) // 2
     cut = first_cell[half]
@@ -307,10 +362,10 @@ def test_both_ways_of_sorting_agree(parents: list[list[int]]) -> None:
     noisy, first_cell, _ = lay_out([(counts, 0) for counts in parents])
     owner = np.repeat(np.arange(len(parents)), np.diff(first_cell))
     expected = sorted(range(len(noisy)), key=lambda cell: (owner[cell], noisy[cell], cell))
-    assert chebyshev._ascending_within_parents(noisy, np.diff(first_cell)).tolist() == expected
+    assert siblings.ascending_siblings(noisy, np.diff(first_cell)).tolist() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chebyshev, "_KEY_BITS", 0)
-        assert chebyshev._ascending_within_parents(noisy, np.diff(first_cell)).tolist() == expected
+        patch.setattr(siblings, "_KEY_BITS", 0)
+        assert siblings.ascending_siblings(noisy, np.diff(first_cell)).tolist() == expected
 
 
 @given(fan_outs=st.lists(st.integers(1, 40), min_size=1, max_size=30), row=st.sampled_from([2, 4, 16, 64]))
@@ -321,8 +376,8 @@ def test_parents_within_across_and_wider_than_rows_are_sorted(fan_outs: list[int
     key = owner * 1_000 + random.integers(0, 1_000, len(owner))
     expected = np.sort(key)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chebyshev, "_ROW", row)
-        chebyshev._sort_within_parents(key, np.array(fan_outs))
+        patch.setattr(siblings, "_ROW", row)
+        siblings._sort_keys(key, np.array(fan_outs))
     assert key.tolist() == expected.tolist()
 
 
@@ -332,5 +387,5 @@ def test_rows_of_their_true_size_sort_parents_of_every_width(fan_out: int) -> No
     random = np.random.default_rng(fan_out)
     key = np.repeat(np.arange(50), fan_out) * 1_000 + random.integers(0, 1_000, 50 * fan_out)
     expected = np.sort(key)
-    chebyshev._sort_within_parents(key, np.full(50, fan_out))
+    siblings._sort_keys(key, np.full(50, fan_out))
     assert key.tolist() == expected.tolist()

@@ -1,0 +1,82 @@
+"""Euclidean projection onto the simplex in whole numbers, for all parents at once."""
+
+import numpy as np
+
+from tasks.optimize.siblings import (
+    ascending_siblings,
+    check_siblings,
+    least_threshold,
+    solve_in_blocks,
+    sum_siblings,
+)
+from tasks.tree.axis import IntArray
+
+
+def nearest_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
+    r"""Return, for each parent, the non-negative integers nearest to its noisy counts, in squares, that sum to its total.
+
+    .. math:: \min_{y \in \mathbb{Z}_{\ge 0}^{b}} \|y - x\|_2 \quad \text{s.t.} \quad \sum_i y_i = c
+
+    The nearest real numbers are p = max(0, x − θ) with Σp = c, found by sorting. Every p_i > 0 has the same fractional
+    part, so that the integers nearest to p with that sum round all of them down and then raise as many as are missing,
+    each at the same cost: the largest, and of equals the lower cells. They are also the integers nearest to x. With
+    t = ⌈θ⌉, all of it is whole: y = max(0, x − t), and one more for the largest of the cells with x ≥ t.
+
+    What is nearest in squares is nearest in the Chebyshev norm as well, among real numbers and among integers: so this is
+    both the Euclidean baseline and, of all that IntOpt may return, the nearest in squares (docs/mechanisms.md).
+
+    Args:
+        noisy: x, shape (cells,), int64, records; may be negative.
+        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
+        totals: c, shape (parents,), int64, records, >= 0.
+    Returns:
+        y, shape (cells,), int64, records.
+    Guarantees:
+        Post-processing: reads no true count. Deterministic and without rounding; ties go to the larger count, then the
+        lower cell.
+    Raises:
+        ValueError: a total is negative, a parent has no cell, or the shapes disagree.
+    Source:
+        Held, Wolfe and Crowder (1974) for the projection; Abowd et al. (2022) for least squares down a tree.
+    """
+    check_siblings(noisy, first_cell, totals)
+    return solve_in_blocks(_solve, noisy, first_cell, totals)
+
+
+def _solve(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
+    """Return y for a block of parents. Cells that end at zero are told by comparison, and only the others are sorted.
+
+    θ is at least M − c, M = max x, where the greatest cell would have all of c; and at least (Σx − c)/b over any cells of
+    the parent. Cells up to either end at zero, in whole numbers too: where θ is that number, nothing is left to raise.
+    So no cell is left where c = 0, and all of c is a lone cell's.
+    """
+    if len(noisy) == len(totals):
+        return totals
+    starts, fan_out = first_cell[:-1], np.diff(first_cell)
+    most = np.maximum.reduceat(noisy, starts)  # M
+    mean = (sum_siblings(noisy, first_cell[1:]) - totals) // fan_out
+    to_zero = np.maximum(most - totals, mean)
+
+    left = np.flatnonzero(noisy > np.repeat(to_zero, fan_out))
+    parents = np.repeat(np.arange(len(totals)), fan_out)[left]
+    often = np.bincount(parents, minlength=len(totals))
+    y = np.zeros_like(noisy)
+    y[left] = totals[parents]
+    shared = often > 1
+    if shared.any():
+        left = left[shared[parents]]
+        y[left] = _share(noisy[left], often[shared], totals[shared])
+    return y
+
+
+def _share(noisy: IntArray, fan_out: IntArray, totals: IntArray) -> IntArray:
+    """Return y for the cells that are left; every total is positive."""
+    order = ascending_siblings(-noisy, fan_out)
+    x, ends = noisy[order], np.cumsum(fan_out)
+    starts = ends - fan_out
+
+    lowest = np.maximum(x - np.repeat(least_threshold(x, fan_out, totals), fan_out), 0)
+    missing = totals - sum_siblings(lowest, ends)  # fewer than the cells with x >= t
+    y = np.empty_like(x)
+    y[order] = lowest + (np.arange(len(x)) < np.repeat(starts + missing, fan_out))
+    return y

@@ -1,0 +1,116 @@
+"""Siblings: the cells of one parent, side by side with those of many others, as optimisers take them."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.tree.axis import IntArray
+
+_BLOCK = 2**17  # cells solved at once, or one wider parent: arrays that stay near the processor and bound the memory
+_KEY_BITS = 63
+_ROW = 256  # keys sorted as one row: about as many as a vectorised sort takes without partitioning
+
+
+def check_siblings(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> None:
+    """Refuse what is no problem of an optimiser.
+
+    Raises:
+        ValueError: a total is negative, a parent has no cell, or the shapes disagree.
+    """
+    if len(first_cell) != len(totals) + 1 or first_cell[0] != 0 or first_cell[-1] != len(noisy):
+        raise ValueError(
+            f"first_cell must run from 0 to the {len(noisy)} cells with one step for each of {len(totals)} parents."
+        )
+    if (np.diff(first_cell) < 1).any():
+        raise ValueError("first_cell must give every parent at least one cell.")
+    if (totals < 0).any():
+        raise ValueError("totals must be >= 0.")
+
+
+def solve_in_blocks(
+    solve: Callable[[IntArray, IntArray, IntArray], IntArray], noisy: IntArray, first_cell: IntArray, totals: IntArray
+) -> IntArray:
+    """Return what an optimiser makes of a problem that has been checked, from its answers to blocks of whole parents.
+
+    Args:
+        solve: the optimiser; takes one block as if it were all.
+        noisy: shape (cells,), int64, records.
+        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
+        totals: shape (parents,), int64, records, >= 0.
+    """
+    y = np.empty(len(noisy), dtype=np.int64)
+    cuts = np.unique(np.searchsorted(first_cell, [*range(0, len(noisy), _BLOCK), len(noisy)]))
+    for first, stop in pairwise(cuts.tolist()):
+        cells = slice(first_cell[first], first_cell[stop])
+        y[cells] = solve(noisy[cells], first_cell[first : stop + 1] - first_cell[first], totals[first:stop])
+    return y
+
+
+def sum_siblings(values: NDArray[np.int64 | np.bool_], ends: IntArray) -> IntArray:
+    """Return the sum of each parent's values; it is right where the running sum over all parents has wrapped around."""
+    sums: IntArray = np.diff(np.cumsum(values)[ends - 1], prepend=0)
+    return sums
+
+
+def ascending_siblings(values: IntArray, fan_out: IntArray) -> IntArray:
+    """Return the permutation that sorts cells by parent, then value, then cell.
+
+    Parent, value and cell share one 64-bit key where they fit, because a plain sort is faster than an indirect one.
+    """
+    least = int(values.min())
+    cell_bits = len(values).bit_length()
+    value_bits = (int(values.max()) - least).bit_length()
+    parents = np.arange(len(fan_out))
+    if len(fan_out).bit_length() + value_bits + cell_bits > _KEY_BITS:
+        return np.lexsort((values, np.repeat(parents, fan_out)))
+    key = np.repeat(parents << (value_bits + cell_bits), fan_out)
+    key |= (values - least) << cell_bits
+    key |= np.arange(len(values))
+    _sort_keys(key, fan_out)
+    key &= (1 << cell_bits) - 1
+    return key
+
+
+def _sort_keys(key: IntArray, fan_out: IntArray) -> None:
+    """Sort, in place, keys whose parents ascend already.
+
+    Rows of keys are sorted, and then rows that begin half a row later: a parent of at most half a row lies within a row
+    of the one or of the other. Sorting a row does no harm to the parents that it cuts. Wider ones are sorted one by one.
+    """
+    for offset in (0, _ROW // 2):
+        stop = max(offset, len(key) - (len(key) - offset) % _ROW)
+        key[offset:stop].reshape(-1, _ROW).sort(axis=1)
+        key[stop:].sort()
+    wide = fan_out > _ROW // 2
+    ends = np.cumsum(fan_out)[wide]
+    for first, stop in zip((ends - fan_out[wide]).tolist(), ends.tolist(), strict=True):
+        key[first:stop].sort()
+
+
+def simplex_threshold(x: IntArray, fan_out: IntArray, totals: IntArray) -> tuple[IntArray, IntArray]:
+    r"""Return, per parent, the real θ with Σ max(0, x_i − θ) = c as a fraction: its numerator, and its denominator > 0.
+
+    With x in descending order and P_j the sum of the first j, θ is (P_j − c)/j for the largest j with j x_j > P_j − c.
+
+    Args:
+        x: shape (cells,), int64, descending within each parent.
+        fan_out: shape (parents,), int64, cells per parent, >= 1.
+        totals: c, shape (parents,), int64, > 0.
+    Source:
+        Held, Wolfe and Crowder (1974): max(0, x − θ) is the Euclidean projection onto the simplex of size c.
+    """
+    ends, so_far = np.cumsum(fan_out), np.cumsum(x)
+    starts = ends - fan_out
+    first = so_far - np.repeat(so_far[starts] - x[starts], fan_out)  # P_j
+    first -= np.repeat(totals, fan_out)
+    j = np.arange(1, len(x) + 1) - np.repeat(starts, fan_out)
+    positive = sum_siblings(j * x > first, ends)
+    return first[starts + positive - 1], positive
+
+
+def least_threshold(x: IntArray, fan_out: IntArray, totals: IntArray) -> IntArray:
+    """Return, per parent, the least integer t with Σ max(0, x_i − t) ≤ c: θ of `simplex_threshold`, rounded up."""
+    numerator, denominator = simplex_threshold(x, fan_out, totals)
+    return -(-numerator // denominator)
