@@ -1,15 +1,21 @@
 """Mechanisms: noise × traversal × optimiser, each a frozen value in one table. A new one is a function and a line."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
+from typing import Literal
 
+from flows.leaves_only import walk_leaves
 from flows.top_down import Traversal, walk_top_down
+from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise
+from tasks.noise.task import measure_histogram, measure_universe
+from tasks.noise.thresholding import ThresholdedSampler, thresholded_laplace
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.task import Optimiser
-from tasks.validate.bounds import chebyshev_bounds
+from tasks.validate.bounds import chebyshev_bounds, gaussian_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +23,11 @@ class Noise:
     """A sampler and how good it is.
 
     Attributes:
-        sampler: adds noise of a scale to true counts.
+        sampler: adds noise of a scale to true counts; one that has a threshold says besides which of them are kept.
         tau: the total variation distance of one draw from its law is at most this; 0 where it is exact.
     """
 
-    sampler: Sampler
+    sampler: Sampler | ThresholdedSampler
     tau: Fraction = Fraction(0)
 
 
@@ -36,18 +42,34 @@ class Mechanism:
         name: as the spec names it.
         noises: the samplers of its noise, as the spec names them; all draw from one law.
         traverse: the order in which levels and branches are measured and optimised.
-        optimiser: from noisy counts and their parents' totals to consistent counts.
-        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds.
+        optimiser: from noisy counts and their parents' totals to consistent counts; None where there is nothing to repair.
+        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds; None
+            where it states none.
+        measured: which levels it measures; with `leaves` the others are the sums of the finest.
+        is_thresholded: whether only leaves with records are measured, and those kept that reach a threshold: it is charged
+            as (ε, δ), and has no ρ.
+        most_leaves: beyond so many a release is refused; None for any number.
+        waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows that are left out are those
+            of 0), `fixed_total` (a total that is public is not met). What is waived is not checked, and published as such.
+        refused: keys of the spec's privacy that have no meaning for it, with the reason.
     """
 
     name: str
     noises: Mapping[str, Noise]
     traverse: Traversal
-    optimiser: Optimiser
-    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]]
+    optimiser: Optimiser | None
+    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]] | None
+    measured: Literal["every_level", "leaves"] = "every_level"
+    is_thresholded: bool = False
+    most_leaves: int | None = None
+    waived: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
-# inftda: Boninsegna and Silvestri (2025)
+_NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
+_NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
+
+# inftda: Boninsegna and Silvestri (2025); gaussian: Canonne, Kamath and Steinke (2020); stability_histogram: Rogers (2023)
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
@@ -57,6 +79,34 @@ MECHANISMS = {
             traverse=walk_top_down,
             optimiser=nearest_in_chebyshev,
             bounds=chebyshev_bounds,
+        ),
+        Mechanism(
+            name="gaussian",
+            noises=DISCRETE_GAUSSIANS,
+            traverse=partial(walk_leaves, measure_universe),
+            optimiser=None,
+            bounds=gaussian_bounds,
+            measured="leaves",
+            most_leaves=10**8,
+            waived=frozenset({COUNTS_POSITIVE, FIXED_TOTAL}),
+            refused={"invariants": _NO_EXACT_LEVEL},
+        ),
+        Mechanism(
+            name="stability_histogram",
+            noises={"opendp": Noise(thresholded_laplace)},
+            traverse=partial(walk_leaves, measure_histogram),
+            optimiser=None,
+            bounds=None,
+            measured="leaves",
+            is_thresholded=True,
+            waived=frozenset({FIXED_TOTAL}),
+            refused={
+                "rho": _NO_RHO,
+                "target": "it states no error bound",
+                "accountant": _NO_RHO,
+                "split": "one level is measured, and it takes all",
+                "invariants": _NO_EXACT_LEVEL,
+            },
         ),
     )
 }

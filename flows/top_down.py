@@ -35,7 +35,8 @@ from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.task import cut_branch
 
-Traversal = Callable[[str, Sampler, Optimiser, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
+# of a release, by the sampler and the optimiser that its recipe names
+Traversal = Callable[[str, Any, Any, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
 
 
 def walk_top_down(
