@@ -24,7 +24,7 @@ from storage.database import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases import Release, find_release
 from storage.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
-from tasks.publish.rounding import rounded_up
+from tasks.publish.rounding import rounded_up, said_bound
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try, once the server is gone: each one waits for it
@@ -165,7 +165,7 @@ def _levels_table(
             "cells": f"{entry['cells']:,}",
             "non-zero": f"{entry['nonzero']:,}",
             "sigma": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
-            "bound (95 %)": f"± {entry['bound']:,.0f}" if entry["sigma"] else "exact",
+            "bound (95 %)": said_bound(entry["sigma"], entry["bound"]),
         }
         for entry in levels
     ]

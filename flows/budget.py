@@ -42,6 +42,12 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float) -> float:
     return together
 
 
+def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> float:
+    """Return the ε that one more release, which is only (ε, δ), may have at a δ; 0 for none."""
+    spent = _together([*spendings, Spending(Fraction(0), ((0.0, delta),), 0.0, delta)], cap.delta)
+    return max(float_below(Fraction(cap.epsilon) - Fraction(spent)), 0.0) if math.isfinite(spent) else 0.0
+
+
 def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
     """Return where releases about the same people stand against their cap."""
     left = Fraction(0)

@@ -39,9 +39,7 @@ def run_comparison(comparison: Comparison, tried: Callable[[int], None]) -> tupl
         tried(len(runs))
         return rows
 
-    entry_of: dict[tuple[str, float], Entry] = {
-        (entry.mechanism.name, entry.epsilon): entry for entry in comparison.entries
-    }
+    entry_of: dict[tuple[str, float], Entry] = {(entry.name, entry.epsilon): entry for entry in comparison.entries}
 
     @flow(
         name="compare",

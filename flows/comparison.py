@@ -12,16 +12,16 @@ from typing import Any
 
 import polars as pl
 
-from flows.guarantee import guarantee_of, scheme_of
+from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
+from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.plan import Plan, make_plan
+from flows.plan import Plan, check_leaves, make_plan
 from flows.spec import SpecFile
 from flows.trial import Truth, truth_of
-from storage.errors import InputError, SpecError, UsageError
+from storage.errors import SpecError, UsageError
 from tasks.ingest.in_memory import read_in_memory
-from tasks.noise.allocation import Measurement
 from tasks.noise.measure import measure
-from tasks.noise.samplers import Sampler
+from tasks.optimize.task import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.errors import level_errors
@@ -34,29 +34,35 @@ class Entry:
     """A mechanism at one ε.
 
     Attributes:
-        mechanism: the recipe.
+        name: as it was asked for: the mechanism, and its priority behind a colon where one was named.
         epsilon: of every one of its trials.
-        first_measured: the first level that is measured; those above are exact.
-        measurements: of the levels from there on.
+        mechanism: the recipe.
+        optimiser: of the recipe; None where there is nothing to repair.
+        scheme: what it measures.
+        guarantee: how well.
         sampler: draws the noise.
     """
 
-    mechanism: Mechanism
+    name: str
     epsilon: float
-    first_measured: int
-    measurements: tuple[Measurement, ...]
-    sampler: Sampler
+    mechanism: Mechanism
+    optimiser: Optimiser | None
+    scheme: Scheme
+    guarantee: Guarantee
+    sampler: Any
 
     @property
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""
-        return [0.0] * self.first_measured + [measured.sigma for measured in self.measurements]
+        return self.scheme.sigmas(self.guarantee.sigmas)
 
-    def measure(self, level: int, true_counts: IntArray) -> IntArray:
-        """Return noisy counts of a level, as a release would draw them: a `Measure`."""
-        if level < self.first_measured:
+    def measure(self, level: int, true_counts: IntArray) -> Any:
+        """Return what a release would draw of a level: a `Measure`."""
+        if noise := self.guarantee.thresholded:
+            return self.sampler(true_counts, noise.scale, noise.threshold)
+        if level < self.scheme.first_measured:
             return true_counts
-        terms = self.measurements[level - self.first_measured]
+        terms = self.guarantee.measurements[level - self.scheme.first_measured]
         return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, self.sampler)
 
 
@@ -93,16 +99,16 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
             field="public_data",
             hint="Compare on public or made-up data: `trellis synthesise` draws some.",
         )
-    unknown = [name for name in mechanisms if name not in MECHANISMS]
-    if unknown:
-        raise UsageError(f"--mechanisms must be of {', '.join(MECHANISMS)}, got {unknown[0]}.", field="--mechanisms")
+    wanted = [_named(name) for name in dict.fromkeys(mechanisms)]
     plan = make_plan(file)
     truth = truth_of(plan.tree, *read_in_memory(plan.source, plan.units))
     entries, refused = [], {}
-    for name in dict.fromkeys(mechanisms):
+    for mechanism, priority in wanted:
+        name = f"{mechanism.name}:{priority}" if priority else mechanism.name
         try:
-            entries += [_entry(plan, MECHANISMS[name], epsilon) for epsilon in dict.fromkeys(epsilons)]
-        except (SpecError, InputError) as reason:
+            check_leaves(plan.tree, mechanism)
+            entries += [_entry(plan, name, mechanism, priority, epsilon) for epsilon in dict.fromkeys(epsilons)]
+        except SpecError as reason:
             refused[name] = str(reason)
     if not entries:
         raise UsageError(f"None of them can be tried: {next(iter(refused.values()))}", field="--mechanisms")
@@ -114,14 +120,12 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
     rows = []
     for run in runs:
         began = time.perf_counter()
-        released = entry.mechanism.trial(comparison.truth, entry.measure, entry.sigmas, entry.mechanism.optimiser)
+        released = entry.mechanism.trial(comparison.truth, entry.measure, entry.sigmas, entry.optimiser)
         seconds = time.perf_counter() - began
         for true, nodes in zip(comparison.truth.levels, released, strict=True):
             errors = level_errors(comparison.truth.tree, Frontier(nodes.level, true.areas, true.true_counts), nodes)
             rows.append(
-                {"mechanism": entry.mechanism.name, "epsilon": entry.epsilon, "run": run}
-                | asdict(errors)
-                | {"seconds": seconds}
+                {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | asdict(errors) | {"seconds": seconds}
             )
     return rows
 
@@ -150,24 +154,44 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
     }
 
 
-def _entry(plan: Plan, mechanism: Mechanism, epsilon: float) -> Entry:
+def _named(name: str) -> tuple[Mechanism, str]:
+    """Return the mechanism, and the priority if one is named, of `mechanism` or `mechanism:priority`."""
+    of, _, priority = name.partition(":")
+    if of not in MECHANISMS:
+        raise UsageError(f"--mechanisms must be of {', '.join(MECHANISMS)}, got {of}.", field="--mechanisms")
+    if priority and priority not in MECHANISMS[of].optimisers:
+        of_it = ", ".join(MECHANISMS[of].optimisers) or "none"
+        raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
+    return MECHANISMS[of], priority
+
+
+def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
+    """Return a mechanism at an ε; what else the spec says of privacy holds where it has a meaning for the mechanism."""
     spec = plan.file.spec
-    keys = spec.privacy.model_copy(update={"epsilon": epsilon, "rho": None, "target": None})
-    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, spec.noise.sampler)
-    guarantee = guarantee_of(scheme)
-    sampler = mechanism.noises[spec.noise.sampler].sampler
-    return Entry(mechanism, epsilon, scheme.first_measured, guarantee.measurements, sampler)
+    without = {key: PrivacyKeys.model_fields[key].default for key in mechanism.refused}
+    keys = spec.privacy.model_copy(update={**without, "epsilon": epsilon, "rho": None, "target": None})
+    sampler = spec.noise.sampler if spec.noise.sampler in mechanism.noises else next(iter(mechanism.noises))
+    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler)
+    return Entry(
+        name,
+        epsilon,
+        mechanism,
+        mechanism.optimiser(priority),
+        scheme,
+        guarantee_of(scheme),
+        mechanism.noises[sampler].sampler,
+    )
 
 
 def _result(entry: Entry, rows: pl.DataFrame) -> dict[str, Any]:
-    of_entry = rows.filter(mechanism=entry.mechanism.name, epsilon=entry.epsilon)
+    of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = [
         {"level": level} | {measure: _spread(of_level[measure].to_list()) for measure in MEASURES}
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]
     seconds = of_entry.filter(level=0)["seconds"].to_list()
     return {
-        "mechanism": entry.mechanism.name,
+        "mechanism": entry.name,
         "epsilon": entry.epsilon,
         "sigmas": entry.sigmas,
         "seconds": _spread(seconds),

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flows.runner import Report
 from storage.errors import TrellisError
-from tasks.publish.rounding import rounded_down, rounded_up
+from tasks.publish.rounding import rounded_down, rounded_up, said_bound
 
 Answer = dict[str, Any]
 
@@ -37,7 +37,7 @@ def show_plan(answer: Answer) -> None:
     for level in answer["levels"]:
         table.add_row(*_level_cells(level), f"{level['possible_cells']:,}", *_noise_cells(level))
     _out.print(table)
-    _say_bound()
+    _say_bound(answer["levels"])
     _say_typical(answer)
     _say_disk(answer["disk"])
     _out.print("\nΔ₂, how far one unit moves a level:")
@@ -112,7 +112,10 @@ def show_one(answer: Answer) -> None:
         if not check["passed"]:
             _out.print(f"  [red]{check['check']} failed at level {check['level']}[/]")
     for charge in answer["charges"]:
-        _out.print(f"charge: level {charge['level']} {charge['state']}, ρ {charge['rho']:.6g}, σ {charge['sigma']:.4g}")
+        cost = f"ρ {charge['rho']:.6g}"
+        if charge["epsilon"]:
+            cost = f"ε {rounded_up(charge['epsilon'])}, δ {charge['delta']:.2g}"
+        _out.print(f"charge: level {charge['level']} {charge['state']}, {cost}, σ {charge['sigma']:.4g}")
     _out.print(f"folder: {answer['folder'] or 'not published'}", soft_wrap=True)
 
 
@@ -274,7 +277,7 @@ def _show_levels(levels: list[Answer]) -> None:
     for level in levels:
         table.add_row(*_level_cells(level), f"{level['cells']:,}", f"{level['nonzero']:,}", *_noise_cells(level))
     _out.print(table)
-    _say_bound()
+    _say_bound(levels)
 
 
 def _level_table(levels: list[Answer], *counted: str) -> Table:
@@ -293,7 +296,10 @@ def _level_cells(level: Answer) -> list[str]:
 def _noise_cells(level: Answer) -> list[str]:
     if not level["sigma"]:
         return ["0", "exact", "exact"]
-    return [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", f"± {level['bound']:,.0f}"]
+    rho = "summed" if level.get("summed") else f"{level['rho']:.4g}"
+    if level.get("threshold"):
+        rho = f"none; from {level['threshold']:,} on"
+    return [rho, f"{level['sigma']:.3f}", said_bound(level["sigma"], level["bound"])]
 
 
 def _say_typical(answer: Answer) -> None:
@@ -348,8 +354,9 @@ def _say_unprotected(statements: list[str]) -> None:
         _out.print(f"[bold red]unprotected:[/] {statement}")
 
 
-def _say_bound() -> None:
-    _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
+def _say_bound(levels: list[Answer]) -> None:
+    if any(level["bound"] is not None for level in levels):
+        _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
 
 
 def _state(state: str) -> str:

@@ -153,7 +153,8 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms["mechanism"]]
     sampler = mechanism.noises[release.terms.get("sampler", "opendp")].sampler
-    walk = partial(mechanism.traverse, release.id, sampler, mechanism.optimiser, submit, report, only)
+    optimiser = mechanism.optimiser(release.terms.get("priority"))
+    walk = partial(mechanism.traverse, release.id, sampler, optimiser, submit, report, only)
     outcomes, missing = in_thread(release.id, walk)
     if missing:
         with store() as con:

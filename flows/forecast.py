@@ -17,7 +17,7 @@ from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total
 from tasks.noise.accounting import float_above
 from tasks.validate.bounds import finest_above_noise
-from tasks.validate.size import disk_size
+from tasks.validate.size import disk_size, expected_leaves
 
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
 
@@ -57,6 +57,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
                 "derivation": level.derivation,
                 "bound": level.bound,
                 "typical_count": total / level.possible_cells if total is not None else None,
+                **level.said_besides,
             }
             for level in plan.levels
         ],
@@ -86,14 +87,14 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
     for release in reversed(account.claims if account else {}):
         total = published_total(con, release)
         if total is not None:
-            return total, release
+            return max(total, 0), release  # the sum of noisy leaves may be below zero
     return None, ""
 
 
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    sigmas = plan.scheme.sigmas(plan.guarantee.measurements)
+    sigmas = [level.sigma for level in plan.levels]
     finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
     return {"total": total, "from": source, "finest_above_noise": finest}
 
@@ -101,15 +102,17 @@ def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | Non
 def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
     """Return the bytes that a release is expected to leave on disk, or may at most where nothing is known of the total."""
     codes = [codes for axis in plan.tree.axes for codes in axis.codes]
+    possible = [level.possible_cells for level in plan.levels]
     size = disk_size(
-        [level.possible_cells for level in plan.levels],
-        plan.scheme.sigmas(plan.guarantee.measurements),
+        possible,
+        [level.sigma for level in plan.levels],
         total,
         finest_areas=plan.tree.sizes(plan.tree.depth),
         code_bytes=sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes),
         noisy_counts_kept=plan.file.spec.keep_noisy_counts,
         store_is_new=not books.charged_to,
         csv=plan.file.spec.release.csv,
+        cells=expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None,
     )
     return {
         "shards": size.shards,

@@ -5,15 +5,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
+from math import inf, sqrt
 
 from flows.keys import Geometric, PrivacyKeys, Target
 from flows.mechanisms import Mechanism
-from storage.books import DISCRETE_GAUSSIAN, Charge
+from storage.books import Charge
 from storage.errors import SpecError
-from tasks.noise.accounting import ACCOUNTANTS, Accountant, check_pld, rho_of, tau_of, zcdp_epsilon, zcdp_rho
+from storage.releases import DISCRETE_GAUSSIAN
+from tasks.noise.accounting import (
+    ACCOUNTANTS,
+    Accountant,
+    check_pld,
+    float_above,
+    float_below,
+    rho_of,
+    tau_of,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from tasks.noise.allocation import Allocation, Measurement, geometric, shares_of, uniform
 from tasks.noise.sensitivity import derivation, l2_sensitivity_squared, touched_cells
+from tasks.noise.thresholding import Thresholded, thresholded_for
+from tasks.noise.thresholding import derivation as thresholded_derivation
 from tasks.tree.order import Tree
+
+PRIVACY_MAP = "privacy_map"  # the accountant of what is charged as its own map returns it
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # parts of ε at which a plan shows δ
 
@@ -27,7 +43,7 @@ class Scheme:
         tree: the axes and their order.
         mechanism: the recipe, for its error bounds.
         most_distinct: per level, at most so many cells of the level of the promise meet one node; None without a promise.
-        first_measured: the first tree level that is measured; those above it are published exactly.
+        first_measured: the first tree level that is measured; those above it are published exactly, or are sums.
         allocation: how any ρ is shared among the measured levels.
     """
 
@@ -38,17 +54,35 @@ class Scheme:
     first_measured: int
     allocation: Allocation
 
-    def sigmas(self, measurements: tuple[Measurement, ...]) -> list[float]:
-        """Return σ of levels 0 to T, 0 where a level is exact."""
-        return [0.0] * self.first_measured + [measurement.sigma for measurement in measurements]
+    @property
+    def is_summed(self) -> bool:
+        """Whether the levels above the measured one are its sums."""
+        return self.mechanism.measured == "leaves"
 
-    def bounds(self, measurements: tuple[Measurement, ...], confidence: float) -> list[float]:
-        """Return the error bounds of levels 0 to T."""
+    def sigmas(self, measured: Sequence[float]) -> list[float]:
+        """Return σ of levels 0 to T, from those of the measured ones: 0 where a level is exact, and σ_T √w of sums.
+
+        w is the most leaves in one cell of the level.
+        """
+        if not self.is_summed:
+            return [0.0] * self.first_measured + list(measured)
+        leaves = self.tree.axis_levels(self.tree.depth)
+        levels = range(self.tree.depth + 1)
+        return [measured[0] * sqrt(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
+
+    def bounds(self, measurements: Sequence[Measurement], confidence: float) -> list[float] | None:
+        """Return the error bounds of levels 0 to T; None where the mechanism states none."""
+        if self.mechanism.bounds is None:
+            return None
         possible = [self.tree.possible_cells(level) for level in range(self.tree.depth + 1)]
-        return self.mechanism.bounds(self.sigmas(measurements), possible, confidence)
+        return self.mechanism.bounds(self.sigmas([of.sigma for of in measurements]), possible, confidence)
 
     def derivation(self, level: int) -> str:
-        """Return how Δ₂² of a measured level comes about, in words."""
+        """Return how Δ₂² of a level comes about, in words, or why it has none."""
+        if level < self.first_measured:
+            return "sums of the finest level's counts" if self.is_summed else "published exactly"
+        if self.mechanism.is_thresholded:
+            return thresholded_derivation(self.keys.neighbours, self.keys.max_records_per_unit)
         return derivation(
             self.keys.neighbours,
             self.keys.max_records_per_unit,
@@ -65,6 +99,7 @@ class Guarantee:
         accountant: by which it holds.
         rho: the cost of all measurements together, exact.
         measurements: of the measured levels, from the first to the finest.
+        thresholded: what is measured in their place by a mechanism that has no ρ; None for the others.
     """
 
     accountant: Accountant
@@ -72,6 +107,17 @@ class Guarantee:
     delta: float
     rho: Fraction
     measurements: tuple[Measurement, ...]
+    thresholded: Thresholded | None = None
+
+    @property
+    def approximate(self) -> tuple[tuple[float, float], ...]:
+        """(ε, δ) of what is measured without ρ, as the ledger charges it."""
+        return ((self.thresholded.epsilon, self.thresholded.delta),) if self.thresholded else ()
+
+    @property
+    def sigmas(self) -> tuple[float, ...]:
+        """σ of the measured levels, from the first to the finest."""
+        return (self.thresholded.sigma,) if self.thresholded else tuple(of.sigma for of in self.measurements)
 
     @property
     def tau(self) -> Fraction:
@@ -90,8 +136,14 @@ class Guarantee:
 def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> float:
     """Return an ε such that so many releases with the same guarantee, declared in advance, are together (ε, δ)-private.
 
-    Nothing about them is chosen after seeing one of them, so that privacy loss distributions compose over all of them.
+    Nothing about them is chosen after seeing one of them, so that privacy loss distributions compose over all of them. What
+    has no ρ adds up, ε and δ each; infinite where that takes more than δ.
     """
+    if guarantee.approximate:
+        epsilons, deltas = (
+            releases * sum(map(Fraction, of), Fraction(0)) for of in zip(*guarantee.approximate, strict=True)
+        )
+        return float_above(epsilons) if deltas <= Fraction(delta) else inf
     measurements = guarantee.measurements * releases
     epsilon = ACCOUNTANTS["zcdp"].least_epsilon(measurements, delta)
     if guarantee.accountant.name == "pld":
@@ -109,14 +161,23 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
             at most two counts of a level, by one each.
         epsilon: as stated, with `delta`.
     """
-    if any(charge.mechanism != DISCRETE_GAUSSIAN for charge in charges):
+    only = [charge for charge in charges if charge.mechanism != DISCRETE_GAUSSIAN]
+    if any(charge.rho or not charge.epsilon > 0 for charge in only):
+        return False
+    epsilon = float_below(Fraction(epsilon) - sum(Fraction(charge.epsilon) for charge in only))
+    delta = float_below(Fraction(delta) - sum(Fraction(charge.delta) for charge in only))
+    if len(only) == len(charges):
+        return epsilon >= 0 and delta >= 0
+    if only and not (epsilon > 0 and delta > 0):
         return False
     measurements = [
-        Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau) for charge in charges
+        Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau)
+        for charge in charges
+        if charge.mechanism == DISCRETE_GAUSSIAN
     ]
     if ACCOUNTANTS["zcdp"].holds(measurements, epsilon, delta):
         return True
-    if set(accountants) != {"pld"} or any(charge.l2_sensitivity_squared > 2 for charge in charges):
+    if only or set(accountants) != {"pld"} or any(charge.l2_sensitivity_squared > 2 for charge in charges):
         return False
     try:
         check_pld(measurements, epsilon, delta)
@@ -143,7 +204,7 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
         most_distinct = tuple(
             whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
         )
-    first = 1 if keys.total_is_public else 0
+    first = tree.depth if mechanism.measured == "leaves" else 1 if keys.total_is_public else 0
     if keys.invariants:
         first = 1 + max(_released_level(tree, name, "privacy.invariants") for name in keys.invariants)
     if first > tree.depth:
@@ -180,6 +241,8 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     """
     keys = scheme.keys
     try:
+        if scheme.mechanism.is_thresholded:
+            return _guarantee_by_map(keys)
         if keys.epsilon is not None:
             accountant = _accountant(keys, scheme.allocation, keys.epsilon)
             rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
@@ -190,6 +253,19 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     except ValueError as fault:
         field = "epsilon" if keys.epsilon is not None else "rho" if keys.rho is not None else "target"
         raise SpecError(f"privacy.{field}: {fault}", field=f"privacy.{field}") from None
+
+
+def _guarantee_by_map(keys: PrivacyKeys) -> Guarantee:
+    """Return the guarantee of a thresholded histogram: what its map returns, and nothing at a smaller ε."""
+    noise = thresholded_for(keys.neighbours, keys.max_records_per_unit, keys.epsilon or 0.0, keys.delta)
+    by_map = Accountant(
+        name=PRIVACY_MAP,
+        holds=lambda _, epsilon, delta: noise.epsilon <= epsilon and noise.delta <= delta,
+        largest_rho=lambda *_: Fraction(0),
+        least_epsilon=lambda _, delta: noise.epsilon if noise.delta <= delta else inf,
+        least_delta=lambda _, epsilon: noise.delta if noise.epsilon <= epsilon else 1.0,
+    )
+    return Guarantee(by_map, keys.epsilon or 0.0, keys.delta, Fraction(0), (), noise)
 
 
 def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
@@ -207,7 +283,7 @@ def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
     if rho <= 0:
         return 0.0
     try:
-        return _round_down(_guarantee_from(scheme, rho * Fraction(9_999, 10_000)).epsilon)
+        return round_down(_guarantee_from(scheme, rho * Fraction(9_999, 10_000)).epsilon)
     except ValueError:
         return 0.0
 
@@ -245,7 +321,9 @@ def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Ac
 
 def _rho_for(scheme: Scheme, target: Target) -> Fraction:
     level = _released_level(scheme.tree, target.level, "privacy.target.level")
-    if level < scheme.first_measured:
+    if scheme.mechanism.bounds is None:
+        raise SpecError(f"privacy.target: {scheme.mechanism.name} states no error bound.", field="privacy.target")
+    if level < scheme.first_measured and not scheme.is_summed:
         raise SpecError(
             f"privacy.target.level: {target.level} is published exactly, without any error.",
             field="privacy.target.level",
@@ -255,7 +333,7 @@ def _rho_for(scheme: Scheme, target: Target) -> Fraction:
 
 
 def _error_at(scheme: Scheme, level: int, confidence: float) -> Callable[[tuple[Measurement, ...]], float]:
-    return lambda measurements: scheme.bounds(measurements, confidence)[level]
+    return lambda measurements: (scheme.bounds(measurements, confidence) or [inf])[level]
 
 
 def _released_level(tree: Tree, name: str, field: str) -> int:
@@ -284,6 +362,6 @@ def _decimal(written: float) -> Fraction:
     return Fraction(repr(written))
 
 
-def _round_down(value: float) -> float:
+def round_down(value: float) -> float:
     """Return a number rounded down to four digits."""
     return float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(value))

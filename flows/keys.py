@@ -240,6 +240,8 @@ class Spec(_Keys):
     """A release spec. Unknown keys are refused.
 
     Attributes:
+        priority: which of equally good counts are taken: those with few false positives (if left out) or few false negatives,
+            or those nearest in the Euclidean norm.
         public_data: whether anybody may see the table, so that errors against the truth may be shown.
     """
 
@@ -252,6 +254,7 @@ class Spec(_Keys):
     ]
     release: ReleaseKeys
     mechanism: str
+    priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None
     noise: NoiseKeys = NoiseKeys()

@@ -1,17 +1,26 @@
 """Mechanisms: noise × traversal × optimiser, each a frozen value in one table. A new one is a function and a line."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
 
+from flows.leaves_only import walk_leaves
 from flows.top_down import Traversal, walk_top_down
-from flows.trial import Trial, reconciled, top_down
+from flows.trial import Trial, histogram, reconciled, top_down, universe
 from flows.two_passes import walk_twice
+from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise
-from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.noise.task import measure_histogram, measure_universe
+from tasks.noise.thresholding import ThresholdedSampler, thresholded_laplace
+from tasks.optimize.black_box import nearest_by_solver
+from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
+from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.task import Optimiser
-from tasks.validate.bounds import chebyshev_bounds
+from tasks.validate.bounds import chebyshev_bounds, gaussian_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +32,13 @@ class Noise:
         tau: the total variation distance of one draw from its law is at most this; 0 where it is exact.
     """
 
-    sampler: Sampler
+    sampler: Sampler | ThresholdedSampler
     tau: Fraction = Fraction(0)
 
 
 DISCRETE_GAUSSIANS = {"opendp": Noise(discrete_gaussian), "table": Noise(table_noise, LARGEST_TAU)}
+
+NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +50,45 @@ class Mechanism:
         noises: the samplers of its noise, as the spec names them; all draw from one law.
         traverse: the order in which levels and branches are measured and optimised.
         trial: the same in memory, for data that may be seen.
-        optimiser: from noisy counts and their parents' totals to consistent counts.
-        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds.
+        optimisers: from noisy counts and their parents' totals to consistent counts, by what comes first among equals, as the
+            spec's `priority` names it; the first is the one that is taken where it names none. None where there is nothing to
+            repair.
+        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds; None
+            where it states none.
+        measured: which levels it measures; with `leaves` the others are the sums of the finest.
+        is_thresholded: whether only leaves with records are measured, and those kept that reach a threshold: it is charged
+            as (ε, δ), and has no ρ.
+        most_leaves: beyond so many a release is refused; None for any number.
+        waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows that are left out are those
+            of 0), `fixed_total` (a total that is public is not met). What is waived is not checked, and published as such.
+        refused: keys of the spec's privacy that have no meaning for it, with the reason.
+        caution: what a plan says about it; empty for most.
     """
 
     name: str
     noises: Mapping[str, Noise]
     traverse: Traversal
     trial: Trial
-    optimiser: Optimiser
-    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]]
+    optimisers: Mapping[str, Optimiser]
+    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]] | None = None
+    measured: Literal["every_level", "leaves"] = "every_level"
+    is_thresholded: bool = False
+    most_leaves: int | None = None
+    waived: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    caution: str = ""
+
+    def optimiser(self, priority: str | None) -> Optimiser | None:
+        """Return the optimiser that a priority names, or the first; None where there is nothing to repair."""
+        return self.optimisers[priority] if priority else next(iter(self.optimisers.values()), None)
 
 
-# inftda: Boninsegna and Silvestri (2025)
+_NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
+_NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
+
+# inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
+# Hay, Rastogi, Miklau and Suciu (2010); gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has one line of
+# mathematics for each.
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
@@ -60,7 +97,11 @@ MECHANISMS = {
             noises=DISCRETE_GAUSSIANS,
             traverse=walk_top_down,
             trial=top_down,
-            optimiser=nearest_in_chebyshev,
+            optimisers={
+                "false_positives": nearest_in_chebyshev,
+                "false_negatives": nearest_in_chebyshev_large_first,
+                "least_squares": nearest_in_euclid,
+            },
             bounds=chebyshev_bounds,
         ),
         Mechanism(
@@ -68,8 +109,53 @@ MECHANISMS = {
             noises=DISCRETE_GAUSSIANS,
             traverse=walk_twice,
             trial=reconciled,
-            optimiser=nearest_in_chebyshev,
+            optimisers={"false_positives": nearest_in_chebyshev},
+        ),
+        Mechanism(
+            name="tda_l2",
+            noises=DISCRETE_GAUSSIANS,
+            traverse=walk_top_down,
+            trial=top_down,
+            optimisers={"least_squares": nearest_in_euclid},
+        ),
+        Mechanism(
+            name="tda_linf",
+            noises=DISCRETE_GAUSSIANS,
+            traverse=walk_top_down,
+            trial=top_down,
+            optimisers={"any": nearest_by_solver},
             bounds=chebyshev_bounds,
+            caution="tda_linf solves a mixed-integer program for every area that has a count: about a millisecond each, and"
+            " far more where areas have thousands of children. inftda finds an optimum a thousand times faster.",
+        ),
+        Mechanism(
+            name="gaussian",
+            noises=DISCRETE_GAUSSIANS,
+            traverse=partial(walk_leaves, measure_universe),
+            trial=universe,
+            optimisers=NOTHING_TO_REPAIR,
+            bounds=gaussian_bounds,
+            measured="leaves",
+            most_leaves=10**8,
+            waived=frozenset({COUNTS_POSITIVE, FIXED_TOTAL}),
+            refused={"invariants": _NO_EXACT_LEVEL},
+        ),
+        Mechanism(
+            name="stability_histogram",
+            noises={"opendp": Noise(thresholded_laplace)},
+            traverse=partial(walk_leaves, measure_histogram),
+            trial=histogram,
+            optimisers=NOTHING_TO_REPAIR,
+            measured="leaves",
+            is_thresholded=True,
+            waived=frozenset({FIXED_TOTAL}),
+            refused={
+                "rho": _NO_RHO,
+                "target": "it states no error bound",
+                "accountant": _NO_RHO,
+                "split": "one level is measured, and it takes all",
+                "invariants": _NO_EXACT_LEVEL,
+            },
         ),
     )
 }

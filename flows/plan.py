@@ -1,6 +1,6 @@
 """The plan of a release: its levels, noise, bounds and cost, from the spec and the codebooks alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,18 +13,19 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.keys import AXES, RunKeys
+from flows.keys import AXES, RunKeys, Spec
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import SpecFile
 from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
 from storage.ledger import Reservation
-from storage.releases import LevelTerms
+from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.machine import cores, default_memory
 from tasks.noise.accounting import float_above
+from tasks.noise.thresholding import Thresholded
 from tasks.publish.rounding import rounded_down, rounded_up
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
@@ -93,7 +94,7 @@ class Plan:
     def unprotected(self) -> list[str]:
         """What is published exactly, in words."""
         keys = self.file.spec.privacy
-        if not keys.total_is_public:
+        if not keys.total_is_public or self.scheme.is_summed:
             return self.exact_by_choice
         many = "one" if keys.max_records_per_unit == 1 else str(keys.max_records_per_unit)
         public = f"level 0: the total number of records (public, since every unit has exactly {many})"
@@ -129,10 +130,11 @@ class Plan:
 
     def spending(self, releases: int, delta: float) -> Spending:
         """Return what one release costs and states, or so many that are declared together, these at a given δ."""
+        guarantee = self.guarantee
         if releases == 1:
-            return Spending(self.rho, (), self.guarantee.epsilon, self.guarantee.delta, self.guarantee.tau)
-        epsilon = epsilon_of_series(self.guarantee, releases, delta)
-        return Spending(self.rho * releases, (), epsilon, delta, self.guarantee.tau * releases)
+            return Spending(self.rho, guarantee.approximate, guarantee.epsilon, guarantee.delta, guarantee.tau)
+        epsilon = epsilon_of_series(guarantee, releases, delta)
+        return Spending(self.rho * releases, guarantee.approximate * releases, epsilon, delta, guarantee.tau * releases)
 
     def contributions(self) -> dict[str, Any]:
         """Return how many records a unit has, and who sees to it."""
@@ -152,6 +154,7 @@ class Plan:
             "axes": [axis.name for axis in self.tree.axes],
             "steps": list(self.tree.steps),
             "mechanism": self.mechanism.name,
+            "priority": spec.priority,
             "sampler": spec.noise.sampler,
             "keep_vault": spec.keep_vault,
             "keep_noisy_counts": spec.keep_noisy_counts,
@@ -164,6 +167,7 @@ class Plan:
             },
             **run_terms(spec.run),
             "csv": spec.release.csv,
+            **({"waived": sorted(self.mechanism.waived)} if self.mechanism.waived else {}),
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
@@ -208,11 +212,14 @@ def make_plan(file: SpecFile) -> Plan:
     if spec.mechanism not in MECHANISMS:
         raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {spec.mechanism}.", field="mechanism")
     mechanism = MECHANISMS[spec.mechanism]
+    _check_meaning(spec, mechanism)
     source = file.source()
     ends, first = read_ends(source), AXES.index(spec.release.tree)
     tree = _tree({end.name: down_to(end.codebook, end.finest) for end in ends}, first)
     whole = _tree({end.name: end.codebook for end in ends}, first) if spec.privacy.distinct else tree
-    _check_fan_out(tree, spec.run.max_memory)
+    if not mechanism.is_thresholded:  # which lists no children
+        _check_fan_out(tree, spec.run.max_memory)
+    check_leaves(tree, mechanism)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
     guarantee = guarantee_of(scheme)
     return Plan(
@@ -256,28 +263,75 @@ def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
             )
 
 
-def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
-    """Return the terms of all levels: those above the first measured one are exact and take no share of ρ."""
-    bounds = scheme.bounds(guarantee.measurements, CONFIDENCE)
-    terms = []
-    for level, bound in enumerate(bounds):
-        exact = level < scheme.first_measured
-        measurement = None if exact else guarantee.measurements[level - scheme.first_measured]
-        terms.append(
-            LevelTerms(
-                level=level,
-                axes=scheme.tree.level_names(level),
-                possible_cells=scheme.tree.possible_cells(level),
-                is_invariant=exact,
-                rho=measurement.rho if measurement else Fraction(0),
-                sigma=measurement.sigma if measurement else 0.0,
-                l2_sensitivity_squared=measurement.l2_sensitivity_squared if measurement else 0,
-                bound=bound,
-                derivation="published exactly" if exact else scheme.derivation(level),
-                tau=measurement.tau if measurement else Fraction(0),
+def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
+    """Refuse keys that have no meaning for a mechanism, with the reason."""
+    for key, reason in mechanism.refused.items():
+        if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
+            raise SpecError(
+                f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
+    if spec.priority and spec.priority not in mechanism.optimisers:
+        with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.optimisers]
+        raise SpecError(
+            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which is for"
+            f" {', '.join(with_priorities)}.",
+            field="priority",
         )
+    if spec.noise.sampler not in mechanism.noises:
+        raise SpecError(
+            f"noise.sampler must be {' or '.join(mechanism.noises)} with mechanism {mechanism.name}, got"
+            f" {spec.noise.sampler}.",
+            field="noise.sampler",
+        )
+
+
+def check_leaves(tree: Tree, mechanism: Mechanism) -> None:
+    """Refuse a universe with more leaves than a mechanism measures."""
+    leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
+    if most is not None and leaves > most:
+        raise SpecError(
+            f"release.finest must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes the"
+            f" noise of every one of them, got {leaves:,}.",
+            field="release.finest",
+            hint="Name a coarser level, or mechanism inftda, which goes down only where counts survive.",
+        )
+
+
+def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+    """Return the terms of all levels: those above the first measured one are exact, or sums, and take no share of ρ."""
+    stated = scheme.bounds(guarantee.measurements, CONFIDENCE)
+    sigmas, noise = scheme.sigmas(guarantee.sigmas), guarantee.thresholded
+    terms = []
+    for level in range(scheme.tree.depth + 1):
+        above = level < scheme.first_measured
+        measurement = None if above or noise else guarantee.measurements[level - scheme.first_measured]
+        term = LevelTerms(
+            level=level,
+            axes=scheme.tree.level_names(level),
+            possible_cells=scheme.tree.possible_cells(level),
+            is_invariant=above and not scheme.is_summed,
+            rho=measurement.rho if measurement else Fraction(0),
+            sigma=sigmas[level],
+            l2_sensitivity_squared=measurement.l2_sensitivity_squared if measurement else 0,
+            bound=stated[level] if stated else None,
+            derivation=scheme.derivation(level),
+            tau=measurement.tau if measurement else Fraction(0),
+            is_summed=above and scheme.is_summed,
+        )
+        terms.append(term if above or noise is None else _thresholded(term, noise))
     return tuple(terms)
+
+
+def _thresholded(term: LevelTerms, noise: Thresholded) -> LevelTerms:
+    """Return the terms of a level of which only counts that reach a threshold are kept."""
+    return replace(
+        term,
+        mechanism=THRESHOLDED_LAPLACE,
+        epsilon=noise.epsilon,
+        delta=noise.delta,
+        scale=noise.scale,
+        threshold=noise.threshold,
+    )
 
 
 def _where(level: LevelTerms) -> str:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from flows.budget import standing_of
+from flows.budget import epsilon_beside, standing_of
 from flows.ending import sweep_orphans
-from flows.guarantee import largest_epsilon_within
+from flows.guarantee import largest_epsilon_within, round_down
 from flows.keys import RunKeys
 from flows.plan import Plan, make_plan, run_terms
 from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
@@ -316,8 +316,12 @@ def _fitting_epsilon_told(plan: Plan, account: Account | None, terms: DatasetTer
     try:
         yield
     except BudgetExceeded as refusal:
-        asked, fits = plan.guarantee, largest_epsilon_within(plan.scheme, refusal.left)
-        if not (account and account.spendings) and asked.delta <= terms.cap.delta:
+        asked, before = plan.guarantee, account.spendings if account else []
+        if asked.approximate:
+            fits = round_down(epsilon_beside(before, terms.cap, asked.delta))
+        else:
+            fits = largest_epsilon_within(plan.scheme, refusal.left)
+        if not before and asked.delta <= terms.cap.delta:
             fits = max(fits, terms.cap.epsilon)
         refusal.left_epsilon = fits
         refusal.hint = (

@@ -5,6 +5,7 @@ a crash goes on where the seals end. Only this thread commits to the store.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from flows.in_flight import InFlight
 from flows.runner import Report, Submit
@@ -34,7 +35,8 @@ from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.task import cut_branch
 
-Traversal = Callable[[str, Sampler, Optimiser, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
+# of a release, by the sampler and the optimiser that its recipe names
+Traversal = Callable[[str, Any, Any, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
 
 
 def walk_top_down(

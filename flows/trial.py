@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 from tasks.optimize.reconcile import (
     BoolArray,
     Estimates,
@@ -21,9 +24,8 @@ from tasks.tree.frontier import Cells, Frontier, expand, keep_positive
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 
-Measure = Callable[
-    [int, IntArray], IntArray
-]  # from a level and true counts to noisy counts; exact where it is not noisy
+# from a level and true counts to noisy counts, exact where the level is; or to the rows that are kept, and theirs
+Measure = Callable[[int, IntArray], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,7 @@ class MeasuredLevel:
         return _frontier(self.cells, self.counts)
 
 
-Trial = Callable[[Truth, Measure, Sequence[float], Optimiser], list[Frontier]]
+Trial = Callable[[Truth, Measure, Sequence[float], Any], list[Frontier]]
 
 
 def truth_of(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> Truth:
@@ -103,9 +105,19 @@ def first_pass(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[Mea
     return levels
 
 
-def top_down(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:  # noqa: ARG001 (a `Trial`)
+def top_down(truth: Truth, measure: Measure, _sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
     """Return what mechanisms that walk once, from the top down, release of levels 0 to T; arguments as in `reconciled`."""
     return [level.frontier for level in first_pass(truth, measure, optimiser)]
+
+
+def universe(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> list[Frontier]:
+    """Return what `gaussian` releases of levels 0 to T: every leaf that there could be is measured, and they are summed."""
+    return frontiers_of_universe(truth.tree, truth.levels, partial(measure, truth.tree.depth))
+
+
+def histogram(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> list[Frontier]:
+    """Return what `stability_histogram` releases of levels 0 to T: of the true leaves those that are kept, and their sums."""
+    return frontiers_of_histogram(truth.tree, truth.levels[-1], partial(measure, truth.tree.depth))
 
 
 def reconciled(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:

@@ -6,12 +6,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from flows.mechanisms import DISCRETE_GAUSSIANS
+from flows.guarantee import PRIVACY_MAP
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
+from storage.releases import DISCRETE_GAUSSIAN
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Measurement
 from tasks.noise.sensitivity import l2_sensitivity_squared, touched_cells
+from tasks.noise.thresholding import privacy_cost, standard_deviation
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 from tasks.publish.verify import verify
+
+_SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
 
 
 def verify_answer(folder: Path) -> dict[str, Any]:
@@ -23,7 +28,18 @@ def verify_answer(folder: Path) -> dict[str, Any]:
 def _guarantee_failures(folder: Path) -> list[str]:
     """Return where a manifest's (ε, δ) does not follow from its noise, by the accountant that it names."""
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-    privacy = manifest.privacy
+    privacy, recipe = manifest.privacy, MECHANISMS.get(manifest.mechanism)
+    if recipe is None:
+        return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
+    if set(manifest.waived) != recipe.waived:
+        return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
+    summed = {entry.level for entry in manifest.levels[:-1]} if recipe.measured == "leaves" else set()
+    if {entry.level for entry in manifest.levels if entry.summed} != summed:
+        return [f"manifest.json: mechanism {recipe.name} measures other levels."]
+    if recipe.is_thresholded:
+        return _threshold_failures(manifest)
+    if any(entry.epsilon or entry.mechanism != DISCRETE_GAUSSIAN for entry in manifest.levels):
+        return [f"manifest.json: mechanism {recipe.name} draws discrete Gaussians."]
     if privacy.accountant not in ACCOUNTANTS:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
@@ -39,10 +55,27 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau says."]
     if measurements and privacy.tau:
         measurements[0] = replace(measurements[0], tau=Fraction(privacy.tau))
-    slack = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
-    if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * slack, privacy.delta * slack):
+    if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * _SLACK, privacy.delta * _SLACK):
         return []
     return ["manifest.json: its noise costs more than its epsilon and delta say."]
+
+
+def _threshold_failures(manifest: Manifest) -> list[str]:
+    """Return where (ε, δ) of a thresholded histogram does not follow from its scale and its threshold."""
+    privacy, finest = manifest.privacy, manifest.levels[-1]
+    if privacy.accountant != PRIVACY_MAP or any(entry.rho for entry in manifest.levels):
+        return ["manifest.json: a thresholded histogram has no rho, and costs what its privacy map returns."]
+    try:
+        epsilon, delta = privacy_cost(privacy.neighbours, privacy.max_records_per_unit, finest.scale, finest.threshold)
+    except ValueError as fault:
+        return [f"manifest.json: {fault}"]
+    if not (finest.epsilon <= privacy.epsilon and finest.delta <= privacy.delta):
+        return ["manifest.json: its finest level costs more than its epsilon and delta say."]
+    if not (epsilon <= finest.epsilon * _SLACK and delta <= finest.delta * _SLACK):
+        return ["manifest.json: its scale and threshold cost more than its epsilon and delta say."]
+    if not math.isclose(finest.sigma, standard_deviation(finest.scale), rel_tol=1e-9):
+        return ["manifest.json: the sigma of its finest level is not that of its scale."]
+    return []
 
 
 def _least_tau(manifest: Manifest) -> float:

@@ -10,9 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from storage.errors import StoreError
-from storage.releases import LevelTerms
-
-DISCRETE_GAUSSIAN = "discrete_gaussian"
+from storage.releases import DISCRETE_GAUSSIAN, LevelTerms
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what a bad event's fields lead to
 
@@ -65,6 +63,7 @@ class Charge:
     Attributes:
         mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
         rho: 0 for mechanisms that are only (ε, δ).
+        sigma: the standard deviation of the noise, records.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
     """
@@ -365,12 +364,13 @@ class Books:
 
 
 def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
-    """Return whether a level is what the ledger was told: measured as charged, or exact and not charged."""
+    """Return whether a level is what the ledger was told: measured as charged, or exact or summed and not charged."""
     if charge is None:
-        return terms.is_invariant and not terms.rho
+        return not (terms.is_charged or terms.rho or terms.epsilon)
     charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau
     asked = terms.rho, terms.sigma, terms.l2_sensitivity_squared, terms.tau
-    return not terms.is_invariant and charged == asked
+    drawn = charge.mechanism, charge.epsilon, charge.delta
+    return terms.is_charged and charged == asked and drawn == (terms.mechanism, terms.epsilon, terms.delta)
 
 
 def _cap(recorded: Mapping[str, Any]) -> Cap:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 from storage.books import (
-    DISCRETE_GAUSSIAN,
     MALFORMED,
     Account,
     Asked,
@@ -36,7 +35,7 @@ class Reservation:
 
     Attributes:
         asked: what its spec says about the dataset.
-        levels: those that are not invariant are charged.
+        levels: those that are measured are charged.
         claim: what it says of itself.
     """
 
@@ -49,7 +48,8 @@ class Reservation:
         """What it costs."""
         rho = sum((level.rho for level in self.levels), Fraction(0))
         tau = sum((level.tau for level in self.levels), Fraction(0))
-        return Spending(rho, (), self.claim.epsilon, self.claim.delta, tau)
+        only = tuple((level.epsilon, level.delta) for level in self.levels if level.is_charged and not level.rho)
+        return Spending(rho, only, self.claim.epsilon, self.claim.delta, tau)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,14 +263,15 @@ def _append_reserved(
     charged = [
         {
             "level": level.level,
-            "mechanism": DISCRETE_GAUSSIAN,
+            "mechanism": level.mechanism,
             "rho": str(level.rho),
             "sigma": level.sigma,
             "l2_sensitivity_squared": level.l2_sensitivity_squared,
             **({"tau": str(level.tau)} if level.tau else {}),
+            **(_approximate(level) if level.epsilon else {}),
         }
         for level in reservation.levels
-        if not level.is_invariant
+        if level.is_charged
     ]
     event = {
         "event": "reserved",
@@ -290,6 +291,16 @@ def _append_reserved(
     books.post(event)
     account = books.accounts[books.charged_to[claim.release]]
     _append(con, event | {"standing": _stated(standing_of(account.spendings, account.terms.cap))})
+
+
+def _approximate(level: LevelTerms) -> dict[str, Any]:
+    """Return what is recorded of a level whose mechanism is only (ε, δ)."""
+    return {
+        "epsilon": level.epsilon,
+        "delta": level.delta,
+        "scale": level.scale,
+        "threshold": level.threshold,
+    }
 
 
 def advance(con: Connection, release_id: str, level: int, state: str, **facts: Any) -> None:

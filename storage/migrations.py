@@ -106,4 +106,14 @@ CREATE TABLE settled (
 );
 """
 
-MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS, _TAU, _BRANCHES_OF_BRANCHES, _SETTLING)
+_LEAVES_ONLY = """
+ALTER TABLE levels ALTER bound DROP NOT NULL;                   -- null where a mechanism states none
+ALTER TABLE levels ADD COLUMN is_summed BOOLEAN DEFAULT false;  -- not measured: the sums of the finest level's counts
+ALTER TABLE levels ADD COLUMN mechanism VARCHAR DEFAULT 'discrete_gaussian';
+ALTER TABLE levels ADD COLUMN epsilon DOUBLE DEFAULT 0;         -- of a mechanism that is only (epsilon, delta)
+ALTER TABLE levels ADD COLUMN delta DOUBLE DEFAULT 0;
+ALTER TABLE levels ADD COLUMN scale DOUBLE DEFAULT 0;           -- of discrete Laplace noise
+ALTER TABLE levels ADD COLUMN threshold BIGINT DEFAULT 0;       -- the least noisy count that is kept
+"""
+
+MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS, _TAU, _BRANCHES_OF_BRANCHES, _SETTLING, _LEAVES_ONLY)

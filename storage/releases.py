@@ -13,22 +13,35 @@ from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import MadeAlready, UsageError
 
+# what a mechanism may waive: counts above zero, so that a row left out is a 0; the total that is public
+COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
+
+# what levels are charged for
+DISCRETE_GAUSSIAN = "discrete_gaussian"
+THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
+
 
 @dataclass(frozen=True, slots=True)
 class LevelTerms:
-    """What was decided about a level before anything was drawn.
+    """What was decided about a level before anything was drawn: it is measured, exact, or summed.
 
     Attributes:
         level: 0 for everything, T for the finest.
         axes: per axis, the name of the axis level reached, None where it is not refined yet.
         possible_cells: the cells if every node survived.
         is_invariant: whether the level is published exactly; said outright, never concluded from a share of 0.
-        rho: the level's share of the budget; 0 where the level is invariant.
-        sigma: the noise scale, records; 0 where the level is invariant.
-        l2_sensitivity_squared: Δ₂²; 0 where the level is invariant.
+        rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
+        sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
+            widest cell, if every leaf in it is noised; 0 where the level is invariant.
+        l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
         derivation: how Δ₂² comes about, in words.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
-        bound: with 95 % every count of the level is within so many records of the truth.
+        bound: with 95 % every count of the level is within so many records of the truth; None where none is stated.
+        is_summed: whether nothing is measured here, and the counts are the sums of the finest level's.
+        mechanism: what is drawn here, as the ledger has it.
+        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`, `scale` and `threshold`.
+        scale: of discrete Laplace noise, records.
+        threshold: the least noisy count that is kept, records.
     """
 
     level: int
@@ -38,14 +51,35 @@ class LevelTerms:
     rho: Fraction
     sigma: float
     l2_sensitivity_squared: int
-    bound: float
+    bound: float | None
     derivation: str = ""
     tau: Fraction = Fraction(0)
+    is_summed: bool = False
+    mechanism: str = DISCRETE_GAUSSIAN
+    epsilon: float = 0.0
+    delta: float = 0.0
+    scale: float = 0.0
+    threshold: int = 0
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether anything is drawn here, and paid for."""
+        return not (self.is_invariant or self.is_summed)
 
     @property
     def l2_sensitivity(self) -> float:
         """Δ₂, records."""
         return math.sqrt(self.l2_sensitivity_squared)
+
+    @property
+    def said_besides(self) -> dict[str, Any]:
+        """What is told besides of a level that is summed, or whose mechanism is only (ε, δ)."""
+        if self.is_summed:
+            return {"summed": True}
+        if not self.epsilon:
+            return {}
+        names = ("mechanism", "epsilon", "delta", "scale", "threshold")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +120,9 @@ def add_release(con: Connection, release: Release) -> None:
     )
     for level in release.levels:
         con.execute(
-            "INSERT INTO levels VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO levels (release_id, level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared,"
+            " bound, derivation, tau, is_summed, mechanism, epsilon, delta, scale, threshold)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 release.id,
                 level.level,
@@ -99,6 +135,12 @@ def add_release(con: Connection, release: Release) -> None:
                 level.bound,
                 level.derivation,
                 str(level.tau),
+                level.is_summed,
+                level.mechanism,
+                level.epsilon,
+                level.delta,
+                level.scale,
+                level.threshold,
             ],
         )
 
@@ -118,7 +160,7 @@ def find_release(con: Connection, release_id: str) -> Release:
         )
     levels = con.execute(
         "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation,"
-        " tau FROM levels WHERE release_id = ? ORDER BY level",
+        " tau, is_summed, mechanism, epsilon, delta, scale, threshold FROM levels WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
     id_, name, dataset, state, reason, created, spec, terms, folder = row
@@ -144,8 +186,9 @@ def find_release(con: Connection, release_id: str) -> Release:
                 bound,
                 derivation,
                 Fraction(tau),
+                *others,
             )
-            for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau in levels
+            for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau, *others in levels
         ),
     )
 

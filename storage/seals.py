@@ -223,6 +223,7 @@ def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
             "l2_sensitivity": terms.l2_sensitivity,
             "derivation": terms.derivation,
             "bound": terms.bound,
+            **terms.said_besides,
         }
         for terms in release.levels
     ]

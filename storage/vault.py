@@ -94,6 +94,26 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
     return con.execute(query, bounds).fetchnumpy()
 
 
+def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Iterator[tuple[list[IntArray], IntArray]]:
+    """Yield the areas per axis and the true counts of all true nodes of a level, in their order, so many at a time. Confidential.
+
+    Args:
+        con: the vault.
+        level: of the nodes.
+        axes: how many there are.
+        most: nodes at a time.
+    Raises:
+        StoreError: they are not all there, in their order.
+    """
+    (nodes,) = con.execute(f"SELECT count(*) FROM true_level_{level}").fetchall()[0]
+    areas = ", ".join(f"area_{axis}" for axis in range(axes))
+    query = f"SELECT position, {areas}, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
+    for first in range(0, nodes, most):
+        position, *columns, true_counts = con.execute(query, [first, first + most]).fetchnumpy().values()
+        _check_whole(level, position, first, min(first + most, nodes))
+        yield columns, true_counts
+
+
 def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int) -> tuple[IntArray, IntArray]:
     """Return the areas on one axis and the true counts of a level's true nodes at some positions. Confidential.
 
@@ -108,8 +128,11 @@ def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int
     """
     query = f"SELECT position, area_{axis}, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
     position, areas, true_counts = con.execute(query, [first, end]).fetchnumpy().values()
-    if not np.array_equal(
-        position, np.arange(first, end)
-    ):  # DuckDB keeps the order of insertion; a sort takes ten times as long
-        raise StoreError(f"Level {level} of the vault is not whole.", field="TRELLIS_HOME", hint="Restore a backup.")
+    _check_whole(level, position, first, end)
     return areas, true_counts
+
+
+def _check_whole(level: int, position: IntArray, first: int, end: int) -> None:
+    # DuckDB keeps the order of insertion; a sort takes ten times as long
+    if not np.array_equal(position, np.arange(first, end)):
+        raise StoreError(f"Level {level} of the vault is not whole.", field="TRELLIS_HOME", hint="Restore a backup.")

@@ -2,21 +2,25 @@
 
 from collections.abc import Iterator
 
-from storage.books import as_charged
+import numpy as np
+
+from storage.books import Charge, as_charged
 from storage.database import Connection, store
 from storage.errors import StoreError
 from storage.ledger import charges_of
-from storage.releases import LevelTerms, find_release
+from storage.releases import LevelTerms, Release, find_release
 from storage.running import check_going_on
-from storage.seals import Seal, list_branches, list_frontiers, list_seals
+from storage.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
-from storage.vault import read_true_nodes, read_true_slice, vault
+from storage.vault import read_true_leaves, read_true_nodes, read_true_slice, vault
 from tasks.machine import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
+from tasks.noise.thresholding import Thresholded, ThresholdedSampler, measure_thresholded
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
+from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.order import Tree
 from tasks.tree.task import load_parents, tree_of
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
@@ -36,8 +40,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
         frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
         charge = charges_of(con, release_id).get(level)
     tree, terms = tree_of(release), release.levels[level]
-    if not as_charged(terms, charge):
-        raise StoreError(f"Level {level} of {release_id} is not as the ledger has charged it: nothing of it is drawn.")
+    _check_charged(release, level, charge)
     with vault(release_id, memory=memory_of(release.terms) // 4) as con:
         if level == 0:
             true_chunks = iter([read_true_slice(con, 0, 0, 0, 1)[1]])
@@ -52,6 +55,73 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
         )
         sha256 = write_shard(noisy_path(release_id, level, branch), ("noisy",), row_groups)
     return Seal(level, branch, sha256, cells)
+
+
+@stage("measure all leaves")
+def measure_universe(release_id: str, sampler: Sampler) -> Seal:
+    """Draw the noisy count of every leaf of the universe, whatever its true count, and write them in the order of the tree.
+
+    Leaves that are sealed already are left as they are. Only a part of the universe is in memory at a time.
+    """
+    with store() as con:
+        release = find_release(con, release_id)
+        level = len(release.levels) - 1
+        sealed = list_seals(con, release_id).get((level, TRUNK))
+        charge = charges_of(con, release_id).get(level)
+    if sealed:
+        return sealed
+    tree, terms = tree_of(release), release.levels[level]
+    _check_charged(release, level, charge)
+    with vault(release_id, memory=memory_of(release.terms) // 4) as con:
+        parts = (_true_counts(con, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
+        row_groups = (
+            {"noisy": _released(true_counts, terms, sampler)}
+            for part in parts
+            for true_counts in _while_going_on(release_id, part)
+        )
+        sha256 = write_shard(noisy_path(release_id, level, TRUNK), ("noisy",), row_groups)
+    return Seal(level, TRUNK, sha256, terms.possible_cells)
+
+
+@stage("measure leaves with records")
+def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
+    """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
+
+    How many leaves have records is confidential, and where their parts begin: the shard is cut by what is kept alone.
+    """
+    with store() as con:
+        release = find_release(con, release_id)
+        level = len(release.levels) - 1
+        sealed = list_seals(con, release_id).get((level, TRUNK))
+        charge = charges_of(con, release_id).get(level)
+    if sealed:
+        return sealed
+    terms, privacy, axes = release.levels[level], release.terms["privacy"], len(release.terms["axes"])
+    _check_charged(release, level, charge)
+    noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
+    kept: list[tuple[IntArray, ...]] = []
+    with vault(release_id, memory=memory_of(release.terms) // 4) as con:
+        for areas, true_counts in read_true_leaves(con, level, axes, CHUNK_CELLS):
+            check_going_on(release_id)
+            rows, noisy = measure_thresholded(
+                true_counts, noise, privacy["neighbours"], privacy["max_records_per_unit"], sampler
+            )
+            kept.append((*(area[rows] for area in areas), noisy))
+    nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))
+    columns = (*(f"area_{axis}" for axis in range(axes)), "noisy")
+    arrays = [np.concatenate(parts) for parts in zip(nothing, *kept, strict=True)]
+    cells = len(arrays[-1])
+    row_groups = (
+        {name: array[first : first + CHUNK_CELLS] for name, array in zip(columns, arrays, strict=True)}
+        for first in range(0, cells, CHUNK_CELLS)
+    )
+    sha256 = write_shard(noisy_path(release_id, level, TRUNK), columns, row_groups)
+    return Seal(level, TRUNK, sha256, cells)
+
+
+def _check_charged(release: Release, level: int, charge: Charge | None) -> None:
+    if not as_charged(release.levels[level], charge):
+        raise StoreError(f"Level {level} of {release.id} is not as the ledger has charged it: nothing of it is drawn.")
 
 
 def _while_going_on(release_id: str, true_chunks: Iterator[IntArray]) -> Iterator[IntArray]:

@@ -6,15 +6,16 @@ from functools import partial
 import numpy as np
 
 from storage.database import store
-from storage.releases import find_release
+from storage.releases import Release, find_release
 from storage.running import check_going_on
-from storage.seals import FrontierShard, list_branches, list_frontiers, list_seals
+from storage.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path, read_row_groups, write_shard
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
+from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
-from tasks.tree.task import load_parents, tree_of
+from tasks.tree.task import load_level, load_parents, tree_of
 
 Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 
@@ -31,14 +32,72 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
         frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
     if (level, branch) in frontiers:
         return frontiers[level, branch]
-    tree, axes = tree_of(release), range(len(release.terms["axes"]))
+    tree = tree_of(release)
     noisy = (group["noisy"] for group in read_row_groups(noisy_path(release_id, level, branch), seal.sha256))
+    parts: Iterator[Frontier]
     if level == 0:
-        root = Frontier(0, tuple(np.zeros(1, dtype=np.int64) for _ in axes), np.maximum(next(noisy), 0))
-        parts = iter([root])
+        parts = iter([root_of(tree, max(int(next(noisy)[0]), 0))])
     else:
         parents = load_parents(release, level, branch, frontiers, branches)
         parts = _next_frontier(tree, parents, noisy, optimiser, partial(check_going_on, release_id))
+    return _write_frontier(release, level, branch, parts)
+
+
+@stage("keep leaves")
+def keep_leaves(release_id: str) -> FrontierShard:
+    """Turn the sealed noisy counts of leaves, of all or of those that were kept, into the frontier of the finest level."""
+    with store() as con:
+        release = find_release(con, release_id)
+        level = len(release.levels) - 1
+        seal, frontiers = list_seals(con, release_id)[level, TRUNK], list_frontiers(con, release_id)
+    if (level, TRUNK) in frontiers:
+        return frontiers[level, TRUNK]
+    groups = read_row_groups(noisy_path(release_id, level, TRUNK), seal.sha256)
+    parts: Iterator[Frontier]
+    if release.levels[level].threshold:
+        parts = (_listed(release, group) for group in groups)
+    else:
+        parts = _all_leaves(tree_of(release), (group["noisy"] for group in groups))
+    return _write_frontier(release, level, TRUNK, _while_going_on(release_id, parts))
+
+
+@stage("sum level {level}")
+def sum_level(release_id: str, level: int) -> FrontierShard:
+    """Turn the frontier of the level below into that of a level which is not measured, a part at a time."""
+    with store() as con:
+        release, frontiers = find_release(con, release_id), list_frontiers(con, release_id)
+    if (level, TRUNK) in frontiers:
+        return frontiers[level, TRUNK]
+    children = _while_going_on(release_id, load_level(release, level + 1, frontiers))
+    return _write_frontier(release, level, TRUNK, sums_of_children(tree_of(release), level, children))
+
+
+def _while_going_on(release_id: str, parts: Iterator[Frontier]) -> Iterator[Frontier]:
+    for part in parts:
+        check_going_on(release_id)
+        yield part
+
+
+def _listed(release: Release, group: dict[str, IntArray]) -> Frontier:
+    """Return leaves that were kept, from the columns of their shard."""
+    areas = tuple(group[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
+    return Frontier(len(release.levels) - 1, areas, group["noisy"])
+
+
+def _all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
+    """Yield the leaves whose noisy count is not 0, part by part, from the noisy counts of all, in whatever parts."""
+    waiting = np.zeros(0, dtype=np.int64)
+    for parents in nodes_above_leaves(tree, CHUNK_CELLS):
+        cells = expand(tree, parents)
+        while len(waiting) < len(cells):
+            waiting = np.concatenate((waiting, next(noisy))) if len(waiting) else next(noisy)
+        yield without_zeros(Frontier(cells.level, cells.areas, waiting[: len(cells)]))
+        waiting = waiting[len(cells) :]
+
+
+def _write_frontier(release: Release, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
+    """Write the released nodes of one level of one branch as a shard, a row group per part."""
+    tree, axes = tree_of(release), range(len(release.terms["axes"]))
     nonzero = cells_below = 0
 
     def counted() -> Iterator[dict[str, IntArray]]:
@@ -49,7 +108,7 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
             yield {f"area_{axis}": part.areas[axis] for axis in axes} | {"count": part.counts}
 
     columns = (*(f"area_{axis}" for axis in axes), "count")
-    sha256 = write_shard(counts_path(release_id, level, branch), columns, counted())
+    sha256 = write_shard(counts_path(release.id, level, branch), columns, counted())
     return FrontierShard(level, branch, sha256, nonzero, cells_below)
 
 

@@ -51,9 +51,10 @@ class AddingUp:
         self._waiting = [children[begins[-1] :]]
 
     def all_fit(self, sizes: Sequence[int]) -> bool:
-        """Return, after the last children, whether every parent has children that add up to it, and no child lacks one.
+        """Return, after the last children, whether every parent has children that add up to it, and the others to 0.
 
-        Sums are those of 64 bits: that none of them has overflown must be known from the totals of the levels.
+        Children above zero never add up to 0, so that none of them lacks a parent. Sums are those of 64 bits: that none of
+        them has overflown must be known from the levels.
         """
         self._compare(self._waiting, sizes)
         return self._fit and self._met == len(self._parents)
@@ -67,6 +68,7 @@ class AddingUp:
             children = in_order(children, sizes)
         starts = np.flatnonzero(begins_run(children.areas))
         sums = np.add.reduceat(children.counts, starts)
+        starts, sums = starts[sums != 0], sums[sums != 0]
         parents = self._parents[self._met : self._met + len(starts)]
         if not together:
             parents = in_order(parents, sizes)

@@ -40,7 +40,14 @@ class Level:
 
 
 def check_level(
-    path: Path, entry: LevelEntry, columns: Columns, areas: Areas, above: Level | None, *, is_finest: bool
+    path: Path,
+    entry: LevelEntry,
+    columns: Columns,
+    areas: Areas,
+    above: Level | None,
+    *,
+    is_finest: bool,
+    may_be_negative: bool = False,
 ) -> Level:
     """Return what a level's table holds: whether it is what the manifest says, and adds up to the level above.
 
@@ -51,6 +58,7 @@ def check_level(
         areas: per axis, in the same order, its areas, which learn those that are new.
         above: the level above; None at level 0.
         is_finest: whether no level below asks for its rows.
+        may_be_negative: whether counts may be below zero, so that a row that is left out is one of 0.
     Raises:
         UNREADABLE: it cannot be read whole.
     """
@@ -58,7 +66,7 @@ def check_level(
     if not has_columns(path, texts):
         told = f"columns must be {', '.join(texts)} (text) and count (int64)." if texts else "the column must be count."
         return Level(columns, [told])
-    seen = _Seen(least=0 if entry.level == 0 else 1, has_codes=bool(texts))
+    seen = _Seen(may_be_zero=entry.level == 0, may_be_negative=may_be_negative, has_codes=bool(texts))
     sums = _Sums(columns, areas, above)
     parts = []
     for batch in batches(path):
@@ -74,7 +82,10 @@ def check_level(
     if entry.level == 0 and seen.rows != 1:
         wrong.append("must have one row.")
     if seen.is_missing:
-        wrong.append("counts must be whole and above zero, and no code missing.")
+        which = "other than zero" if may_be_negative else "above zero"
+        wrong.append(f"counts must be whole and {which}, and no code missing.")
+    if may_be_negative and seen.magnitude >= _TOO_MUCH:  # elsewhere the totals tell
+        wrong.append("counts must add up inside 64 bits.")
     if seen.is_repeated or (seen.is_unsorted and _has_repeated(path, columns, areas)):
         wrong.append("an area or a pair of areas appears twice.")
     if seen.is_unsorted:
@@ -84,21 +95,25 @@ def check_level(
     return Level(columns, [], sums.all_fit(seen.total), seen.total, joined(parts) if parts else None)
 
 
+_TOO_MUCH = 2**63  # of all counts without their signs: below it no sum of some of them overflows
+
+
 class _Seen:
     """What was seen of a table by itself.
 
     Attributes:
         rows: how many.
         total: of the counts, records; exact, whatever they are.
+        magnitude: of the counts without their signs; exact.
         is_missing: whether a code or a count is missing, or a count too small.
         is_repeated: whether two rows that follow one another have the same areas.
         is_unsorted: whether a row follows one that should come later.
     """
 
-    def __init__(self, *, least: int, has_codes: bool) -> None:
-        self.rows = self.total = 0
+    def __init__(self, *, may_be_zero: bool, may_be_negative: bool, has_codes: bool) -> None:
+        self.rows = self.total = self.magnitude = 0
         self.is_missing = self.is_repeated = self.is_unsorted = False
-        self._least, self._has_codes = least, has_codes
+        self._may_be_zero, self._may_be_negative, self._has_codes = may_be_zero, may_be_negative, has_codes
         self._last: list[tuple[bool, str]] | None = None  # codes of the last row; what is missing comes first
 
     @property
@@ -110,9 +125,13 @@ class _Seen:
         """Look at the next rows of the table; `ranks` has per axis their order among each other."""
         counts = rows.counts
         self.rows += len(rows)
-        self.total += (int((counts >> 32).sum()) << 32) + int((counts & (2**32 - 1)).sum())
+        total = _exact_sum(counts)
+        self.total += total
+        self.magnitude += total - 2 * _exact_sum(counts[counts < 0])
         nothing = any(column.null_count for column in batch.columns)
-        self.is_missing = self.is_missing or nothing or int(counts.min()) < self._least
+        negative = not self._may_be_negative and int(counts.min()) < 0
+        zero = not self._may_be_zero and not counts.all()
+        self.is_missing = self.is_missing or nothing or negative or zero
         if not self._has_codes:
             return
         follows, equal = np.zeros(len(rows) - 1, dtype=bool), np.ones(len(rows) - 1, dtype=bool)
@@ -147,7 +166,7 @@ class _Sums:
             self._adding.add(Rows(areas, rows.counts), self._sizes(self._above))
 
     def all_fit(self, total: int) -> bool:
-        """Return whether all add up; no sum of non-negative counts can overflow where all come to the total above."""
+        """Return whether all add up; no sum overflows, since all counts without their signs come to less than 2⁶³."""
         if self._above is None or self._above.wrong:
             return True
         if self._above.total != total:
@@ -156,6 +175,10 @@ class _Sums:
 
     def _sizes(self, above: Level) -> list[int]:
         return [self._areas[axis].known(len(of_axis)) for axis, of_axis in above.columns.items()]
+
+
+def _exact_sum(counts: IntArray) -> int:
+    return (int((counts >> 32).sum()) << 32) + int((counts & (2**32 - 1)).sum())
 
 
 def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Rows, tuple[IntArray, ...]]:

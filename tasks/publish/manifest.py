@@ -5,6 +5,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from storage.releases import DISCRETE_GAUSSIAN
+
+_OF_LEAVES_ONLY = ("summed", "mechanism", "epsilon", "delta", "scale", "threshold")  # what older manifests have not
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,7 +43,17 @@ class Privacy(_Part):
 
 
 class LevelEntry(_Part):
-    """One level: how much noise its counts bear and how far off they can be."""
+    """One level: how much noise its counts bear and how far off they can be.
+
+    Attributes:
+        sigma: the standard deviation of the noise: of a level that is summed, of its widest cell.
+        bound: None where the mechanism states none.
+        summed: whether nothing was measured here; left out of the file where it was, like all that follows.
+        mechanism: what was drawn, where it is only (ε, δ).
+        epsilon: of that, as charged; likewise `delta`.
+        scale: of its noise, records.
+        threshold: the least noisy count that was kept, records.
+    """
 
     level: int
     axes: dict[str, str | None]
@@ -49,7 +63,13 @@ class LevelEntry(_Part):
     sigma: float
     l2_sensitivity: float
     derivation: str = ""
-    bound: float
+    bound: float | None
+    summed: bool = False
+    mechanism: str = DISCRETE_GAUSSIAN
+    epsilon: float = 0.0
+    delta: float = 0.0
+    scale: float = 0.0
+    threshold: int = 0
 
 
 class SealEntry(_Part):
@@ -73,6 +93,7 @@ class Manifest(_Part):
 
     Attributes:
         csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
+        waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
     """
 
     id: str
@@ -86,8 +107,17 @@ class Manifest(_Part):
     ledger: LedgerHead
     versions: dict[str, str] = Field(min_length=1)
     csv: bool = True
+    waived: list[str] = []
 
     def text(self) -> str:
         """Return the manifest as it is published."""
-        content = self.model_dump(exclude={"csv"} if self.csv else None)
+        content = self.model_dump(exclude={name for name in ("csv", "waived") if _is_default(self, name)})
+        for level, entry in zip(self.levels, content["levels"], strict=True):
+            for name in _OF_LEAVES_ONLY:
+                if _is_default(level, name):
+                    del entry[name]
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _is_default(part: _Part, name: str) -> bool:
+    return bool(getattr(part, name) == type(part).model_fields[name].default)

@@ -1,7 +1,8 @@
 """The README of a published folder: what a statistician hands on with the tables."""
 
+from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
-from tasks.publish.rounding import rounded_up
+from tasks.publish.rounding import rounded_up, said_bound
 
 _CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
 
@@ -25,8 +26,7 @@ Counts with differential privacy, on {len(manifest.levels)} levels from the tota
 
 {privacy.statement}
 
-The noise costs ρ = {rounded_up(privacy.rho)} (zero-concentrated differential privacy), read as
-ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g} by the accountant {privacy.accountant}.{_drawn(privacy)}
+{_cost(manifest)}
 
 Not protected, because published exactly:
 
@@ -34,13 +34,10 @@ Not protected, because published exactly:
 
 ## How to read the counts
 
-- Every count is a whole number above zero. A row that is missing has the released count zero; its true count may be
-  small and not zero, and a row that is there may be noise alone.
-- Every level adds up to the level above it, and each to the total.
-- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level at a
-  time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement.
-- Prefer the coarsest level that answers the question. A sum of counts that have no area in common bears the noise of
-  each; only all children of one area add up to its own, less noisy count.
+{_counts(manifest)}
+- Every level adds up to the level above it, and each to the total.{_total(manifest)}
+{_noise(manifest)}
+- Prefer the coarsest level that answers the question. {_prefer(manifest)}
 
 | level | {" | ".join(finest.axes)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(finest.axes)}---|---|---|
@@ -62,6 +59,73 @@ def _records(privacy: Privacy) -> str:
     distinct = f", in distinct cells of the level {privacy.distinct}" if privacy.distinct else ""
     seen_to = "records beyond were left out" if privacy.bounded_by == "ingest" else "as the data owner promises"
     return f"The privacy unit is {privacy.unit}; each has {records} in the table{distinct} ({seen_to})."
+
+
+def _cost(manifest: Manifest) -> str:
+    """Return what the noise costs, and how that is known."""
+    privacy, finest = manifest.privacy, manifest.levels[-1]
+    if finest.threshold:
+        return (
+            f"Noise of scale {finest.scale:.6g} and the threshold {finest.threshold:,} cost ε = {rounded_up(finest.epsilon)}"
+            f" and δ = {finest.delta:.3g}, which\nis within ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g}."
+        )
+    return (
+        f"The noise costs ρ = {rounded_up(privacy.rho)} (zero-concentrated differential privacy), read as\n"
+        f"ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g} by the accountant {privacy.accountant}.{_drawn(privacy)}"
+    )
+
+
+def _counts(manifest: Manifest) -> str:
+    """Return what a count can be, and what a row that is missing means."""
+    if COUNTS_POSITIVE in manifest.waived:
+        return (
+            "- Every count is a whole number, and may be below zero. A row that is missing has the released count zero;\n"
+            "  its true count may be small and not zero, and a row that is there may be noise alone."
+        )
+    if manifest.levels[-1].threshold:
+        return (
+            "- Every count is a whole number above zero. A row that is there has records. One that is missing has none, or"
+            " too\n  few for the threshold."
+        )
+    return (
+        "- Every count is a whole number above zero. A row that is missing has the released count zero; its true count may"
+        " be\n  small and not zero, and a row that is there may be noise alone."
+    )
+
+
+def _total(manifest: Manifest) -> str:
+    """Return what is to be said of a total that is a sum, where it is public."""
+    if FIXED_TOTAL not in manifest.waived:
+        return ""
+    return " The total is that of the finest level's\n  counts, and not the number of records."
+
+
+def _noise(manifest: Manifest) -> str:
+    """Return how far counts can be from the truth."""
+    if manifest.levels[-1].bound is None:
+        return (
+            "- Counts are noisy, and those that did not reach the threshold are missing from every sum: no error bound is"
+            " stated.\n  `sigma` is the standard deviation of the noise, above the finest level that of the widest cell."
+        )
+    if manifest.levels[0].summed:
+        return (
+            "- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one"
+            " level\n  at a time); `sigma` is the standard deviation of the noise of the level's widest cell."
+        )
+    return (
+        "- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level"
+        " at a\n  time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement."
+    )
+
+
+def _prefer(manifest: Manifest) -> str:
+    """Return what becomes of the noise where counts are added up."""
+    if manifest.levels[0].summed:
+        return "Every sum of counts bears the noise of each of its leaves."
+    return (
+        "A sum of counts that have no area in common bears the noise of\n  each; only all children of one area add up to its"
+        " own, less noisy count."
+    )
 
 
 def _drawn(privacy: Privacy) -> str:
@@ -94,5 +158,4 @@ def _promise(manifest: Manifest) -> str:
 def _row(level: LevelEntry) -> str:
     names = " | ".join(name or "all" for name in level.axes.values())
     noise = f"{level.sigma:.2f}" if level.sigma else "exact"
-    bound = f"± {level.bound:,.0f}" if level.sigma else "exact"
-    return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {bound} |"
+    return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {said_bound(level.sigma, level.bound)} |"

@@ -1,4 +1,4 @@
-"""Budgets as people read them: what is spent rounded up, what is left rounded down."""
+"""Budgets as people read them: what is spent rounded up, what is left rounded down; and error bounds."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
@@ -11,3 +11,10 @@ def rounded_up(value: float, digits: int = 6) -> str:
 def rounded_down(value: float, digits: int = 6) -> str:
     """Return what is left as it is read, never more than it is."""
     return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
+
+
+def said_bound(sigma: float, bound: float | None) -> str:
+    """Return a level's error bound as it is read."""
+    if not sigma:
+        return "exact"
+    return "none" if bound is None else f"± {bound:,.0f}"

@@ -139,6 +139,7 @@ def _write_manifest(
         ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
+        waived=release.terms.get("waived", []),
     )
     (folder / "manifest.json").write_text(manifest.text())
     (folder / "README.md").write_text(readme(manifest))

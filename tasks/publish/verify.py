@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from storage.files import sha256_of_all
+from storage.releases import COUNTS_POSITIVE
 from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures
 from tasks.publish.levels import check_level
@@ -42,11 +43,15 @@ def _manifest(manifest: Manifest) -> list[str]:
     failures = []
     if not math.isclose(sum(entry.rho for entry in manifest.levels), manifest.privacy.rho, rel_tol=1e-9):
         failures.append("manifest.json: the levels' rho do not add up to the release's.")
-    if {seal.level for seal in manifest.seals} != {entry.level for entry in manifest.levels}:
+    if {seal.level for seal in manifest.seals} != {entry.level for entry in manifest.levels if not entry.summed}:
         failures.append("manifest.json: not every level has its seal.")
     for entry in manifest.levels:
         told = f"manifest.json: level {entry.level}"
-        if (entry.rho == 0) != (entry.sigma == 0):
+        if entry.summed and (entry.rho or entry.epsilon):
+            failures.append(f"{told} is summed and must cost nothing.")
+        elif entry.summed or entry.epsilon:
+            continue  # no ρ buys its sigma
+        elif (entry.rho == 0) != (entry.sigma == 0):
             failures.append(f"{told} must have both rho and sigma, or neither.")
         elif entry.rho and not math.isclose(entry.sigma**2, entry.l2_sensitivity**2 / (2 * entry.rho), rel_tol=1e-9):
             failures.append(f"{told} has a sigma that its rho does not buy.")
@@ -72,10 +77,13 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     columns, finest = _columns(manifest), manifest.levels[-1]
     areas = {axis: AxisAreas() for axis in columns[-1]}
     wrong, do_not_add_up, above = [], [], None
+    may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
         path, name = _table(folder, entry), f"level_{entry.level}"
         try:
-            level = check_level(path, entry, of_level, areas, above, is_finest=entry is finest)
+            level = check_level(
+                path, entry, of_level, areas, above, is_finest=entry is finest, may_be_negative=may_be_negative
+            )
         except UNREADABLE:
             return [f"{name}.parquet is missing or not Parquet."]
         wrong += [f"{name}: {told}" for told in level.wrong]

@@ -17,12 +17,12 @@ _LARGEST_KEY = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """Nodes of one level with a positive released count, in the order of the tree.
+    """Nodes of one level with a released count, in the order of the tree.
 
     Attributes:
         level: the tree level.
         areas: per axis, int64, shape (nodes,): the area's number at the axis level that the tree level has reached.
-        counts: int64, shape (nodes,), records, > 0.
+        counts: int64, shape (nodes,), records, > 0; of a mechanism that keeps negative counts, any but 0.
     """
 
     level: int

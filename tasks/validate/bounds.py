@@ -44,6 +44,35 @@ def chebyshev_bounds(
     return bounds
 
 
+def gaussian_bounds(
+    sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float = CONFIDENCE
+) -> list[float]:
+    r"""Return, per level, the error that every cell of that level keeps within, with the given probability.
+
+    .. math:: e_k = \sigma_k \sqrt{2 \ln(2 N_k / \beta)}, \qquad \sigma_k = \sigma_T \sqrt{w_k}
+
+    with w_k the most leaves in one cell of level k and β one minus the confidence. Holds for leaves that all bear noise, and
+    levels that are their sums; level by level, not all levels at once. It holds as well for cells that are not listed:
+    their count is 0, exactly as summed.
+
+    A discrete Gaussian of scale σ is sub-Gaussian: E exp(λZ) ≤ exp(λ²σ²/2). The noise of a cell with w leaves is the sum of
+    as many independent ones, so that P(|Z| ≥ t) ≤ 2 exp(−t² / 2wσ²) ≤ 2 exp(−t² / 2σ_k²); at t = e_k that is β/N_k, and
+    a union over the N_k cells leaves β.
+
+    Args:
+        sigmas: σ_k of levels 0 to T, records: of the widest cell.
+        possible_cells: N of levels 0 to T.
+        confidence: in (0, 1).
+    Returns:
+        The bounds of levels 0 to T, records.
+    Source:
+        Canonne, Kamath and Steinke (2020), for the discrete Gaussian's tails.
+    """
+    beta = 1 - confidence
+    pairs = zip(sigmas, possible_cells, strict=True)
+    return [sigma * math.sqrt(2 * math.log(2 * cells / beta)) for sigma, cells in pairs]
+
+
 def finest_above_noise(total: int, sigmas: Sequence[float], possible_cells: Sequence[int]) -> int | None:
     """Return the level down to which typical cells stand above the noise; None if they do not at the first one.
 

@@ -17,6 +17,11 @@ def counts_whole_and_positive(nodes: Frontier) -> bool:
     return nodes.counts.dtype == np.int64 and bool((nodes.counts >= least).all())
 
 
+def counts_whole(nodes: Frontier) -> bool:
+    """Return whether every count is an integer, below zero or above; level 0 may hold a zero."""
+    return nodes.counts.dtype == np.int64 and bool(nodes.level == 0 or (nodes.counts != 0).all())
+
+
 def areas_known_once(tree: Tree, nodes: Frontier) -> bool:
     """Return whether every area is in the codebook and no node appears twice."""
     sizes = tree.sizes(nodes.level)
@@ -25,17 +30,22 @@ def areas_known_once(tree: Tree, nodes: Frontier) -> bool:
 
 
 def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
-    """Return whether the children of every parent add up to it, and no child is without its parent."""
+    """Return whether the children of every parent add up to it, and those that have none add up to 0.
+
+    Counts above zero never do that, so that no child is without its parent.
+    """
     refined = tree.steps[parents.level]
     axis, own_level = tree.axes[refined], tree.axis_levels(nodes.level)[refined]
     above = list(nodes.areas)
     above[refined] = axis.ancestors(above[refined], own_level, own_level - 1)
     starts = np.flatnonzero(begins_run(above))
+    sums = np.add.reduceat(nodes.counts, starts) if len(starts) else nodes.counts
+    starts, sums = starts[sums != 0], sums[sums != 0]
     in_order = len(starts) == len(parents) and all(
         bool((areas[starts] == of_parents).all()) for areas, of_parents in zip(above, parents.areas, strict=True)
     )
     if in_order:  # of the tree, as they are unless something is wrong
-        return not len(starts) or bool((np.add.reduceat(nodes.counts, starts) == parents.counts).all())
+        return bool((sums == parents.counts).all())
     row = locate(above, parents.areas, tree.sizes(parents.level))
     if (row < 0).any():
         return False

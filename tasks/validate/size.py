@@ -92,6 +92,20 @@ def expected_cells(possible_cells: Sequence[int], sigmas: Sequence[float], total
     return cells
 
 
+def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold: int) -> list[Cells]:
+    """Return the cells of levels 0 to T of a mechanism that measures leaves only.
+
+    Args:
+        possible_cells: of levels 0 to T.
+        total: a public guess of the records; None takes every possible cell to survive.
+        threshold: the least count that a leaf is kept with, records; 0 where every leaf is measured and kept.
+    """
+    *above, leaves = possible_cells
+    most = leaves if total is None or not threshold else min(leaves, total / threshold)
+    kept = max(float(most), 1.0)
+    return [*(Cells(0.0, min(cells, kept)) for cells in above), Cells(kept, kept)]
+
+
 def disk_size(
     possible_cells: Sequence[int],
     sigmas: Sequence[float],
@@ -102,6 +116,7 @@ def disk_size(
     noisy_counts_kept: bool = True,
     store_is_new: bool = False,
     csv: bool | None = None,
+    cells: Sequence[Cells] | None = None,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
@@ -114,19 +129,20 @@ def disk_size(
         noisy_counts_kept: whether the sealed shards outlive publication.
         store_is_new: whether no release is in the store.
         csv: whether the finest level is to be published as CSV too; None where nobody has asked.
+        cells: those expected at levels 0 to T; of a mechanism that measures every level if left out.
     """
-    levels = expected_cells(possible_cells, sigmas, total)
+    levels = cells or expected_cells(possible_cells, sigmas, total)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
     published, blocks = DOCUMENT_BYTES, BOOK_BLOCKS if store_is_new else 0
-    for level, (cells, possible, sigma) in enumerate(zip(levels, possible_cells, sigmas, strict=True)):
-        bits = _count_bits(total, cells)
+    for level, (expected, possible, sigma) in enumerate(zip(levels, possible_cells, sigmas, strict=True)):
+        bits = _count_bits(total, expected)
         row = (math.log2(possible) + bits) / 8  # which cell it is, and its count
         if noisy_counts_kept:
-            shards += _noisy_bytes(cells.measured, sigma)
-        shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * cells.nonzero
-        published += SHARD_BYTES + COLUMN_BYTES * level + row * cells.nonzero
+            shards += _noisy_bytes(expected.measured, sigma)
+        shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * expected.nonzero
+        published += SHARD_BYTES + COLUMN_BYTES * level + row * expected.nonzero
         if level:
-            blocks += math.ceil(2 * row * cells.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
+            blocks += math.ceil(2 * row * expected.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
     rows = levels[-1].nonzero
     if total is None and csv is None:  # there may be fewer rows, and a CSV
         rows = min(rows, MOST_CSV_ROWS)

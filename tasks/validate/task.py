@@ -1,32 +1,36 @@
 """The validate stage: each check of a level, as rows for the store."""
 
+from collections.abc import Callable
+
 from storage.books import Charge, as_charged
 from storage.database import store
 from storage.ledger import charges_of
-from storage.releases import LevelTerms, find_release
+from storage.releases import COUNTS_POSITIVE, LevelTerms, Release, find_release
 from storage.seals import TRUNK, list_branches, list_released, list_seals
 from storage.shards import is_shard, noisy_path
 from tasks.stage import stage
+from tasks.tree.frontier import Frontier
 from tasks.tree.task import load_frontier, load_parents, tree_of
-from tasks.validate.checks import areas_known_once, children_add_up, counts_whole_and_positive
+from tasks.validate.checks import areas_known_once, children_add_up, counts_whole, counts_whole_and_positive
 
 CheckRow = tuple[str, int, bool]
 
 
 @stage("validate level {level}")
 def validate_level(release_id: str, level: int) -> list[CheckRow]:
-    """Return (check, level, passed) for every check of one level."""
+    """Return (check, level, passed) for every check of one level; a check that its mechanism waives is left out."""
     with store() as con:
         release = find_release(con, release_id)
         frontiers, seals = list_released(con, release_id), list_seals(con, release_id)
         branches, charge = list_branches(con, release_id), charges_of(con, release_id).get(level)
     tree, total = tree_of(release), 0
-    found = dict.fromkeys(("counts_whole_and_positive", "children_add_up", "areas_known_once"), True)
+    of_counts = _check_of_counts(release)
+    found = dict.fromkeys((of_counts.__name__, "children_add_up", "areas_known_once"), True)
     for (of, branch), shard in frontiers.items():
         if of == level:
             nodes = load_frontier(release, shard)
             total += int(nodes.counts.sum())
-            found["counts_whole_and_positive"] &= counts_whole_and_positive(nodes)
+            found[of_counts.__name__] &= of_counts(nodes)
             found["areas_known_once"] &= areas_known_once(tree, nodes)
             if level:
                 parents = load_parents(release, level, branch, frontiers, branches)
@@ -39,6 +43,11 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     )
     found["charged_as_planned"] = _charged_as_planned(release.levels[level], charge)
     return [(check, level, passed) for check, passed in found.items()]
+
+
+def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:
+    """Return the check of the counts: of one that waives `counts_positive`, whether they are whole."""
+    return counts_whole if COUNTS_POSITIVE in release.terms.get("waived", []) else counts_whole_and_positive
 
 
 def _charged_as_planned(terms: LevelTerms, charge: Charge | None) -> bool:

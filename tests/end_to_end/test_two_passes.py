@@ -75,7 +75,7 @@ def test_the_store_and_memory_agree(case: str, tmp_path: Path, monkeypatch: pyte
         truth,
         lambda level, _: sealed[level],
         [terms.sigma for terms in made.release.levels],
-        MECHANISMS[MECHANISM].optimiser,
+        MECHANISMS[MECHANISM].optimiser(None),
     )
     assert verify(made.folder) == []
     for one, other in zip(levels_of(made.release), in_memory, strict=True):

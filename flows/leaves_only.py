@@ -1,0 +1,91 @@
+"""The traversal of mechanisms that measure leaves only: measure, seal, keep, then sum level by level up to the root.
+
+Knows no Prefect: it is given a `submit`. The store is the only truth about what is done, so that walking again after a
+crash goes on where that ended. There is one branch, the trunk.
+"""
+
+from typing import Any
+
+from flows.runner import Report, Submit, result_of
+from storage.database import store, transaction
+from storage.errors import StageFailed, StoreError, TrellisError
+from storage.ledger import advance, charges_of, note
+from storage.releases import find_release
+from storage.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal, list_frontiers, list_seals
+from storage.shards import noisy_path
+from tasks.optimize.task import keep_leaves, sum_level
+from tasks.stage import Outcome
+
+
+def walk_leaves(
+    measure: Any,
+    release_id: str,
+    sampler: Any,
+    _optimiser: object,
+    submit: Submit,
+    report: Report,
+    _only: str | None = None,
+) -> tuple[list[Outcome], list[str]]:
+    """Measure the leaves and sum them up to every level above, as far as the store does not hold that already.
+
+    To be called in a thread that no signal interrupts: what a stage has finished is always committed.
+
+    Args:
+        measure: the stage that measures the leaves, and writes them as one shard.
+        release_id: the release.
+        sampler: adds the noise.
+        submit: runs a stage and returns its future.
+        report: is told of progress.
+    Returns:
+        What was done, and no branches, since none is left out.
+    Raises:
+        Interrupted: the release was asked to stop.
+        TrellisError: what stopped a stage.
+    """
+    with store() as con:
+        finest = find_release(con, release_id).levels[-1].level
+        sealed, frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
+    outcomes = []
+    if (finest, TRUNK) not in sealed:
+        _prepare_to_draw(release_id, finest)
+        outcomes.append(_done(release_id, submit(measure, release_id, sampler)))
+        seal: Seal = outcomes[-1].value
+        with store() as con, transaction(con):
+            add_seal(con, release_id, seal)
+            advance(con, release_id, finest, "sealed", seals={TRUNK: seal.sha256})
+        report(finest, seal.cells, seal.cells)
+    for level in reversed(range(finest + 1)):
+        if (level, TRUNK) not in frontiers:
+            stage: tuple[Any, ...] = (keep_leaves, release_id) if level == finest else (sum_level, release_id, level)
+            outcomes.append(_done(release_id, submit(*stage)))
+            shard: FrontierShard = outcomes[-1].value
+            with store() as con, transaction(con):
+                add_frontier(con, release_id, shard)
+            if level < finest:
+                report(level, 0, 0)
+    return outcomes, []
+
+
+def _prepare_to_draw(release_id: str, level: int) -> None:
+    """Mark the charge before the first draw; remove unread what was drawn and never sealed."""
+    with store() as con:
+        charge = charges_of(con, release_id).get(level)
+        if charge is None or charge.state not in {"reserved", "drawing"}:
+            raise StoreError(f"Level {level} of {release_id} is not paid for, so that nothing of it may be drawn.")
+        if charge.state == "reserved":
+            with transaction(con):
+                advance(con, release_id, level, "drawing")
+        unsealed = noisy_path(release_id, level, TRUNK)
+        if unsealed.exists():
+            with transaction(con):
+                note(con, "unsealed shard removed unread", release_id, level=level, branch=TRUNK)
+            unsealed.unlink()
+
+
+def _done(release_id: str, future: Any) -> Outcome:
+    try:
+        return result_of(release_id, future)  # type: ignore[no-any-return]
+    except TrellisError:
+        raise
+    except Exception as fault:  # noqa: BLE001 (what is no TrellisError may quote the data: its kind is all that is told)
+        raise StageFailed(f"{TRUNK}: {type(fault).__name__}.") from None

@@ -1,0 +1,192 @@
+"""Thresholded discrete Laplace noise: a histogram of which only the cells with records are looked at.
+
+What it costs is only (ε, δ): δ is the probability that a cell which only one unit's records are in is seen at all.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal, localcontext
+from typing import Any
+
+import numpy as np
+
+from tasks.noise.allocation import LARGEST_SCALE, LEAST_SCALE
+from tasks.noise.samplers import opendp
+from tasks.noise.sensitivity import SUBSTITUTION, touched_cells
+from tasks.tree.axis import IntArray
+from tasks.tree.true_tree import LARGEST_TOTAL
+
+ThresholdedSampler = Callable[[IntArray, float, int], tuple[IntArray, IntArray]]
+
+_LARGEST_THRESHOLD = 2**60  # keeps what is compared inside 64 bits
+_DIGITS = 60  # of the decimal arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholded:
+    """Discrete Laplace noise on the cells with records, of which those below a threshold are left out.
+
+    Attributes:
+        scale: s of the noise, records.
+        threshold: T, the least noisy count that is kept, records.
+        epsilon: what it costs, with `delta`, by OpenDP's map.
+    """
+
+    scale: float
+    threshold: int
+    epsilon: float
+    delta: float
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise, records."""
+        return standard_deviation(self.scale)
+
+
+def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: float) -> Thresholded:
+    r"""Return the least noise and the least threshold that keep (ε, δ).
+
+    .. math:: s = \Delta_1 / \epsilon, \qquad T = \lceil m + s \ln(c / \delta) \rceil
+
+    with Δ₁ = 2m under substitution and m under add_remove; c = m, or 2 for one record under substitution. Both are rounded
+    up, and T is raised, until OpenDP's map stays within (ε, δ).
+
+    Args:
+        neighbours: `substitution` or `add_remove`.
+        max_records: m, records per unit, >= 1.
+        epsilon: > 0, finite.
+        delta: in (0, 1).
+    Raises:
+        ValueError: the scale would be beyond use, or no threshold keeps δ.
+    Source:
+        Boninsegna and Silvestri (2025) for one record under substitution; Rogers (2023), Theorem 7.
+    """
+    l1 = touched_cells(neighbours, max_records)
+    if not LEAST_SCALE * epsilon <= l1 <= LARGEST_SCALE * epsilon:
+        raise ValueError(f"epsilon must buy a scale from {LEAST_SCALE} to 2**32, got scale {l1 / epsilon:g}.")
+    scale = l1 / epsilon
+    first = _by_formula(neighbours, max_records, scale, delta)
+    while privacy_cost(neighbours, max_records, scale, first)[0] > epsilon:
+        scale = math.nextafter(scale, math.inf)
+
+    def keeps(threshold: int) -> bool:
+        return privacy_cost(neighbours, max_records, scale, threshold)[1] <= delta
+
+    threshold = _least(keeps, first)
+    return Thresholded(scale, threshold, *privacy_cost(neighbours, max_records, scale, threshold))
+
+
+def privacy_cost(neighbours: str, max_records: int, scale: float, threshold: int) -> tuple[float, float]:
+    """Return (ε, δ), as OpenDP's map gives it, of noise of scale s where noisy counts from T on are kept.
+
+    OpenDP 0.16 keeps a noisy count that equals its threshold, and its map leaves that case out: at T it gives the δ of
+    counts above T. So the map is asked for T − 1, above which are the counts from T on.
+
+    Args:
+        neighbours: `substitution` or `add_remove`.
+        max_records: m, records per unit: they touch at most 2m cells under substitution, or m, each by at most m.
+        scale: s, finite and > 0.
+        threshold: T, above m.
+    Raises:
+        ValueError: the threshold is not above m: a unit alone would be seen as often as not.
+    """
+    if threshold <= max_records:
+        raise ValueError(f"threshold must be above max_records_per_unit, {max_records}, got {threshold}.")
+    cells = touched_cells(neighbours, max_records)
+    epsilon, delta = _measurement(scale, threshold - 1).map((cells, cells, max_records))
+    return float(epsilon), float(delta)
+
+
+def thresholded_laplace(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
+    """Return which cells are kept, and their noisy counts, drawn by OpenDP from the system's entropy.
+
+    Args:
+        true_counts: int64, shape (cells,), records, > 0. Confidential, as is how many there are.
+        scale: s, finite and > 0, in records.
+        threshold: T, records.
+    Returns:
+        The rows that are kept, int64, ascending, so that their order tells nothing; and their noisy counts, int64, >= T.
+    Guarantees:
+        (ε, δ) of `privacy_cost`. What is returned may be released, and so may its size.
+    Raises:
+        ValueError: the scale is not finite and positive.
+    Source:
+        OpenDP's make_laplace_threshold; Canonne, Kamath and Steinke (2020) for the noise.
+    """
+    kept = _measurement(scale, threshold)(dict(enumerate(true_counts.tolist())))
+    rows = np.fromiter(kept.keys(), dtype=np.int64, count=len(kept))
+    noisy = np.fromiter(kept.values(), dtype=np.int64, count=len(kept))
+    order = np.argsort(rows)
+    return rows[order], noisy[order]
+
+
+def measure_thresholded(
+    true_counts: IntArray, noise: Thresholded, neighbours: str, max_records: int, sampler: ThresholdedSampler
+) -> tuple[IntArray, IntArray]:
+    """Return which of some cells with records are kept, and their noisy counts.
+
+    Args:
+        true_counts: int64, shape (cells,), records, > 0. Confidential.
+        noise: the noise, and what is charged for it.
+        neighbours: `substitution` or `add_remove`.
+        max_records: m, records per unit.
+        sampler: the noise; `thresholded_laplace` outside of tests.
+    Guarantees:
+        Nothing is drawn unless OpenDP's map of this very scale and threshold is within what is charged.
+    Raises:
+        ValueError: it would cost more than is charged, or a true count is out of range.
+    """
+    epsilon, delta = privacy_cost(neighbours, max_records, noise.scale, noise.threshold)
+    if not (epsilon <= noise.epsilon and delta <= noise.delta):
+        raise ValueError(f"scale {noise.scale} and threshold {noise.threshold} cost more than the level is charged.")
+    if len(true_counts) and not (true_counts.min() > 0 and true_counts.max() <= LARGEST_TOTAL):
+        raise ValueError("true counts must be from 1 to 2**40: a cell without records is never looked at.")
+    return sampler(true_counts, noise.scale, noise.threshold)
+
+
+def standard_deviation(scale: float) -> float:
+    r"""Return the standard deviation of discrete Laplace noise, :math:`\sqrt{2q} / (1 - q)` with :math:`q = e^{-1/s}`."""
+    return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
+
+
+def derivation(neighbours: str, max_records: int) -> str:
+    """Return in one line what one unit can do to the leaves, for plans and manifests."""
+    cells = touched_cells(neighbours, max_records)
+    moves = "leave leaves and enter others" if neighbours == SUBSTITUTION else "come or go"
+    return (
+        f"records of one unit {moves}, at most {max_records} per unit: Δ₀ = Δ₁ = {cells}, Δ∞ = {max_records}; noise of"
+        " discrete Laplace"
+    )
+
+
+def _by_formula(neighbours: str, max_records: int, scale: float, delta: float) -> int:
+    """Return ⌈m + s ln(c/δ)⌉, rounded up exactly."""
+    c = 2 if max_records == 1 and neighbours == SUBSTITUTION else max_records
+    with localcontext(prec=_DIGITS):
+        exact = max_records + Decimal(scale) * (c / Decimal(delta)).ln()
+        return max(int(exact.to_integral_value(ROUND_CEILING)), max_records + 1)
+
+
+def _least(keeps: Callable[[int], bool], first: int) -> int:
+    """Return the least integer from `first` on for which something holds that is true from some integer on."""
+    fails, step = first - 1, 1
+    while not keeps(fails + step):
+        fails, step = fails + step, 2 * step
+        if fails > _LARGEST_THRESHOLD:
+            raise ValueError("delta must be larger: no threshold keeps it.")
+    holds = fails + step
+    while holds - fails > 1:
+        middle = (fails + holds) // 2
+        fails, holds = (fails, middle) if keeps(middle) else (middle, holds)
+    return holds
+
+
+def _measurement(scale: float, threshold: int) -> Any:  # an OpenDP measurement: counts by key in, those kept out
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    dp = opendp()
+    counts = dp.map_domain(dp.atom_domain(T="i64"), dp.atom_domain(T="i64"))
+    return dp.m.make_laplace_threshold(
+        counts, dp.l01inf_distance(dp.absolute_distance(T="i64")), scale=scale, threshold=threshold
+    )

@@ -1,0 +1,92 @@
+"""The leaves of a tree: all of them in parts, those that are released, and the levels above as their sums."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tasks.tree.frontier import Frontier, cell_counts, chunks, expand
+from tasks.tree.keys import begins_run
+from tasks.tree.order import Tree
+
+
+def root_of(tree: Tree, count: int) -> Frontier:
+    """Return level 0: one node that holds everything."""
+    return Frontier(0, tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), np.array([count], dtype=np.int64))
+
+
+def nodes_above_leaves(tree: Tree, most_cells: int) -> Iterator[Frontier]:
+    """Yield all nodes of the level above the leaves, in the order of the tree; nothing here depends on a true count.
+
+    Depth first, so that never more is in memory than a part of each level.
+
+    Args:
+        tree: the axes and their order.
+        most_cells: leaves below the nodes of one part; a single node with more makes a part of its own.
+    Yields:
+        Nodes whose counts say nothing.
+    """
+
+    def below(nodes: Frontier) -> Iterator[Frontier]:
+        for part in chunks(cell_counts(tree, nodes), most_cells):
+            if nodes.level == tree.depth - 1:
+                yield nodes[part]
+            else:
+                cells = expand(tree, nodes[part])
+                yield from below(Frontier(cells.level, cells.areas, np.ones(len(cells), dtype=np.int64)))
+
+    return below(root_of(tree, 1))
+
+
+def without_zeros(nodes: Frontier) -> Frontier:
+    """Return the nodes whose count is not 0, below zero or above."""
+    kept = nodes.counts != 0
+    return Frontier(nodes.level, tuple(areas[kept] for areas in nodes.areas), nodes.counts[kept])
+
+
+def sums_of_children(tree: Tree, level: int, children: Iterable[Frontier]) -> Iterator[Frontier]:
+    """Yield the nodes of a level whose children do not add up to 0, part by part; at level 0 the one node, always.
+
+    Nodes that add up to 0 add nothing to those above them, so that a level can be summed from the next one.
+
+    Args:
+        tree: the axes and their order.
+        level: of the nodes.
+        children: parts of the next level, which together hold all of its nodes with a count, in the order of the tree.
+    """
+    if level == 0:
+        yield root_of(tree, sum(int(part.counts.sum()) for part in children))
+        return
+    refined = tree.steps[level]
+    axis, own_level = tree.axes[refined], tree.axis_levels(level + 1)[refined]
+    waiting: Frontier | None = None  # the last node, whose children may go on in the next part
+    for part in children:
+        if not len(part):
+            continue
+        above = list(part.areas)
+        above[refined] = axis.ancestors(above[refined], own_level, own_level - 1)
+        areas, counts = tuple(above), part.counts
+        if waiting:
+            areas = tuple(np.concatenate(pair) for pair in zip(waiting.areas, areas, strict=True))
+            counts = np.concatenate((waiting.counts, counts))
+        starts = np.flatnonzero(begins_run(areas))
+        nodes = Frontier(level, tuple(column[starts] for column in areas), np.add.reduceat(counts, starts))
+        yield without_zeros(nodes[:-1])
+        waiting = nodes[-1:].copy()
+    if waiting:
+        yield without_zeros(waiting)
+
+
+def frontiers_above(tree: Tree, leaves: Frontier) -> list[Frontier]:
+    """Return the nodes of levels 0 to T, from the leaves that are released."""
+    frontiers = [leaves]
+    for level in reversed(range(tree.depth)):
+        parts = list(sums_of_children(tree, level, [frontiers[0]])) or [leaves[:0]]
+        frontiers.insert(0, joined(level, parts))
+    return frontiers
+
+
+def joined(level: int, parts: Iterable[Frontier]) -> Frontier:
+    """Return parts of a level, at least one, as one."""
+    there = list(parts)
+    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in there), strict=True))
+    return Frontier(level, areas, np.concatenate([part.counts for part in there]))

@@ -1,0 +1,142 @@
+"""Thresholded discrete Laplace noise: its scale and threshold, what OpenDP's map returns, and the exact tail."""
+
+import math
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pytest
+
+from tasks.noise.samplers import opendp
+from tasks.noise.thresholding import (
+    Thresholded,
+    measure_thresholded,
+    privacy_cost,
+    standard_deviation,
+    thresholded_for,
+    thresholded_laplace,
+)
+
+CASES = [
+    (neighbours, records, epsilon, delta)
+    for neighbours in ("substitution", "add_remove")
+    for records in (1, 2, 7)
+    for epsilon, delta in ((0.1, 1e-12), (1.0, 1e-8), (4.0, 1e-3), (0.3, 0.2))
+]
+
+
+def tail(scale: float, least: int) -> Decimal:
+    """Return P(Z >= least) of discrete Laplace noise, exact to fifty digits, for least >= 1: q^least / (1 + q)."""
+    with localcontext(prec=50):
+        q = (-1 / Decimal(scale)).exp()
+        return q**least / (1 + q)
+
+
+def partitions(records: int, most: int) -> list[tuple[int, ...]]:
+    """Return every way in which a unit's records can lie in leaves of their own, as counts."""
+    if records == 0:
+        return [()]
+    return [(first, *rest) for first in range(min(records, most), 0, -1) for rest in partitions(records - first, first)]
+
+
+def exact_delta(noise: Thresholded, records: int) -> Decimal:
+    """Return the largest probability that any leaf is seen in which only one unit's records are, over all their places."""
+    with localcontext(prec=50):
+        unseen = [
+            math.prod(1 - tail(noise.scale, noise.threshold - count) for count in counts)
+            for counts in partitions(records, records)
+        ]
+        return 1 - min(unseen)
+
+
+@pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
+def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_map(neighbours, records, epsilon, delta):
+    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability."""
+    noise = thresholded_for(neighbours, records, epsilon, delta)
+    assert noise.epsilon <= epsilon
+    assert noise.delta <= delta
+    assert exact_delta(noise, records) <= Decimal(noise.delta)
+    assert privacy_cost(neighbours, records, noise.scale, noise.threshold) == (noise.epsilon, noise.delta)
+
+
+@pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
+def test_scale_and_threshold_are_those_of_the_formula(neighbours, records, epsilon, delta):
+    """s is 2m/ε or m/ε; T is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
+    noise = thresholded_for(neighbours, records, epsilon, delta)
+    s = (2 if neighbours == "substitution" else 1) * records / epsilon
+    c = 2 if (neighbours, records) == ("substitution", 1) else records
+    formula = records + s * math.log(c / delta)
+    assert noise.scale == pytest.approx(s, rel=1e-15)
+    beyond = s * math.log(2) if neighbours == "substitution" and records > 1 else 0
+    assert formula <= noise.threshold <= formula + beyond + 1
+
+
+@pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES[:8])
+def test_one_less_than_a_raised_threshold_would_not_do(neighbours, records, epsilon, delta):
+    """Where the map raises the threshold beyond the formula's, it is raised no further than it must."""
+    noise = thresholded_for(neighbours, records, epsilon, delta)
+    c = 2 if (neighbours, records) == ("substitution", 1) else records
+    if noise.threshold > math.ceil(records + noise.scale * math.log(c / delta)) + 1:
+        assert privacy_cost(neighbours, records, noise.scale, noise.threshold - 1)[1] > delta
+
+
+def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves_out():
+    """OpenDP keeps counts from its threshold on and charges for those above: asked at T its map falls short, at T - 1 not."""
+    dp = opendp()
+    space = dp.map_domain(dp.atom_domain(T="i64"), dp.atom_domain(T="i64"))
+    metric = dp.l01inf_distance(dp.absolute_distance(T="i64"))
+    at = dp.m.make_laplace_threshold(space, metric, scale=2.0, threshold=12)
+    exact = tail(2.0, 11)  # of a leaf with one record
+    assert Decimal(at.map((1, 1, 1))[1]) < exact <= Decimal(privacy_cost("add_remove", 1, 2.0, 12)[1])
+    _, noisy = thresholded_laplace(np.full(5_000, 12, dtype=np.int64), 2.0, 12)
+    assert noisy.min() == 12
+
+
+def test_what_is_kept_comes_in_order_with_its_own_counts():
+    """Without noise to speak of, exactly the counts from the threshold on are kept, each in its row."""
+    true_counts = np.array([9, 3, 12, 10, 2**40, 1], dtype=np.int64)
+    rows, noisy = thresholded_laplace(true_counts, 0.01, 10)
+    assert (rows.tolist(), noisy.tolist()) == ([2, 3, 4], [12, 10, 2**40])
+    assert (rows.dtype, noisy.dtype) == (np.int64, np.int64)
+    rows, noisy = thresholded_laplace(np.zeros(0, dtype=np.int64), 0.01, 10)
+    assert (len(rows), len(noisy), noisy.dtype) == (0, 0, np.int64)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2**40 + 1])
+def test_a_leaf_without_records_is_never_looked_at(count):
+    """A count of zero among those to be measured, or one beyond 64 bits' care, stops everything before a draw."""
+
+    def never(*_):
+        raise AssertionError
+
+    noise = thresholded_for("substitution", 1, 1.0, 1e-8)
+    with pytest.raises(ValueError, match=r"1 to 2\*\*40"):
+        measure_thresholded(np.array([5, count]), noise, "substitution", 1, never)
+
+
+@pytest.mark.parametrize(
+    ("scale", "threshold", "records"), [(1.99, 40, 1), (2.0, 38, 1), (2.0, 40, 2), (2.0, 1, 1), (math.inf, 40, 1)]
+)
+def test_nothing_is_drawn_that_costs_more_than_is_charged(scale, threshold, records):
+    """A smaller scale, a lower threshold, or more records per unit than were charged for: no draw."""
+    charged = thresholded_for("substitution", 1, 1.0, 1e-8)
+    assert (charged.scale, charged.threshold) == (2.0, 40)
+    noise = Thresholded(scale, threshold, charged.epsilon, charged.delta)
+    with pytest.raises(ValueError, match=r"cost more|above max_records|finite"):
+        measure_thresholded(np.array([5]), noise, "substitution", records, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rule"), [(1e-10, 1e-8, "scale"), (1e4, 1e-8, "scale"), (1.0, 1e-18, "delta must be larger")]
+)
+def test_what_no_noise_or_threshold_keeps_is_refused(epsilon, delta, rule):
+    """A scale beyond use, or a δ below what the map's floats can show, is an error that names the rule."""
+    with pytest.raises(ValueError, match=rule):
+        thresholded_for("substitution", 1, epsilon, delta)
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 2.0, 30.0])
+def test_the_standard_deviation_is_that_of_the_exact_law(scale):
+    """σ² is the sum of k² P(k) over the integers."""
+    k = np.arange(-4000, 4001)
+    weights = np.exp(-np.abs(k) / scale)
+    assert standard_deviation(scale) == pytest.approx(math.sqrt((k**2 * weights).sum() / weights.sum()), rel=1e-12)
