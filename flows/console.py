@@ -63,6 +63,8 @@ def show_plan(answer: Answer) -> None:
     _say_schedule(answer["schedule"])
     if budget["after"]["epsilon"] > cap["epsilon"]:
         _out.print("[bold red]would be refused:[/] the release would pass the dataset's cap.")
+    if answer["caution"]:
+        _out.print(f"\n[bold yellow]mind:[/] {answer['caution']}")
     for warning in answer["warnings"]:
         _out.print(f"[bold yellow]must be answered:[/] {warning}")
     if answer.get("dry_run"):
@@ -258,13 +260,17 @@ def show_comparison(answer: Answer) -> None:
     _out.print(f"[bold]{answer['name']}[/], δ = {answer['delta']:g}, runs: {answer['runs']}; nothing was charged\n")
     for epsilon in dict.fromkeys(result["epsilon"] for result in answer["results"]):
         at = [result for result in answer["results"] if result["epsilon"] == epsilon]
-        table = Table("level", box=None, title=f"maximum absolute error at ε = {epsilon:g}: mean (least to most)")
+        table = Table(
+            "level",
+            box=None,
+            title=f"maximum absolute error at ε = {epsilon:g}, mean of the runs",
+            title_justify="left",
+        )
         for result in at:
-            table.add_column(result["mechanism"], justify="right")
+            table.add_column(result["mechanism"].replace(":", ":\n"), justify="right", overflow="fold")
         for number, level in enumerate(answer["levels"]):
             spreads = [result["levels"][number]["max_absolute"] for result in at]
-            told = [f"{one['mean']:,.1f} ({one['min']:,} to {one['max']:,})" for one in spreads]
-            table.add_row(str(level["level"]), *told)
+            table.add_row(str(level["level"]), *(f"{one['mean']:,.1f}" for one in spreads))
         table.add_row("seconds", *(f"{result['seconds']['mean']:.2f}" for result in at))
         _out.print(table)
     for mechanism, reason in answer["refused"].items():

@@ -66,6 +66,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "typical": _typical(plan, total, source),
         "disk": _disk(plan, books, total),
         "schedule": _schedule(plan, books),
+        "caution": plan.mechanism.caution,
         "warnings": _warnings(plan, books),
         "budget": _budget_summary(plan, books),
     }
