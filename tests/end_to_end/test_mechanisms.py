@@ -1,5 +1,6 @@
-"""The second pass of a release: the same in the store as in memory, whole wherever it stops, and free."""
+"""Mechanisms in the store: the same as in memory; and a second pass, whole wherever it stops, and free."""
 
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Submit, report_nothing
 from flows.spec import load_spec
-from flows.trial import Truth, reconciled
+from flows.trial import Truth
 from storage.database import store
-from storage.errors import StageFailed
+from storage.errors import SpecError, StageFailed
 from storage.ledger import charges_of
 from storage.releases import Release, find_release
 from storage.seals import list_branches, list_released, list_seals, list_settled, walkers
@@ -28,9 +29,21 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.task import load_level, tree_of
 from tasks.tree.true_tree import TrueLevel
-from tests.end_to_end.test_release_laws import CASES, CUT, case_csv, make, noise_of_the_cell
+from tests.end_to_end.test_release_laws import CASES, CUT, Case, case_csv, make, noise_of_the_cell
 
 MECHANISM = "inftda_reconciled"
+
+
+def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
+    """Return a case with other keys, and an accountant that finds its noise in no time."""
+
+    def made(folder: Path) -> Case:
+        of_case = case(folder)
+        of_case.keys["privacy"]["accountant"] = "zcdp"
+        of_case.keys.update(keys)
+        return of_case
+
+    return made
 
 
 def levels_of(release: Release) -> list[Frontier]:
@@ -61,21 +74,35 @@ def sealed_of(release: Release) -> list[IntArray]:
     ]
 
 
-@pytest.mark.parametrize("case", ["CSV, destination tree", "DuckDB, two codebooks"])
-def test_the_store_and_memory_agree(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the sealed noisy counts alone, the trial in memory settles on the very counts that were released."""
-    made = make(tmp_path / "made", CASES[case], discrete_gaussian, sizes=CUT, mechanism=MECHANISM)
+@pytest.mark.parametrize(
+    ("mechanism", "priority", "case"),
+    [
+        ("inftda", "false_positives", "CSV, destination tree"),
+        ("inftda", "false_negatives", "a column per level"),
+        ("inftda", "least_squares", "CSV, destination tree"),
+        ("tda_l2", None, "Parquet without counts, origin tree"),
+        ("tda_linf", None, "Parquet without counts, origin tree"),
+        (MECHANISM, None, "CSV, destination tree"),
+        (MECHANISM, None, "DuckDB, two codebooks"),
+    ],
+)
+def test_the_store_and_memory_agree(
+    mechanism: str, priority: str | None, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the sealed noisy counts alone, the trial in memory comes to the very counts that were released."""
+    keys = {"priority": priority} if priority else {}
+    made = make(tmp_path / "made", quick(CASES[case], **keys), discrete_gaussian, sizes=CUT, mechanism=mechanism)
     monkeypatch.setenv("TRELLIS_HOME", str(made.home))
     sealed, tree = sealed_of(made.release), tree_of(made.release)
     nothing = np.zeros(0, dtype=np.int64)
     root = TrueLevel(tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), *(np.zeros(1, dtype=np.int64),) * 3)
     below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
     truth = Truth(tree, (root, *(below,) * tree.depth))  # nobody looks at it: what is measured is sealed
-    in_memory = reconciled(
+    in_memory = MECHANISMS[mechanism].trial(
         truth,
         lambda level, _: sealed[level],
         [terms.sigma for terms in made.release.levels],
-        MECHANISMS[MECHANISM].optimiser(None),
+        MECHANISMS[mechanism].optimiser(priority),
     )
     assert verify(made.folder) == []
     for one, other in zip(levels_of(made.release), in_memory, strict=True):
@@ -86,9 +113,9 @@ def test_the_store_and_memory_agree(case: str, tmp_path: Path, monkeypatch: pyte
 def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path) -> None:
     """Where noise is tied to the cells, branches of branches, chunks and workers change no byte of a second pass."""
     with noise_of_the_cell() as sampler:
-        whole = make(tmp_path / "whole", case_csv, sampler, workers=1, mechanism=MECHANISM)
-        plain = make(tmp_path / "plain", case_csv, sampler, workers=1)
-        cut = make(tmp_path / "cut", case_csv, sampler, sizes=CUT, mechanism=MECHANISM)
+        whole = make(tmp_path / "whole", quick(case_csv), sampler, workers=1, mechanism=MECHANISM)
+        plain = make(tmp_path / "plain", quick(case_csv), sampler, workers=1)
+        cut = make(tmp_path / "cut", quick(case_csv), sampler, sizes=CUT, mechanism=MECHANISM)
     assert whole.tables() == cut.tables()
     assert whole.tables() != plain.tables()
 
@@ -97,7 +124,7 @@ def test_a_second_pass_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """The second pass has no charge and no seal of its own: they are those of a release without it."""
     charges = []
     for mechanism in ("inftda", MECHANISM):
-        made = make(tmp_path / mechanism, case_csv, discrete_gaussian, mechanism=mechanism)
+        made = make(tmp_path / mechanism, quick(case_csv), discrete_gaussian, mechanism=mechanism)
         monkeypatch.setenv("TRELLIS_HOME", str(made.home))
         with store() as con:
             charges.append([(c.level, c.rho, c.sigma) for c in charges_of(con, made.release.id).values()])
@@ -109,8 +136,7 @@ def test_a_second_pass_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("at", ["estimate_branch", "settle_branch"])
 def test_what_a_second_pass_has_done_is_kept(at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second pass that fails in one branch goes on with what is missing, and draws nothing again."""
-    made = case_csv(tmp_path)
-    made.keys["mechanism"] = MECHANISM
+    made = quick(case_csv, mechanism=MECHANISM)(tmp_path)
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
@@ -142,3 +168,13 @@ def test_what_a_second_pass_has_done_is_kept(at: str, tmp_path: Path, monkeypatc
     assert verify(Path(release.folder)) == []
     left = {path.name.split(".", 1)[1] for path in (tmp_path / "home" / "shards" / "stopped").glob("level_*")}
     assert left == {"noisy.parquet", "settled.parquet"}
+
+
+def test_a_priority_is_for_mechanisms_that_have_it(tmp_path: Path) -> None:
+    """A priority that a mechanism does not know is refused, and those that do are named."""
+    made = case_csv(tmp_path)
+    made.keys.update(mechanism="tda_linf", priority="false_negatives")
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
+    with pytest.raises(SpecError, match="priority must be left out with mechanism tda_linf") as refused:
+        make_plan(load_spec(tmp_path / "spec.yaml"))
+    assert "inftda." in str(refused.value)
