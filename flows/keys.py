@@ -48,7 +48,9 @@ def _one_or_both(value: object) -> str:
 
 
 def _kind_of_split(value: object) -> str:
-    """Return whether a split is named, a ratio, or a list."""
+    """Return whether a split is named, a ratio, the weight of the finest level, or a list."""
+    if isinstance(value, Finest) or (isinstance(value, dict) and "finest" in value):
+        return _BY_FINEST
     if isinstance(value, dict | Geometric):
         return _BY_RATIO
     return _BY_LIST if isinstance(value, list) else _BY_NAME
@@ -85,8 +87,8 @@ LEAST_MEMORY = 256_000_000  # bytes
 
 # pydantic puts these among the keys of an error
 _ONE, _PER_END = "<one for both ends>", "<one per end>"
-_BY_NAME, _BY_RATIO, _BY_LIST = "<by name>", "<by ratio>", "<by list>"
-TAGS = {_ONE, _PER_END, _BY_NAME, _BY_RATIO, _BY_LIST}
+_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
+TAGS = {_ONE, _PER_END, _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST}
 
 Number = Annotated[float, BeforeValidator(_no_boolean)]
 Positive = Annotated[Number, AfterValidator(_positive)]
@@ -158,6 +160,12 @@ class Geometric(_Keys):
     geometric: Positive
 
 
+class Finest(_Keys):
+    """Equal shares of ρ for all levels but the finest, which has so many times as much."""
+
+    finest: Positive
+
+
 class PrivacyKeys(_Keys):
     """Who is protected, from what change, and how strongly."""
 
@@ -174,6 +182,7 @@ class PrivacyKeys(_Keys):
     split: Annotated[
         Annotated[Literal["uniform"], Tag(_BY_NAME)]
         | Annotated[Geometric, Tag(_BY_RATIO)]
+        | Annotated[Finest, Tag(_BY_FINEST)]
         | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)],
         Discriminator(_kind_of_split),
     ] = "uniform"

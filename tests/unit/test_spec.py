@@ -332,6 +332,7 @@ def test_any_one_of_epsilon_rho_and_target_will_do(load, given):
         ("privacy.split", []),
         ("privacy.split", [1, 0]),
         ("privacy.split", {"geometric": 0}),
+        ("privacy.split", {"finest": 0}),
         ("privacy.split", {"arithmetic": 2}),
     ],
 )
