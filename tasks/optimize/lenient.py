@@ -13,13 +13,13 @@ from tasks.optimize.reconcile import Estimates, first_kept, settle
 from tasks.optimize.siblings import check_siblings
 from tasks.tree.axis import IntArray
 
-LEAST = 0.45  # of an estimate's standard deviation: a smaller count does not stay
+LEAST = 0.4  # of an estimate's standard deviation: a smaller count does not stay
 
 
 def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
-    r"""Return, for each parent, what is nearest to its noisy counts drawn a third of the way to equal shares.
+    r"""Return, for each parent, what is nearest to its noisy counts drawn halfway to equal shares.
 
-    .. math:: \min_{y \in \mathbb{Z}_{\ge 0}^{b}} \|y - \lfloor (2 x + \lfloor c / b \rfloor) / 3 \rfloor\|_2
+    .. math:: \min_{y \in \mathbb{Z}_{\ge 0}^{b}} \|y - \lfloor (x + \lfloor c / b \rfloor) / 2 \rfloor\|_2
         \quad \text{s.t.} \quad \sum_i y_i = c
 
     More cells stay above zero than with the noisy counts themselves, above all where noise is large beside the counts.
@@ -38,7 +38,7 @@ def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) ->
     """
     check_siblings(noisy, first_cell, totals)
     fan_out = np.diff(first_cell)
-    spread: IntArray = (2 * noisy + np.repeat(totals // fan_out, fan_out)) // 3
+    spread: IntArray = (noisy + np.repeat(totals // fan_out, fan_out)) >> 1
     return nearest_in_euclid(spread, first_cell, totals)
 
 

@@ -37,14 +37,14 @@ def test_more_cells_stay():
     """Of counts of about 10, noisy by 20, the nearest in Euclid has two; drawn towards equal shares three stay."""
     noisy, first, total = integers(48, 26, 12, -30), integers(0, 4), integers(40)
     assert nearest_in_euclid(noisy, first, total).tolist() == [31, 9, 0, 0]
-    assert spread_in_euclid(noisy, first, total).tolist() == [27, 11, 2, 0]
+    assert spread_in_euclid(noisy, first, total).tolist() == [23, 12, 5, 0]
 
 
 def test_what_is_far_above_the_noise_stays_large():
     """A cell that has all of a large total keeps most of it, and the sum is exact."""
     counts = spread_in_euclid(integers(1000, 3, -2, 1), integers(0, 4), integers(1000))
     assert counts.sum() == 1000
-    assert counts[0] > 700
+    assert counts[0] > 600
 
 
 def test_a_problem_that_is_none_is_refused():
@@ -56,11 +56,11 @@ def test_a_problem_that_is_none_is_refused():
 
 
 def test_small_counts_go_and_their_siblings_have_them():
-    """A count of 4 where the standard deviation is 10 goes, one of 5 stays, and the sum is as before."""
-    drawn = [([41.0, 5.0, 4.0], 50, 100.0)]
+    """A count of 3 where the standard deviation is 10 goes, one of 5 stays, and the sum is as before."""
+    drawn = [([41.0, 5.0, 3.0], 49, 100.0)]
     estimates, first, total = laid_out(drawn)
-    assert settle(estimates, first, total, nearest_in_euclid).tolist() == [41, 5, 4]
-    assert settle_and_prune(estimates, first, total, nearest_in_euclid).tolist() == [43, 7, 0]
+    assert settle(estimates, first, total, nearest_in_euclid).tolist() == [41, 5, 3]
+    assert settle_and_prune(estimates, first, total, nearest_in_euclid).tolist() == [43, 6, 0]
 
 
 def test_the_largest_of_a_family_stays_however_small():
