@@ -199,10 +199,11 @@ def main() -> None:
 
 def told(row: dict) -> str:
     """Return a row as a line."""
+    cells = f"; cells {row['cells']:.2f}" if "cells" in row else ""
     return (
         f"  {row['mechanism']:26} max {row['max']:.3f} ± {row['max_error']:.3f}, at most {row['worst']:.2f} ±"
         f" {row['worst_error']:.2f}, {row['above']} levels above 1; l1 of leaves {row['l1']:.3f} ± {row['l1_error']:.3f};"
-        f" false discovery {row['discovery']:+.3f} ± {row['discovery_error']:.3f}; cells {row['cells']:.2f}"
+        f" false discovery {row['discovery']:+.3f} ± {row['discovery_error']:.3f}{cells}"
     )
 
 
