@@ -110,6 +110,7 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
         noisy_counts_kept=plan.file.spec.keep_noisy_counts,
         store_is_new=not books.charged_to,
         csv=plan.file.spec.release.csv,
+        records=plan.file.spec.release.records,
     )
     return {
         "shards": size.shards,

@@ -73,6 +73,8 @@ class Manifest(_Part):
 
     Attributes:
         csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
+        records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
+            and are too many; None, and left out of the file, where they were not asked for.
     """
 
     id: str
@@ -86,8 +88,10 @@ class Manifest(_Part):
     ledger: LedgerHead
     versions: dict[str, str] = Field(min_length=1)
     csv: bool = True
+    records: Literal["csv", "parquet", "left out"] | None = None
 
     def text(self) -> str:
         """Return the manifest as it is published."""
-        content = self.model_dump(exclude={"csv"} if self.csv else None)
+        left_out = {"csv"} if self.csv else set[str]()
+        content = self.model_dump(exclude=left_out | ({"records"} if self.records is None else set()))
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

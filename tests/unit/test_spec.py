@@ -117,6 +117,8 @@ def test_shipped_spec_is_the_example(load):
         ("keep_noisy_counts", True),
         ("keep_vault", False),
         ("output", "out"),
+        *((f"release.{key}", None) for key in ("csv", "order")),
+        ("release.records", False),
     ],
 )
 def test_optional_keys_may_be_left_out(load, key, default):
@@ -131,9 +133,7 @@ UNKNOWN = {
     "supersedes": "rhode-island-commuting-20250101T000000Z",
     "public_data": True,
     "priority": "false_positives",
-    "input.features": ["sex", "race"],
     "hierarchy.finest": "bgrp",
-    "release.order": ["origin", "destination"],
     "budget.rho": 1.0,
     "Name": "rhode-island-commuting",
     "delta": 1e-8,
