@@ -107,7 +107,7 @@ def cut_branch(release: Release, shard: FrontierShard, most_cells: int) -> list[
     """
     tree = tree_of(release)
     is_trunk = shard.branch == TRUNK
-    count = branch_count(tree.depth - shard.level, shard.nonzero, shard.cells_below) if is_trunk else 1
+    count = branch_count(tree.depth - shard.level, shard.nonzero, shard.cells_below, shard.level) if is_trunk else 1
     if count == 1 and shard.cells_below <= most_cells:
         return []
     frontier = load_frontier(release, shard)
