@@ -8,8 +8,8 @@ from storage.claims import shard_folder
 from storage.columns import column_name, flat_features
 from storage.database import Connection, file_literal
 from storage.releases import Release, find_release
-from storage.seals import frontier_path, list_released
-from storage.shards import check_shard, read_codebook
+from storage.seals import list_released
+from storage.shards import check_shard, frontier_path, read_codebook
 
 TABLE_ROWS = (
     1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk

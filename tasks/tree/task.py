@@ -8,8 +8,8 @@ import numpy as np
 
 from storage.claims import shard_folder
 from storage.releases import Release
-from storage.seals import TRUNK, Branch, FrontierShard, frontier_path
-from storage.shards import read_codebook, read_row_groups, read_shard
+from storage.seals import TRUNK, Branch, FrontierShard
+from storage.shards import frontier_path, read_codebook, read_row_groups, read_shard
 from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook

@@ -118,6 +118,7 @@ def test_shipped_spec_is_the_example(load):
         ("keep_vault", False),
         ("public_data", False),
         ("output", "out"),
+        ("priority", None),
         *((f"release.{key}", None) for key in ("csv", "order")),
         ("release.records", False),
     ],
@@ -132,7 +133,6 @@ def test_optional_keys_may_be_left_out(load, key, default):
 
 UNKNOWN = {
     "supersedes": "rhode-island-commuting-20250101T000000Z",
-    "priority": "false_positives",
     "hierarchy.finest": "bgrp",
     "budget.rho": 1.0,
     "Name": "rhode-island-commuting",
