@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import yaml
 import flows.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
+from flows.audit import audit_answer
 from flows.driver import finish_release, make_release
 from flows.forecast import plan_answer
 from flows.keys import Target
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
-from flows.reservation import check_budget, new_release
+from flows.reservation import check_budget, declare_series, new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
@@ -284,11 +286,17 @@ def test_both_share_a_cap_and_the_last_that_fits_is_told(world: World) -> None:
 def test_a_declared_series_of_histograms_is_reserved_as_a_whole(world: World) -> None:
     """Its plan comes to the sum of its releases, which `delta` must hold too."""
     schedule = {"cron": "0 3 1 * *", "until": "3 releases"}
-    plan = world.plan("stability_histogram", schedule=schedule, budget={"epsilon": 4.0, "delta": 1e-7})
+    budget = {"epsilon": 4.0, "delta": 1e-7}
+    plan = world.plan("stability_histogram", schedule=schedule, budget=budget)
     spending = plan.spending(3, 1e-7)
     assert (spending.epsilon, len(spending.approximate), spending.rho) == (3.0, 3, 0)
     assert plan_answer(plan)["budget"]["after"] == {"epsilon": 3.0, "rho": 0.0}
     assert plan.spending(3, 1e-8).epsilon == float("inf")
+    series = declare_series(plan, datetime.now(UTC))
+    assert (len(series.releases), series.epsilon, series.delta) == (3, 3.0, 1e-7)
+    assert audit_answer()["ok"]
+    with pytest.raises(BudgetExceeded):
+        world.release("stability_histogram", "more", name="more", privacy={"epsilon": 1.1}, budget=budget)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
