@@ -114,7 +114,7 @@ def test_the_exact_divergence_of_all_neighbours_on_three_leaves_is_within_the_ch
 
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_scale_and_threshold_are_those_of_the_formula(neighbours, records, epsilon, delta):
-    """s is 2m/ε or m/ε; T is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
+    """s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
     noise = thresholded_for(neighbours, records, epsilon, delta)
     s = (2 if neighbours == "substitution" else 1) * records / epsilon
     c = 2 if (neighbours, records) == ("substitution", 1) else records
@@ -134,7 +134,7 @@ def test_one_less_than_a_raised_threshold_would_not_do(neighbours, records, epsi
 
 
 def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves_out():
-    """OpenDP keeps counts from its threshold on and charges for those above: asked at T its map falls short, at T - 1 not."""
+    """OpenDP keeps counts from its threshold on and charges for those above: asked at θ its map falls short, at θ − 1 not."""
     dp = opendp()
     space = dp.map_domain(dp.atom_domain(T="i64"), dp.atom_domain(T="i64"))
     metric = dp.l01inf_distance(dp.absolute_distance(T="i64"))
