@@ -19,6 +19,7 @@ import flows.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
 from flows.audit import audit_answer
+from flows.console import show_plan
 from flows.driver import finish_release, make_release
 from flows.forecast import plan_answer
 from flows.keys import Target
@@ -35,6 +36,7 @@ from storage.releases import find_release, list_checks
 from storage.seals import list_seals
 from storage.shards import noisy_path
 from tasks.noise.thresholding import thresholded_laplace
+from tasks.validate.size import expected_leaves
 from tests.end_to_end.conftest import SPEC, User
 
 AREAS = ("north", "a"), ("north", "b"), ("south", "a2"), ("south", "b2"), ("south", "c2")
@@ -158,6 +160,10 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
     assert sorted(levels[-1]["count"]) == sorted(count for count in drawn if count)
     assert levels[-1]["count"].min() < 0
     assert_sums(levels)
+    readme = " ".join((world.folder / "out" / "one" / "README.md").read_text().split())
+    assert "may be below zero" in readme
+    assert "The total is that of the finest level's counts" in readme
+    assert "Every sum of counts bears the noise of each of its leaves." in readme
 
 
 def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +210,10 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["waived"], manifest["unprotected"]) == (["fixed_total"], [])
     assert (manifest["levels"][-1]["scale"], manifest["levels"][-1]["threshold"]) == (2.0, 40)
+    readme = " ".join((folder / "README.md").read_text().split())
+    assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
+    assert "no error bound is stated" in readme
+    assert "may be below zero" not in readme
 
 
 @pytest.mark.parametrize("mechanism", MECHANISM_NAMES)
@@ -343,6 +353,30 @@ def test_too_many_leaves_are_refused_at_the_plan(world: World) -> None:
     plan = world.plan("stability_histogram")
     assert plan.levels[-1].possible_cells == 10_001**2
     assert plan.levels[0].sigma == pytest.approx(plan.levels[-1].sigma * 10_001)
+
+
+def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a public guess of the total it sets a typical leaf beside the threshold, and no bound is told that none states."""
+    show_plan(plan_answer(world.plan("stability_histogram", expected_total=100)))
+    said = capsys.readouterr().out
+    assert "100 records (expected_total) spread evenly: 4 in a leaf, kept from 40 on; most leaves are left out" in said
+    assert "with 95 %" not in said
+    show_plan(plan_answer(world.plan("stability_histogram", expected_total=10_000)))
+    assert "left out" not in capsys.readouterr().out
+    show_plan(plan_answer(world.plan("gaussian")))
+    assert "with 95 %" in capsys.readouterr().out
+
+
+def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:
+    """All leaves are written where each bears noise, and no more than could reach the threshold where there is one."""
+    assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 50, 0)] == [1, 4, 25]
+    assert [cells.measured for cells in expected_leaves([1, 4, 25], None, 10)] == [0, 0, 25]
+    assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 30, 10)] == [1, 3, 3]
+    assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 0, 10)] == [1, 1, 1]
+    folder = world.release("gaussian")
+    expected = plan_answer(world.plan("gaussian", expected_total=2_000))["disk"]
+    published = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert published / 3 < expected["published"] < 3 * published
 
 
 def test_a_target_is_met_on_a_sum(world: World) -> None:
