@@ -327,6 +327,12 @@ def _say_typical(answer: Answer) -> None:
         return
     finest, deepest = typical["finest_above_noise"], answer["levels"][-1]["level"]
     spread = f"{typical['total']:,} records ({typical['from']}) spread evenly"
+    leaf = answer["levels"][-1]
+    if leaf.get("threshold"):
+        drown = leaf["typical_count"] < leaf["threshold"]
+        lost = "; [bold yellow]most leaves are left out, and with them all sums[/]" if drown else ""
+        _out.print(f"{spread}: {leaf['typical_count']:,.2g} in a leaf, kept from {leaf['threshold']:,} on{lost}")
+        return
     if finest == deepest:
         _out.print(f"{spread}: a typical cell stands above the noise down to the finest level.")
         return
