@@ -23,7 +23,12 @@ def readme(manifest: Manifest) -> str:
     places = zip(*columns.values(), strict=True)
     levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
     csv = _CSV if manifest.csv else ""
-    finest = "areas" if len(columns) > 1 else "cells"
+    of_trips = "origin" in columns
+    finest, apart = ("areas", " of counts that have no area in common") if of_trips else ("cells", "")
+    one = "area" if of_trips else "cell"
+    marginals = (
+        "" if of_trips else "- Level k counts by the first k refinements of this table, one line after the other.\n"
+    )
     return f"""# {manifest.id}
 
 Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
@@ -50,8 +55,8 @@ Not protected, because published exactly:
 - Every level adds up to the level above it, and each to the total.
 - Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level at a
   time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement.
-- Prefer the coarsest level that answers the question. A sum of counts that have no area in common bears the noise of
-  each; only all children of one area add up to its own, less noisy count.
+{marginals}- Prefer the coarsest level that answers the question. A sum{apart} bears the noise of
+  each; only all children of one {one} add up to its own, less noisy count.
 
 | level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(columns)}---|---|---|
