@@ -24,7 +24,11 @@ def readme(manifest: Manifest) -> str:
     places = zip(*columns.values(), strict=True)
     levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
     csv = _CSV if manifest.csv else ""
-    finest = "areas" if len(columns) > 1 else "cells"
+    of_trips = "origin" in columns
+    finest = "areas" if of_trips else "cells"
+    marginals = (
+        "" if of_trips else "- Level k counts by the first k refinements of this table, one line after the other.\n"
+    )
     return f"""# {manifest.id}
 
 Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
@@ -48,7 +52,7 @@ Not protected, because published exactly:
 {_counts(manifest)}
 - Every level adds up to the level above it, and each to the total.{_total(manifest)}
 {_noise(manifest)}
-- Prefer the coarsest level that answers the question. {_prefer(manifest)}
+{marginals}- Prefer the coarsest level that answers the question. {_prefer(manifest, of_trips=of_trips)}
 
 | level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(columns)}---|---|---|
@@ -129,13 +133,13 @@ def _noise(manifest: Manifest) -> str:
     )
 
 
-def _prefer(manifest: Manifest) -> str:
+def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
     """Return what becomes of the noise where counts are added up."""
     if manifest.levels[0].summed:
         return "Every sum of counts bears the noise of each of its leaves."
+    apart, one = (" of counts that have no area in common", "area") if of_trips else ("", "cell")
     return (
-        "A sum of counts that have no area in common bears the noise of\n  each; only all children of one area add up to its"
-        " own, less noisy count."
+        f"A sum{apart} bears the noise of\n  each; only all children of one {one} add up to its own, less noisy count."
     )
 
 
