@@ -19,7 +19,7 @@ from flows.spec import SpecFile
 from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
 from storage.ledger import Reservation
-from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases import COUNTS_POSITIVE, THRESHOLDED_LAPLACE, LevelTerms
 from tasks.ingest.codebook import down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
@@ -284,6 +284,11 @@ def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
             f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which is for"
             f" {', '.join(with_priorities)}.",
             field="priority",
+        )
+    if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
+        raise SpecError(
+            f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
+            field="release.records",
         )
     if spec.noise.sampler not in mechanism.noises:
         raise SpecError(
