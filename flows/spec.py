@@ -178,7 +178,11 @@ def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
     if error["type"] == "missing":
-        return SpecError(f"{field} must be given.", field=field)
+        unknown = (
+            "Codes that are known from the records alone are taken by no mechanism yet: they would tell who is there."
+        )
+        hint = unknown if field.startswith("hierarchy.") and field.endswith("table") else ""
+        return SpecError(f"{field} must be given.", field=field, hint=hint)
     if error["type"] == "value_error":
         message = str(error["ctx"]["error"])
         key = re.match(r"\w*", message)

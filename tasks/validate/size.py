@@ -120,7 +120,7 @@ def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold:
     """
     *above, leaves = possible_cells
     most = leaves if total is None or not threshold else min(leaves, total / threshold)
-    kept = max(float(most), 1.0)
+    kept = max(float(min(most, 2**1000)), 1.0)  # universes may be beyond every float
     return [*(Cells(0.0, min(cells, kept)) for cells in above), Cells(kept, kept)]
 
 

@@ -330,6 +330,13 @@ def test_keys_without_meaning_are_refused(world: World, mechanism: str, privacy:
     assert refusal.value.field == field
 
 
+def test_codes_from_the_records_alone_are_refused(world: World) -> None:
+    """A hierarchy without a table is an error that says so, for the histogram too."""
+    with pytest.raises(SpecError, match=r"hierarchy\.table must be given") as refusal:
+        world.plan("stability_histogram", hierarchy={"levels": ["region", "area"]})
+    assert "records alone" in refusal.value.hint
+
+
 def test_a_histogram_has_one_sampler_and_no_accountant(world: World) -> None:
     """The table draws no Laplace noise, and what OpenDP's map returns needs no accountant."""
     with pytest.raises(SpecError, match=r"sampler must be opendp with mechanism stability_histogram, got table"):
@@ -373,6 +380,7 @@ def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:
     assert [cells.measured for cells in expected_leaves([1, 4, 25], None, 10)] == [0, 0, 25]
     assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 30, 10)] == [1, 3, 3]
     assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 0, 10)] == [1, 1, 1]
+    assert [cells.nonzero for cells in expected_leaves([1, 10**400], None, 10)] == [1, 2**1000]
     folder = world.release("gaussian")
     expected = plan_answer(world.plan("gaussian", expected_total=2_000))["disk"]
     published = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
