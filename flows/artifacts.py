@@ -24,6 +24,7 @@ from storage.database import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases import Release, find_release
 from storage.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
+from tasks.publish.refinement import level_columns
 from tasks.publish.rounding import rounded_up, said_bound
 
 _EVERY = 1.0  # seconds between updates of the progress
@@ -157,17 +158,18 @@ def show_refusal(name: str, fault: TrellisError) -> None:
 def _levels_table(
     release_id: str, levels: Sequence[dict[str, Any]], title: str, done: Mapping[int, str] | None = None
 ) -> None:
+    columns = level_columns([entry["axes"] for entry in levels])
     rows = [
         {
             "level": entry["level"],
-            **{axis: name or "all" for axis, name in entry["axes"].items()},
+            **{heading: texts[number] for heading, texts in columns.items()},
             **({"done": done[entry["level"]]} if done else {}),
             "cells": f"{entry['cells']:,}",
             "non-zero": f"{entry['nonzero']:,}",
             "sigma": f"{entry['sigma']:.3f}" if entry["sigma"] else "exact",
             "bound (95 %)": said_bound(entry["sigma"], entry["bound"]),
         }
-        for entry in levels
+        for number, entry in enumerate(levels)
     ]
     create_table_artifact(rows, _key(release_id, "levels"), title)
 

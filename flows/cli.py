@@ -142,6 +142,10 @@ def release(
         bool,
         typer.Option("--different-people", help="The table holds other people than datasets that used it; recorded."),
     ] = False,
+    records: Annotated[
+        bool,
+        typer.Option("--records", help="Publish the finest level as synthetic records too, as release.records would."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
@@ -150,10 +154,11 @@ def release(
     from flows.spec import load_spec
 
     if dry_run:
-        _rehearse(spec, output, different_people, as_json)
+        _rehearse(spec, output, different_people, records, as_json)
         return
     began = time.monotonic()
-    planned = make_plan(load_spec(spec))
+    file = load_spec(spec)
+    planned = make_plan(file.with_records() if records else file)
     made = new_release(planned, output, different_people=different_people)
     _make(made.id, "release", {"spec": str(spec.absolute())}, began, as_json, (planned, made))
 
@@ -372,7 +377,7 @@ def synthesise(
     _print(synthesise_answer(kind, density, out, seed), as_json, console.show_synthesised)
 
 
-def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: bool) -> None:
+def _rehearse(spec: Path, output: Path | None, different_people: bool, records: bool, as_json: bool) -> None:
     """Say what a release would be once its table, codebooks and budget have been found to do."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -382,7 +387,8 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, as_json: 
     from flows.runner import submit_to
     from flows.spec import load_spec
 
-    planned = make_plan(load_spec(spec))
+    file = load_spec(spec)
+    planned = make_plan(file.with_records() if records else file)
     with ThreadPoolExecutor(1) as executor, heard_by_caller():
         rehearse(planned, submit_to(executor), output, different_people=different_people)
     answer = plan_answer(planned) | {"dry_run": True}

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 from rich.console import Console
@@ -12,10 +13,13 @@ from rich.table import Table
 
 from flows.runner import Report
 from storage.errors import TrellisError
+from tasks.publish.refinement import in_short, level_columns
 from tasks.publish.rounding import rounded_down, rounded_up, said_bound
 
 Answer = dict[str, Any]
 
+_MANY = 10  # numbers to be listed
+_UNREADABLE = 10**15  # cells
 _WIDE = 140  # columns where the output goes to a file or a pipe
 
 _out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
@@ -33,17 +37,14 @@ def show_plan(answer: Answer) -> None:
     if answer["tau"]:
         _out.print(f"noise from a table, within τ = {answer['tau']:.2g} of its law: (1 + e^ε) τ is taken off δ")
     _out.print(f"{answer['statement']}\n")
-    table = _level_table(answer["levels"], "possible cells")
-    for level in answer["levels"]:
-        table.add_row(*_level_cells(level), f"{level['possible_cells']:,}", *_noise_cells(level))
-    _out.print(table)
+    _out.print(_level_table(answer["levels"], {"possible_cells": "possible cells"}))
     _say_bound(answer["levels"])
     _say_typical(answer)
     _say_disk(answer["disk"])
     _out.print("\nΔ₂, how far one unit moves a level:")
     for derived in dict.fromkeys(level["derivation"] for level in answer["levels"]):
-        of = [str(level["level"]) for level in answer["levels"] if level["derivation"] == derived]
-        _out.print(f"  level{'s' if len(of) > 1 else ''} {', '.join(of)}: {derived}")
+        of = [level["level"] for level in answer["levels"] if level["derivation"] == derived]
+        _out.print(f"  {_levels(of)}: {derived}")
     _out.print("the same noise, read at other ε:")
     for point in answer["curve"]:
         _out.print(f"  ε = {point['epsilon']:.4g}: δ = {point['delta']:.2g}")
@@ -106,7 +107,7 @@ def show_one(answer: Answer) -> None:
     done = sum(branch["state"] == "optimised" for branch in answer["branches"])
     _out.print(f"\nbranches: {done} of {len(answer['branches'])} optimised; seals: {len(answer['seals'])}")
     for branch in answer["branches"]:
-        first, last = (", ".join(f"{axis} {codes[end]}" for axis, codes in branch["holds"].items()) for end in (0, 1))
+        first, last = (in_short([f"{axis} {codes[end]}" for axis, codes in branch["holds"].items()]) for end in (0, 1))
         _out.print(f"  {branch['branch']} {branch['state']}: from ({first}) to ({last})")
     passed = sum(check["passed"] for check in answer["checks"])
     _out.print(f"checks: {passed} of {len(answer['checks'])} passed")
@@ -279,24 +280,34 @@ def show_comparison(answer: Answer) -> None:
 
 
 def _show_levels(levels: list[Answer]) -> None:
-    table = _level_table(levels, "cells measured", "non-zero")
-    for level in levels:
-        table.add_row(*_level_cells(level), f"{level['cells']:,}", f"{level['nonzero']:,}", *_noise_cells(level))
-    _out.print(table)
+    _out.print(_level_table(levels, {"cells": "cells measured", "nonzero": "non-zero"}))
     _say_bound(levels)
 
 
-def _level_table(levels: list[Answer], *counted: str) -> Table:
-    table = Table("level", box=None)
-    for axis in levels[0]["axes"]:
-        table.add_column(axis, overflow="fold")
-    for heading in (*counted, "ρ", "σ", "bound"):
+def _levels(numbers: list[int]) -> str:
+    """Return levels in words: many that follow one another by the first and the last."""
+    if len(numbers) == 1:
+        return f"level {numbers[0]}"
+    if len(numbers) > _MANY and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"levels {numbers[0]} to {numbers[-1]}"
+    return f"levels {', '.join(map(str, numbers))}"
+
+
+def _level_table(levels: list[Answer], counted: dict[str, str]) -> Table:
+    """Return a table of levels: what tells them apart, some of their numbers under headings, and their noise."""
+    table, columns = Table("level", box=None), level_columns([level["axes"] for level in levels])
+    for heading in columns:
+        table.add_column(heading, overflow="fold")
+    for heading in (*counted.values(), "ρ", "σ", "bound"):
         table.add_column(heading, justify="right")
+    for level, *where in zip(levels, *columns.values(), strict=True):
+        table.add_row(str(level["level"]), *where, *(_cells(level[key]) for key in counted), *_noise_cells(level))
     return table
 
 
-def _level_cells(level: Answer) -> list[str]:
-    return [str(level["level"]), *(name or "all" for name in level["axes"].values())]
+def _cells(number: int) -> str:
+    """Return a number of cells: whole as long as it can be read so."""
+    return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
 
 
 def _noise_cells(level: Answer) -> list[str]:
@@ -316,6 +327,12 @@ def _say_typical(answer: Answer) -> None:
         return
     finest, deepest = typical["finest_above_noise"], answer["levels"][-1]["level"]
     spread = f"{typical['total']:,} records ({typical['from']}) spread evenly"
+    leaf = answer["levels"][-1]
+    if leaf.get("threshold"):
+        drown = leaf["typical_count"] < leaf["threshold"]
+        lost = "; [bold yellow]most leaves are left out, and with them all sums[/]" if drown else ""
+        _out.print(f"{spread}: {leaf['typical_count']:,.2g} in a leaf, kept from {leaf['threshold']:,} on{lost}")
+        return
     if finest == deepest:
         _out.print(f"{spread}: a typical cell stands above the noise down to the finest level.")
         return

@@ -15,8 +15,8 @@ from storage.ledger import abandon, advance, charges_of, note
 from storage.published import partial_folder, store_levels
 from storage.releases import Release, find_release, list_releases, set_state, state_of
 from storage.running import held, holder_of, sweep_locks
-from storage.seals import frontier_path, list_released, list_seals
-from storage.shards import noisy_path
+from storage.seals import list_released, list_seals
+from storage.shards import frontier_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
 
 _ENDED = {"published", "refused", "abandoned"}

@@ -114,6 +114,7 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
         store_is_new=not books.charged_to,
         csv=plan.file.spec.release.csv,
         cells=expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None,
+        records=plan.file.spec.release.records,
     )
     return {
         "shards": size.shards,

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
-from math import inf, sqrt
+from math import exp, inf, log, sqrt
 
 from flows.keys import Finest, Geometric, PrivacyKeys, Target
 from flows.mechanisms import Mechanism
@@ -30,6 +30,8 @@ from tasks.noise.thresholding import derivation as thresholded_derivation
 from tasks.tree.order import Tree
 
 PRIVACY_MAP = "privacy_map"  # the accountant of what is charged as its own map returns it
+
+_LARGE = 2**1000  # near the largest float
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # parts of ε at which a plan shows δ
 
@@ -68,7 +70,7 @@ class Scheme:
             return [0.0] * self.first_measured + list(measured)
         leaves = self.tree.axis_levels(self.tree.depth)
         levels = range(self.tree.depth + 1)
-        return [measured[0] * sqrt(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
+        return [measured[0] * _root(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
 
     def bounds(self, measurements: Sequence[Measurement], confidence: float) -> list[float] | None:
         """Return the error bounds of levels 0 to T; None where the mechanism states none."""
@@ -362,6 +364,11 @@ def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
 def _decimal(written: float) -> Fraction:
     """Return a number as it is written: 0.1 is a tenth."""
     return Fraction(repr(written))
+
+
+def _root(number: int) -> float:
+    """Return the square root of an integer that may be beyond every float."""
+    return sqrt(number) if number < _LARGE else exp(log(number) / 2)
 
 
 def round_down(value: float) -> float:

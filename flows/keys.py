@@ -2,7 +2,7 @@
 
 import math
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
 from pydantic import (
@@ -18,9 +18,15 @@ from pydantic import (
 )
 
 from flows.schedule import checked_cron, parse_until
+from storage.columns import COUNT, column_name
+from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 AXES = ("origin", "destination")
+MOST_FEATURES = 60
+
+_OF_TRIPS = ("input.origin", "input.destination", "release.tree")
+_OF_FEATURES = ("input.features", "release.order")
 
 
 def _no_boolean(value: object) -> object:
@@ -39,12 +45,57 @@ def _differ(names: list[str]) -> list[str]:
     return names
 
 
-def _one_or_both(value: object) -> str:
-    """Return whether a key holds one value for both ends of a trip, or one for each."""
+class _PerFeature(dict[str, Any]):
+    """What a key holds where it is asked for each feature, whatever they are called."""
+
+
+def _one_or_each(value: object) -> str:
+    """Return whether a key holds one value for both ends of a trip, or one for each, or one for each feature."""
+    if isinstance(value, _PerFeature):
+        return _PER_FEATURE
     both = isinstance(value, HierarchyPerEnd | FinestPerEnd) or (
         isinstance(value, dict) and not set(AXES).isdisjoint(value)
     )
     return _PER_END if both else _ONE
+
+
+def _kind_of_domain(value: object) -> str:
+    """Return whether the codes of a feature are in a table, or in the spec itself."""
+    return (
+        _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
+    )
+
+
+def _as_values(value: object) -> object:
+    """Return a number of codes, or codes as text: YAML reads those that look like numbers as such."""
+    if isinstance(value, list):
+        if not value:
+            raise ValueError("must list at least one code.")
+        wrong = next((code for code in value if isinstance(code, bool) or not isinstance(code, str | int)), None)
+        if wrong is not None or None in value:
+            raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
+        codes = tuple(str(code) for code in value)
+        blank = any(not code.strip() for code in codes)
+        if blank or len(set(codes)) < len(codes):
+            raise ValueError("must list each code once, and none that is blank.")
+        return codes
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHILDREN:
+        raise ValueError(f"must be a number of codes from 1 to 2**20, or a list of codes, got {value}.")
+    return value
+
+
+def _fit_for_tables(features: list[str]) -> list[str]:
+    """Refuse features that tables, whose names DuckDB tells apart whatever the case, could not have beside each other."""
+    if len(features) > MOST_FEATURES:
+        raise ValueError(f"must name 1 to {MOST_FEATURES} columns, got {len(features)}.")
+    if len({name.casefold() for name in features}) < len(features):
+        raise ValueError("must name each column once, whatever the case of its letters.")
+    for name in features:
+        if "/" in name or not name.strip() or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
+            raise ValueError(
+                f"must name columns by at most {_NAME_BYTES} bytes without slashes or line breaks, got {name!r}."
+            )
+    return features
 
 
 def _kind_of_split(value: object) -> str:
@@ -85,10 +136,18 @@ def _between(value: float) -> float:
 
 LEAST_MEMORY = 256_000_000  # bytes
 
+_NAME_BYTES = 128  # of a feature, after which files are named
+
 # pydantic puts these among the keys of an error
-_ONE, _PER_END = "<one for both ends>", "<one per end>"
-_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
-TAGS = {_ONE, _PER_END, _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST}
+_ONE, _PER_END, _PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
+_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_TABLE = (
+    "<by name>",
+    "<by ratio>",
+    "<by finest>",
+    "<by list>",
+    "<by table>",
+)
+TAGS = {_ONE, _PER_END, _PER_FEATURE, _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_TABLE}
 
 Number = Annotated[float, BeforeValidator(_no_boolean)]
 Positive = Annotated[Number, AfterValidator(_positive)]
@@ -104,11 +163,12 @@ class _Keys(BaseModel):
 
 
 class Input(_Keys):
-    """The confidential table and its columns."""
+    """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes."""
 
     table: str
-    origin: Columns
-    destination: Columns
+    origin: Columns | None = None
+    destination: Columns | None = None
+    features: Annotated[Columns, AfterValidator(_fit_for_tables)] | None = None
     count: Name | None = None
     unit: Name | None = None
 
@@ -127,6 +187,22 @@ class HierarchyPerEnd(_Keys):
     destination: Hierarchy
 
 
+class Values(_Keys):
+    """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text."""
+
+    values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return {"values": value} if isinstance(value, list) else value
+
+
+Domain = Annotated[
+    Annotated[Hierarchy, Tag(_BY_TABLE)] | Annotated[Values, Tag(_BY_LIST)], Discriminator(_kind_of_domain)
+]
+
+
 class FinestPerEnd(_Keys):
     """The finest released level for each end of a trip."""
 
@@ -135,15 +211,29 @@ class FinestPerEnd(_Keys):
 
 
 class ReleaseKeys(_Keys):
-    """Which tree, and how deep.
+    """Which tree, how deep, and what is published besides its levels.
 
     Attributes:
+        tree: of trips, the end that is refined first.
+        order: of features, which is refined first, which next; each with all its levels.
+        finest: the finest released level, of both ends or of each; of features those that stop above their finest.
         csv: whether the finest level is published as CSV too; if left out, up to five million rows.
+        records: whether it is published as synthetic records too, a row for each.
     """
 
-    tree: Literal["destination", "origin"]
-    finest: Annotated[Annotated[str, Tag(_ONE)] | Annotated[FinestPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)]
+    tree: Literal["destination", "origin"] | None = None
+    order: Columns | None = None
+    finest: (
+        Annotated[
+            Annotated[str, Tag(_ONE)]
+            | Annotated[FinestPerEnd, Tag(_PER_END)]
+            | Annotated[dict[str, str], Tag(_PER_FEATURE)],
+            Discriminator(_one_or_each),
+        ]
+        | None
+    ) = None
     csv: Annotated[bool, Field(strict=True)] | None = None
+    records: Annotated[bool, Field(strict=True)] = False
 
 
 class Target(_Keys):
@@ -259,7 +349,10 @@ class Spec(_Keys):
     same_people_as: Slug | None = None
     input: Input
     hierarchy: Annotated[
-        Annotated[Hierarchy, Tag(_ONE)] | Annotated[HierarchyPerEnd, Tag(_PER_END)], Discriminator(_one_or_both)
+        Annotated[Hierarchy, Tag(_ONE)]
+        | Annotated[HierarchyPerEnd, Tag(_PER_END)]
+        | Annotated[dict[str, Domain], Tag(_PER_FEATURE)],
+        Discriminator(_one_or_each),
     ]
     release: ReleaseKeys
     mechanism: str
@@ -275,6 +368,43 @@ class Spec(_Keys):
     public_data: Annotated[bool, Field(strict=True)] = False
     output: str = "out"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_one_kind(cls, keys: object) -> object:
+        """Refuse a mixture of trips and features, and let what is said by feature be read so."""
+        parts = [keys.get(part) for part in ("input", "release")] if isinstance(keys, dict) else [None]
+        if not isinstance(keys, dict) or not all(isinstance(part, dict) for part in parts):
+            return keys
+        given = {
+            f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None
+        }
+        by_feature = "input.features" in given
+        for key in _OF_TRIPS if by_feature else _OF_FEATURES:
+            if key in given:
+                others = "input.features is given" if by_feature else "input.features is not"
+                raise ValueError(f"{key} must be left out where {others}: a release is of trips or of features.")
+        for key in _OF_FEATURES if by_feature else (*_OF_TRIPS, "release.finest"):
+            if key not in given:
+                raise ValueError(f"{key} must be given.")
+        if not by_feature:
+            return keys
+        features, domains = _as_list(keys["input"]["features"]), keys.get("hierarchy")
+        finest = keys["release"].get("finest")
+        if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
+            for name in features:
+                if name not in domains:
+                    raise ValueError(f"hierarchy.{name} must be given: the domain of a feature.")
+            for name in domains if features else ():
+                if name not in features:
+                    raise ValueError(f"hierarchy.{name} must be left out: it is none of input.features.")
+        if isinstance(domains, dict):
+            keys = keys | {"hierarchy": _PerFeature(domains)}
+        if finest is not None:
+            if not isinstance(finest, dict):
+                raise ValueError("release.finest must say {feature: level} where there are features.")
+            keys = keys | {"release": keys["release"] | {"finest": _PerFeature(finest)}}
+        return keys
+
     @model_validator(mode="after")
     def _people_fit(self) -> "Spec":
         if self.same_people_as == self.dataset:
@@ -283,17 +413,18 @@ class Spec(_Keys):
 
     @model_validator(mode="after")
     def _levels_fit(self) -> "Spec":
-        if self.input.origin == self.input.destination:
+        codes = {column for axis in self.axes for column in self.columns(axis)}
+        if self.input.origin and self.input.origin == self.input.destination:
             raise ValueError("input.destination must not be the column of input.origin.")
-        if self.input.count in {*self.input.origin, *self.input.destination}:
+        if self.input.count in codes:
             raise ValueError("input.count must not be a column of codes.")
-        if self.input.unit and self.input.unit in {*self.input.origin, *self.input.destination, self.input.count}:
+        if self.input.unit and self.input.unit in {*codes, self.input.count}:
             raise ValueError("input.unit must not be a column of codes or counts.")
         distinct = self.privacy.distinct
-        if distinct and not any(distinct in self.levels(axis) for axis in AXES):
+        if distinct and not any(distinct in self.levels(axis) for axis in self.axes):
             raise ValueError(f"privacy.distinct must be a level of the hierarchy, got {distinct}.")
-        for axis in AXES:
-            levels, columns, finest = self.levels(axis), getattr(self.input, axis), self.finest(axis)
+        for axis in self.axes:
+            levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
             if len(columns) not in {1, len(levels)}:
                 raise ValueError(
                     f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
@@ -303,17 +434,55 @@ class Spec(_Keys):
                 raise ValueError(f"release.finest must be one of the levels {', '.join(levels)}, got {finest}.")
         return self
 
-    def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy]:
-        """Return the codebook of an axis, behind the key that names it."""
+    @model_validator(mode="after")
+    def _features_fit(self) -> "Spec":
+        features, order = self.input.features, self.release.order
+        if features is None or order is None:
+            return self
+        if set(order) != set(features):
+            odd = next(iter({*order} ^ {*features}))
+            wrong = f"it lacks {odd}" if odd in features else f"{odd} is none of them"
+            raise ValueError(f"release.order must list each of input.features once: {wrong}.")
+        for name in self.release.finest if isinstance(self.release.finest, dict) else ():
+            if name not in features:
+                raise ValueError(f"release.finest must name features, got {name}.")
+        columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
+        seen = {COUNT}
+        for column in columns:
+            if column.casefold() in seen:
+                raise ValueError(f"input.features would make two columns of the published tables be called {column}.")
+            seen.add(column.casefold())
+        return self
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes, in the order in which tables show them: the ends of trips, or the features."""
+        return AXES if self.input.features is None else tuple(self.input.features)
+
+    @property
+    def flat_features(self) -> frozenset[str]:
+        """Those features that have one level."""
+        return frozenset(axis for axis in self.input.features or () if len(self.levels(axis)) == 1)
+
+    def columns(self, axis: str) -> list[str]:
+        """Return the columns of an axis in the confidential table; a feature's is named as it is."""
+        return [axis] if self.input.features is not None else getattr(self.input, axis)
+
+    def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values]:
+        """Return the codebook of an axis, or its codes, behind the key that names it."""
         if isinstance(self.hierarchy, Hierarchy):
             return "hierarchy", self.hierarchy
-        return f"hierarchy.{axis}", getattr(self.hierarchy, axis)
+        of_axis = self.hierarchy[axis] if isinstance(self.hierarchy, dict) else getattr(self.hierarchy, axis)
+        return f"hierarchy.{axis}", of_axis
 
     def levels(self, axis: str) -> list[str]:
-        """Return the codebook's levels of an axis, coarse to fine."""
-        return self.hierarchy_of(axis)[1].levels
+        """Return the codebook's levels of an axis, coarse to fine; the one level of listed codes is called as their feature."""
+        hierarchy = self.hierarchy_of(axis)[1]
+        return hierarchy.levels if isinstance(hierarchy, Hierarchy) else [axis]
 
     def finest(self, axis: str) -> str:
         """Return the finest released level of an axis."""
         finest = self.release.finest
+        if finest is None or isinstance(finest, dict):
+            return (finest or {}).get(axis, self.levels(axis)[-1])
         return finest if isinstance(finest, str) else getattr(finest, axis)

@@ -13,23 +13,25 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.keys import AXES, RunKeys, Spec
+from flows.keys import RunKeys, Spec
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import SpecFile
 from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
 from storage.ledger import Reservation
-from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases import COUNTS_POSITIVE, THRESHOLDED_LAPLACE, LevelTerms
 from tasks.ingest.codebook import down_to
+from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.machine import cores, default_memory
 from tasks.noise.accounting import float_above
 from tasks.noise.thresholding import Thresholded
+from tasks.publish.refinement import place
 from tasks.publish.rounding import rounded_down, rounded_up
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
-from tasks.tree.order import Tree, alternate
+from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.validate.bounds import CONFIDENCE
 
 
@@ -163,11 +165,14 @@ class Plan:
             "codebooks": self.codebooks,
             "files": {  # to notice changes; not published
                 "spec": str(self.file.path),
-                "codebooks": {axis.name: str(axis.codebook.path) for axis in self.source.axes},
+                "codebooks": {
+                    axis.name: str(axis.codebook.path) for axis in self.source.axes if isinstance(axis.codebook, Table)
+                },
             },
             **run_terms(spec.run),
             "csv": spec.release.csv,
             **({"waived": sorted(self.mechanism.waived)} if self.mechanism.waived else {}),
+            "records": spec.release.records,
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
@@ -214,9 +219,9 @@ def make_plan(file: SpecFile) -> Plan:
     mechanism = MECHANISMS[spec.mechanism]
     _check_meaning(spec, mechanism)
     source = file.source()
-    ends, first = read_ends(source), AXES.index(spec.release.tree)
-    tree = _tree({end.name: down_to(end.codebook, end.finest) for end in ends}, first)
-    whole = _tree({end.name: end.codebook for end in ends}, first) if spec.privacy.distinct else tree
+    ends = read_ends(source)
+    tree = _tree({end.name: down_to(end.codebook, end.finest) for end in ends}, spec)
+    whole = _tree({end.name: end.codebook for end in ends}, spec) if spec.privacy.distinct else tree
     if not mechanism.is_thresholded:  # which lists no children
         _check_fan_out(tree, spec.run.max_memory)
     check_leaves(tree, mechanism)
@@ -241,9 +246,12 @@ def run_terms(keys: RunKeys) -> dict[str, Any]:
     return {"workers": keys.workers, "max_memory": keys.max_memory}
 
 
-def _tree(codebooks: dict[str, Any], first: int) -> Tree:
+def _tree(codebooks: dict[str, Any], spec: Spec) -> Tree:
     axes = tuple(axis_from_codebook(name, codebook) for name, codebook in codebooks.items())
-    return Tree(axes, alternate([axis.depth for axis in axes], first))
+    depths = [axis.depth for axis in axes]
+    if spec.release.order:
+        return Tree(axes, in_sequence(depths, [spec.axes.index(feature) for feature in spec.release.order]))
+    return Tree(axes, alternate(depths, spec.axes.index(spec.release.tree or spec.axes[0])))
 
 
 def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
@@ -252,11 +260,11 @@ def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
     for level, axis in enumerate(tree.steps):
         own_level = tree.axis_levels(level)[axis]
         children = tree.axes[axis].most_children(own_level)
-        if children > most_cells(memory, cores()):
+        if children > most_cells(memory, cores(), len(tree.axes)):
             names = tree.axes[axis].level_names
             one = f"one {names[own_level - 1]}" if own_level else "everything"
             raise SpecError(
-                f"run.max_memory must be at least {rounded_up(memory_for(children, cores()) / 1e9, 3)}GB: {one} holds"
+                f"run.max_memory must be at least {rounded_up(memory_for(children, cores(), len(tree.axes)) / 1e9, 3)}GB: {one} holds"
                 f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
                 field="run.max_memory",
                 hint="Raise it, or put a level between the two into the codebook.",
@@ -276,6 +284,11 @@ def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
             f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which is for"
             f" {', '.join(with_priorities)}.",
             field="priority",
+        )
+    if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
+        raise SpecError(
+            f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
+            field="release.records",
         )
     if spec.noise.sampler not in mechanism.noises:
         raise SpecError(
@@ -335,5 +348,4 @@ def _thresholded(term: LevelTerms, noise: Thresholded) -> LevelTerms:
 
 
 def _where(level: LevelTerms) -> str:
-    names = ", ".join(f"{axis} {name or 'all'}" for axis, name in level.axes.items())
-    return f" ({names})" if level.level else ""
+    return f" ({place(level.axes)})" if level.level else ""

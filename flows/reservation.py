@@ -153,7 +153,7 @@ def plan_again(release: Release) -> Plan:
 def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> None:
     if now != reserved:
         raise InputError(
-            f"The codebook of {axis}, {release.terms['files']['codebooks'][axis]}, was changed since {release.id} was"
+            f"The codebook of {axis}, {release.terms['files']['codebooks'].get(axis, 'in the spec')}, was changed since {release.id} was"
             f" reserved: its sha256 was {reserved} and is {now}.",
             field="hierarchy",
             hint=f"Put it back as it was, or `trellis abandon {release.id}`.",

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from flows.keys import AXES, TAGS, PrivacyKeys, Spec, Target
+from flows.keys import TAGS, Hierarchy, PrivacyKeys, Spec, Target
 from storage.errors import SpecError, UsageError
 from storage.files import sha256_of
+from tasks.ingest.codebook import Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 
@@ -39,14 +40,25 @@ class SpecFile:
 
     def source(self) -> Source:
         """Return where the tables are; refuse those that do not exist."""
-        axes = []
-        for axis in AXES:
-            key, hierarchy = self.spec.hierarchy_of(axis)
-            codebook = self._table(f"{key}.table", hierarchy.table)
-            columns = tuple(getattr(self.spec.input, axis))
-            sha256 = sha256_of(codebook.path)
-            axes.append(AxisSource(axis, columns, codebook, sha256, tuple(hierarchy.levels), self.spec.finest(axis)))
-        return Source(self._table("input.table", self.spec.input.table), self.spec.input.count, tuple(axes))
+        spec = self.spec
+        axes = tuple(
+            AxisSource(
+                name=axis,
+                field="input.features" if spec.input.features else f"input.{axis}",
+                columns=tuple(spec.columns(axis)),
+                codebook=(codebook := self._codebook(axis)),
+                sha256=codebook.sha256 if isinstance(codebook, Values) else sha256_of(codebook.path),
+                levels=tuple(spec.levels(axis)),
+                finest=spec.finest(axis),
+            )
+            for axis in spec.axes
+        )
+        return Source(self._table("input.table", spec.input.table), spec.input.count, axes)
+
+    def with_records(self) -> "SpecFile":
+        """Return the same spec, which asks for synthetic records, whether it did or not."""
+        release = self.spec.release.model_copy(update={"records": True})
+        return replace(self, spec=self.spec.model_copy(update={"release": release}))
 
     def output(self) -> Path:
         """Return the folder below which releases are published."""
@@ -55,6 +67,12 @@ class SpecFile:
     def published(self) -> dict[str, Any]:
         """Return the spec as written, unexpanded, with file names in place of paths."""
         return _without_paths({key: value for key, value in _parse(self.text).items() if key != "output"})
+
+    def _codebook(self, axis: str) -> Table | Values:
+        key, hierarchy = self.spec.hierarchy_of(axis)
+        if isinstance(hierarchy, Hierarchy):
+            return self._table(f"{key}.table", hierarchy.table)
+        return Values(axis, hierarchy.values)
 
     def _table(self, field: str, location: str) -> Table:
         return table_at(field, expand_variables(field, location), self.folder)
@@ -160,7 +178,11 @@ def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
     if error["type"] == "missing":
-        return SpecError(f"{field} must be given.", field=field)
+        unknown = (
+            "Codes that are known from the records alone are taken by no mechanism yet: they would tell who is there."
+        )
+        hint = unknown if field.startswith("hierarchy.") and field.endswith("table") else ""
+        return SpecError(f"{field} must be given.", field=field, hint=hint)
     if error["type"] == "value_error":
         message = str(error["ctx"]["error"])
         key = re.match(r"\w*", message)
@@ -174,6 +196,10 @@ def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
 
 def _without_paths(keys: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: _without_paths(value) if isinstance(value, dict) else Path(value).name if key == "table" else value
+        key: _without_paths(value)
+        if isinstance(value, dict)
+        else Path(value).name
+        if key == "table" and isinstance(value, str)
+        else value
         for key, value in keys.items()
     }

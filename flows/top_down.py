@@ -78,7 +78,7 @@ class _Walk:
         self.paid = {terms.level for terms in self.release.levels if terms.is_invariant}
         self.paid |= {level for level, charge in charges.items() if charge.state in {"reserved", "drawing"}}
         self.depth = len(self.release.levels) - 1
-        self.most_cells = most_cells(memory_of(self.release.terms), cores())
+        self.most_cells = most_cells(memory_of(self.release.terms), cores(), len(self.release.terms["axes"]))
 
     def run(self) -> list[Outcome]:
         self.go_on(TRUNK)
@@ -123,8 +123,9 @@ class _Walk:
         if there or last.level == self.depth or (last.level + 1, last.branch) in self.seals:
             return there
         parts = cut_branch(self.release, last, self.most_cells)
-        if parts:
-            self.remove_unsealed(last.level + 1, last.branch)
+        if not parts:
+            return []
+        self.remove_unsealed(last.level + 1, last.branch)
         with store() as con, transaction(con):
             add_branches(con, self.release_id, parts)
             self.branches = list_branches(con, self.release_id)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from storage.claims import shard_folder
+from storage.columns import column_name, flat_features
 from storage.database import Connection, file_literal
-from storage.releases import find_release
-from storage.seals import frontier_path, list_released
-from storage.shards import check_shard, read_codebook
+from storage.releases import Release, find_release
+from storage.seals import list_released
+from storage.shards import check_shard, frontier_path, read_codebook
 
 TABLE_ROWS = (
     1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk
@@ -67,24 +68,25 @@ def _store_numbers(con: Connection, release_id: str, level: int) -> None:
     joins, columns = "", ""
     for number, axis, reached in axes:
         if reached:
-            codes = f"{schema}.{_store_codes(con, release_id, axis, reached)}"
-            joins += f" JOIN {codes} AS codes_{number} ON codes_{number}.area = numbers.area_{number}"
-            columns += f"codes_{number}.* EXCLUDE (area), "
+            codes, key = _store_codes(con, release, axis, reached)
+            joins += f" JOIN {schema}.{codes} AS codes_{number} ON codes_{number}.{key} = numbers.area_{number}"
+            columns += f"codes_{number}.* EXCLUDE ({key}), "
     con.execute(
         f"CREATE VIEW {schema}.level_{level} AS"
         f" SELECT {columns}count FROM {schema}.{numbers} AS numbers{joins} ORDER BY {areas}"
     )
 
 
-def _store_codes(con: Connection, release_id: str, axis: str, reached: str) -> str:
-    """Keep the codes of an axis level, by the numbers of its areas, and return the table's name."""
-    codebook = read_codebook(shard_folder(release_id), axis)
+def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> tuple[str, str]:
+    """Keep the codes of an axis level, by the numbers of its areas; return the names of the table and of these numbers."""
+    codebook, flat = read_codebook(shard_folder(release.id), axis), flat_features(release.terms["published_spec"])
     levels = codebook.columns[: codebook.columns.index(reached) + 1]
-    codes = codebook.select(levels).rename({level: f"{axis}_{level}" for level in levels})
-    codes = codes.unique(maintain_order=True).with_row_index("area")  # in the order in which areas are numbered
+    codes = codebook.select(levels).rename({level: column_name(axis, level, flat) for level in levels})
+    key = "number" if axis.casefold() == "area" else "area"
+    codes = codes.unique(maintain_order=True).with_row_index(key)  # in the order in which areas are numbered
     name = _name(f"codes_{axis}_{reached}")
-    con.execute(f"CREATE OR REPLACE TABLE {_name(release_id)}.{name} AS SELECT * FROM codes")
-    return name
+    con.execute(f"CREATE OR REPLACE TABLE {_name(release.id)}.{name} AS SELECT * FROM codes")
+    return name, key
 
 
 def published_total(con: Connection, release_id: str) -> int | None:

@@ -6,7 +6,6 @@ A seal is its committed row. A shard without a row was read by nobody.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,7 +14,6 @@ from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import SealedAlready
 from storage.releases import Release
-from storage.shards import counts_path, settled_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +142,6 @@ def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], Fron
 def list_released(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
     """Return a release's levels as they are published: after the second pass, where there is one."""
     return list_settled(con, release_id) or list_frontiers(con, release_id)
-
-
-def frontier_path(release_id: str, shard: FrontierShard) -> Path:
-    """Return where the counts of a level of a branch are."""
-    path = settled_path if shard.is_settled else counts_path
-    return path(release_id, shard.level, shard.branch)
 
 
 def _in_order(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from storage.claims import shard_folder
 from storage.errors import StoreError
 from storage.files import beside, sha256_of
+from storage.seals import FrontierShard
 
 IntArray = NDArray[np.int64]
 
@@ -37,6 +38,12 @@ def estimates_path(release_id: str, level: int, branch: str) -> Path:
 def settled_path(release_id: str, level: int, branch: str) -> Path:
     """Return where the counts of a second pass of a level of a branch are."""
     return shard_folder(release_id) / f"level_{level}_{branch}.settled.parquet"
+
+
+def frontier_path(release_id: str, shard: FrontierShard) -> Path:
+    """Return where the counts of a level of a branch are."""
+    path = settled_path if shard.is_settled else counts_path
+    return path(release_id, shard.level, shard.branch)
 
 
 def write_shard(

@@ -4,7 +4,7 @@ Written while a release is ingested and its tree is built; afterwards opened rea
 """
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,8 +64,11 @@ def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:
 
 
 def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], columns: Mapping[str, IntArray]) -> None:
-    """Add a true level, in the order of the tree, with each node's position."""
-    arrays = {f"area_{axis}": area for axis, area in enumerate(areas)} | dict(columns)
+    """Add a true level, in the order of the tree, with each node's position.
+
+    An axis on which all areas are 0, as where it is not refined yet, has no column: of many features that is half of them.
+    """
+    arrays = {f"area_{axis}": area for axis, area in enumerate(areas) if area.any()} | dict(columns)
     arrays["position"] = np.arange(len(areas[0]))
     rows = pa.table(arrays)  # noqa: F841 (DuckDB finds it by its name)
     con.execute(f"CREATE TABLE true_level_{level} AS SELECT * FROM rows")
@@ -87,8 +90,9 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
         lowest: per axis, the first area.
         highest: per axis, the last area.
     """
-    areas = [f"area_{axis}" for axis in range(len(lowest))]
-    within = " AND ".join(f"{area} BETWEEN ? AND ?" for area in areas)
+    columns = _area_columns(con, level, range(len(lowest)))
+    areas = [f"{column} AS area_{axis}" for axis, column in enumerate(columns)]
+    within = " AND ".join(f"{column} BETWEEN ? AND ?" for column in columns)
     bounds = [bound for pair in zip(lowest, highest, strict=True) for bound in pair]
     query = f"SELECT {', '.join(areas)}, first_child, children FROM true_level_{level} WHERE {within}"
     return con.execute(query, bounds).fetchnumpy()
@@ -126,7 +130,8 @@ def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int
     Raises:
         StoreError: they are not all there, in their order.
     """
-    query = f"SELECT position, area_{axis}, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
+    (area,) = _area_columns(con, level, [axis])
+    query = f"SELECT position, {area} AS area, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
     position, areas, true_counts = con.execute(query, [first, end]).fetchnumpy().values()
     _check_whole(level, position, first, end)
     return areas, true_counts
@@ -136,3 +141,10 @@ def _check_whole(level: int, position: IntArray, first: int, end: int) -> None:
     # DuckDB keeps the order of insertion; a sort takes ten times as long
     if not np.array_equal(position, np.arange(first, end)):
         raise StoreError(f"Level {level} of the vault is not whole.", field="TRELLIS_HOME", hint="Restore a backup.")
+
+
+def _area_columns(con: Connection, level: int, axes: Iterable[int]) -> list[str]:
+    """Return, per axis, the SQL of its areas in a true level: its column, or 0 where it has none."""
+    described = con.execute(f"SELECT * FROM true_level_{level} LIMIT 0").description or []
+    there = {column[0] for column in described}
+    return [f"area_{axis}" if f"area_{axis}" in there else "0::BIGINT" for axis in axes]

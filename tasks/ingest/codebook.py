@@ -1,6 +1,9 @@
 """Public codebooks: every finest area with the areas that hold it. Refusals name the column and the rule."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise
 
 import duckdb
@@ -12,13 +15,42 @@ from tasks.ingest.tables import Table, check_columns, column_names, identifier, 
 MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
 
 
-def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str]) -> pl.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The codes of a feature as the spec itself says them: a codebook of one level, without a file.
+
+    Attributes:
+        feature: its name, and that of its level.
+        codes: as they are listed, or how many there are: `0` to so many minus one, as text.
+    """
+
+    feature: str
+    codes: int | tuple[str, ...]
+
+    def codebook(self) -> pl.DataFrame:
+        """Return what `read_codebook` would of a table of these codes."""
+        return pl.DataFrame({self.feature: self._sorted()}, schema={self.feature: pl.String}).sort(self.feature)
+
+    @property
+    def sha256(self) -> str:
+        """The hash that stands for the sha256 of a codebook's file: of the sorted codes as canonical JSON."""
+        return sha256(json.dumps(self._sorted(), ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+    def _sorted(self) -> list[str]:
+        codes = map(str, range(self.codes)) if isinstance(self.codes, int) else self.codes
+        return sorted(codes)
+
+
+def read_codebook(
+    table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str] | None
+) -> pl.DataFrame:
     """Return the codebook: a row per finest area, a text column per level, coarse to fine, sorted by all of them.
 
     Args:
         table: the codebook.
         levels: its columns, coarse to fine.
-        not_all_of: the confidential table's columns of codes; a table that has them all is no public codebook.
+        not_all_of: the confidential table's columns of codes; a table that has them all is no public codebook. None where
+            that tells nothing.
         by_path: whether the whole path of codes identifies an area; otherwise a code does so within its level.
     Raises:
         InputError: it cannot be read, lacks a column, is empty, has a blank code, repeats a finest area, or puts an
@@ -26,7 +58,7 @@ def read_codebook(table: Table, levels: Sequence[str], *, by_path: bool, not_all
     """
     with duckdb.connect() as con, opened(con, table) as rows:
         check_columns(con, table, rows, levels)
-        if not_all_of <= set(column_names(con, rows)):
+        if not_all_of is not None and not_all_of <= set(column_names(con, rows)):
             raise InputError(
                 f"{table.field}: {table.path.name} has the columns of the confidential table.",
                 field=table.field,

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+import polars as pl
+
 from storage.errors import InputError
 from storage.files import sha256_of
 from storage.shards import write_codebook
 from storage.vault import remove_vault, vault
-from tasks.ingest.codebook import down_to, read_codebook
+from tasks.ingest.codebook import Values, down_to, read_codebook
 from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, Units, ingest_trips
 from tasks.stage import stage
@@ -20,16 +22,18 @@ class AxisSource:
 
     Attributes:
         name: the axis.
+        field: the spec's key that names its columns, for errors.
         columns: of the confidential table: one with finest codes, or one per level.
-        codebook: the public table.
-        sha256: of its file, when the release was planned.
+        codebook: the public table, or the codes that the spec itself says.
+        sha256: of the table's file, when the release was planned, or of the codes.
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
     """
 
     name: str
+    field: str
     columns: tuple[str, ...]
-    codebook: Table
+    codebook: Table | Values
     sha256: str
     levels: tuple[str, ...]
     finest: str
@@ -55,19 +59,25 @@ def read_ends(source: Source) -> tuple[End, ...]:
         InputError: a codebook breaks a rule, or is the confidential table by its name or its columns.
     """
     confidential = frozenset(column for axis in source.axes for column in axis.columns)
-    for axis in source.axes:
-        if same_table(axis.codebook, source.table):
-            raise _confidential_codebook(axis.codebook)
+    for codebook in _tables(source):
+        if same_table(codebook, source.table):
+            raise _confidential_codebook(codebook)
     read = cache(read_codebook)  # one codebook often serves both ends
-    return tuple(
-        End(
-            axis.name,
-            axis.columns,
-            read(axis.codebook, axis.levels, by_path=len(axis.columns) > 1, not_all_of=confidential),
-            axis.finest,
-        )
-        for axis in source.axes
-    )
+
+    def codebook_of(axis: AxisSource) -> pl.DataFrame:
+        if isinstance(axis.codebook, Values):
+            return axis.codebook.codebook()
+        by_path = len(axis.columns) > 1
+        # The codebook of a table's only feature may well have a column of its name.
+        not_all_of = confidential if len(confidential) > 1 else None
+        return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of)
+
+    return tuple(End(axis.name, axis.field, axis.columns, codebook_of(axis), axis.finest) for axis in source.axes)
+
+
+def _tables(source: Source) -> list[Table]:
+    """Return the codebooks that are tables."""
+    return [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
 
 
 def _confidential_codebook(codebook: Table) -> InputError:
@@ -91,6 +101,8 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     """
     remove_vault(release_id)
     for axis in source.axes:
+        if isinstance(axis.codebook, Values):
+            continue
         if same_content(axis.codebook, source.table):
             raise _confidential_codebook(axis.codebook)
         if sha256_of(axis.codebook.path) != axis.sha256:

@@ -20,6 +20,7 @@ class End:
 
     Attributes:
         name: the axis, such as `origin`.
+        field: the spec's key that names its columns.
         columns: the confidential table's columns: one with the codebook's finest code, or one per level.
         codebook: every finest area, as `read_codebook` returns it.
         finest: the level of the codebook down to which the axis is released.
@@ -27,6 +28,7 @@ class End:
     """
 
     name: str
+    field: str
     columns: tuple[str, ...]
     codebook: pl.DataFrame
     finest: str
@@ -143,33 +145,36 @@ def _codes(end: End) -> pl.DataFrame:
 
 
 def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units) -> str:
-    """Return the one query over the confidential table: sums per pair of areas, and how many rows break each rule.
+    """Return the one query over the confidential table: sums per combination of areas, and how many rows break a rule.
 
-    Where there is a column of units, sums are per unit, and per place at which its records are promised distinct.
+    `fault` is the number of the first rule of `_rules` that rows break, null where they break none. Where there is a column
+    of units, sums are per unit, and per place at which its records are promised distinct.
     """
     digits = f"trim({_text_of(count)})" if count else "'1'"
-    joins, faults = [], {}
+    joins, faults = [], []
     for number, end in enumerate(ends):
         code = [_text_of(column) for column in end.columns]
         on = " AND ".join(f"codes_{number}.code_{part} = {text}" for part, text in enumerate(code))
         joins.append(f"LEFT JOIN codes_{number} ON {on}")
         blank = " OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in code)
-        faults[f"blank_{number}"] = blank
-        faults[f"unknown_{number}"] = f"NOT ({blank}) AND codes_{number}.area IS NULL"
+        faults += [blank, f"NOT ({blank}) AND codes_{number}.area IS NULL"]
     whole = f"regexp_full_match({digits}, '[+]?[0-9]+([.]0*)?')"
     value = f"TRY_CAST(regexp_extract({digits}, '[0-9]+') AS BIGINT)"
-    faults["no_count"] = f"{digits} IS NULL OR {digits} = ''"
-    faults["negative"] = f"{digits} LIKE '-%'"
-    faults["fractional"] = f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
-    faults["overflow"] = f"{whole} AND {value} IS NULL"
+    faults += [
+        f"{digits} IS NULL OR {digits} = ''",
+        f"{digits} LIKE '-%'",
+        f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}",
+        f"{whole} AND {value} IS NULL",
+    ]
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:
         unit = _text_of(units.column)
-        faults["no_unit"] = f"{unit} IS NULL OR trim({unit}) = ''"
+        faults.append(f"{unit} IS NULL OR trim({unit}) = ''")
         keys += [f"{unit} AS unit", *(f"codes_{number}.place AS place_{number}" for number in range(len(ends)))]
-    counted = ", ".join(f"count(*) FILTER (WHERE {fault}) AS {name}" for name, fault in faults.items())
+    cases = " ".join(f"WHEN {fault} THEN {number}" for number, fault in enumerate(faults))
     return (
-        f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, sum(CASE WHEN {whole} THEN {value} END) AS true_count, {counted}"
+        f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"
+        f" sum(CASE WHEN {whole} THEN {value} END) AS true_count"
         f" FROM {rows} AS confidential {' '.join(joins)} GROUP BY ALL"
     )
 
@@ -178,24 +183,29 @@ def _text_of(column: str) -> str:
     return f"confidential.{identifier(column)}::VARCHAR"
 
 
-def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
-    rules = {}
-    for number, end in enumerate(ends):
+def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[str, str]]:
+    """Return the key and the words of every rule that a row may break, in the order in which `_summed` looks at them."""
+    rules = []
+    for end in ends:
         columns = " and ".join(end.columns)
-        rules[f"blank_{number}"] = f"input.{end.name}", f"column {columns} must not be empty."
-        rules[f"unknown_{number}"] = f"input.{end.name}", f"column {columns} has codes that the codebook lacks."
-    rules |= {
-        "no_count": ("input.count", f"column {count} must not be empty."),
-        "negative": ("input.count", f"column {count} must be >= 0."),
-        "fractional": ("input.count", f"column {count} must hold whole numbers."),
-        "overflow": ("input.count", f"column {count} must hold numbers below 2**63."),
-    }
-    if units.column:
-        rules["no_unit"] = "input.unit", f"column {units.column} must not be empty."
+        rules += [
+            (end.field, f"column {columns} must not be empty."),
+            (end.field, f"column {columns} has codes that the codebook lacks."),
+        ]
+    rules += [
+        ("input.count", f"column {count} must not be empty."),
+        ("input.count", f"column {count} must be >= 0."),
+        ("input.count", f"column {count} must hold whole numbers."),
+        ("input.count", f"column {count} must hold numbers below 2**63."),
+    ]
+    return [*rules, ("input.unit", f"column {units.column} must not be empty.")] if units.column else rules
+
+
+def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
     found = con.execute(
-        f"SELECT {', '.join(f'coalesce(sum({name}), 0)::BIGINT' for name in rules)} FROM summed"
-    ).fetchall()[0]
-    for (field, rule), rows in zip(rules.values(), found, strict=True):
-        if rows:
-            tell_caller(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
-            raise InputError(f"{table.field}: {rule}", field=field)
+        "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
+    ).fetchall()
+    for fault, rows in found:
+        field, rule = _rules(ends, count, units)[fault]
+        tell_caller(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
+        raise InputError(f"{table.field}: {rule}", field=field)

@@ -29,7 +29,7 @@ class Thresholded:
 
     Attributes:
         scale: s of the noise, records.
-        threshold: T, the least noisy count that is kept, records.
+        threshold: θ, the least noisy count that is kept, records.
         epsilon: what it costs, with `delta`, by OpenDP's map.
     """
 
@@ -47,10 +47,10 @@ class Thresholded:
 def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: float) -> Thresholded:
     r"""Return the least noise and the least threshold that keep (ε, δ).
 
-    .. math:: s = \Delta_1 / \epsilon, \qquad T = \lceil m + s \ln(c / \delta) \rceil
+    .. math:: s = \Delta_1 / \epsilon, \qquad \theta = \lceil m + s \ln(c / \delta) \rceil
 
     with Δ₁ = 2m under substitution and m under add_remove; c = m, or 2 for one record under substitution. Both are rounded
-    up, and T is raised, until OpenDP's map stays within (ε, δ).
+    up, and θ is raised, until OpenDP's map stays within (ε, δ).
 
     Args:
         neighbours: `substitution` or `add_remove`.
@@ -78,16 +78,16 @@ def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: fl
 
 
 def privacy_cost(neighbours: str, max_records: int, scale: float, threshold: int) -> tuple[float, float]:
-    """Return (ε, δ), as OpenDP's map gives it, of noise of scale s where noisy counts from T on are kept.
+    """Return (ε, δ), as OpenDP's map gives it, of noise of scale s where noisy counts from θ on are kept.
 
-    OpenDP 0.16 keeps a noisy count that equals its threshold, and its map leaves that case out: at T it gives the δ of
-    counts above T. So the map is asked for T − 1, above which are the counts from T on.
+    OpenDP 0.16 keeps a noisy count that equals its threshold, and its map leaves that case out: at θ it gives the δ of
+    counts above θ. So the map is asked for θ − 1, above which are the counts from θ on.
 
     Args:
         neighbours: `substitution` or `add_remove`.
         max_records: m, records per unit: they touch at most 2m cells under substitution, or m, each by at most m.
         scale: s, finite and > 0.
-        threshold: T, above m.
+        threshold: θ, above m.
     Raises:
         ValueError: the threshold is not above m: a unit alone would be seen as often as not.
     """
@@ -104,9 +104,9 @@ def thresholded_laplace(true_counts: IntArray, scale: float, threshold: int) -> 
     Args:
         true_counts: int64, shape (cells,), records, > 0. Confidential, as is how many there are.
         scale: s, finite and > 0, in records.
-        threshold: T, records.
+        threshold: θ, records.
     Returns:
-        The rows that are kept, int64, ascending, so that their order tells nothing; and their noisy counts, int64, >= T.
+        The rows that are kept, int64, ascending, so that their order tells nothing; and their noisy counts, int64, >= θ.
     Guarantees:
         (ε, δ) of `privacy_cost`. What is returned may be released, and so may its size.
     Raises:

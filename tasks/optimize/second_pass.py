@@ -19,14 +19,21 @@ from storage.seals import (
     EstimateShard,
     FrontierShard,
     Seal,
-    frontier_path,
     list_branches,
     list_estimates,
     list_frontiers,
     list_seals,
     list_settled,
 )
-from storage.shards import estimates_path, noisy_path, read_row_groups, read_shard, settled_path, write_shard
+from storage.shards import (
+    estimates_path,
+    frontier_path,
+    noisy_path,
+    read_row_groups,
+    read_shard,
+    settled_path,
+    write_shard,
+)
 from tasks.optimize.reconcile import Estimates, Settling, combined, measured, root_total, summed_children
 from tasks.optimize.task import Optimiser, in_chunks
 from tasks.stage import stage

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
+from storage.columns import COUNT
 from tasks.publish.reading import UNREADABLE, batches
 
 _BLOCK = 2**24  # bytes of CSV that are read at once
@@ -19,7 +20,7 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> None:
     """Write tables of one schema as one CSV, with a header, a table at a time."""
     with path.open("wb") as file:
         for number, table in enumerate(tables):
-            pl.DataFrame(_plain(table)).write_csv(file, include_header=number == 0)
+            pl.DataFrame(plain(table)).write_csv(file, include_header=number == 0)
 
 
 def csv_failures(path: Path, finest: Path) -> list[str]:
@@ -29,23 +30,28 @@ def csv_failures(path: Path, finest: Path) -> list[str]:
         path: of the CSV.
         finest: of the table of the finest level, which is right.
     """
-    expected = (_plain(pa.Table.from_batches([batch])) for batch in batches(finest))
+    expected = (plain(pa.Table.from_batches([batch])) for batch in batches(finest))
     names = pq.read_schema(finest).names
     try:
-        reader = _opened(path, names)
+        reader = open_csv(path, names)
         same = reader.schema.names == names
         there = (pa.Table.from_batches([batch]) for batch in reader)
         same = same and all(
             one is not None and other is not None and one.equals(other)
-            for one, other in zip_longest(_of_rows(expected), _of_rows(there))
+            for one, other in zip_longest(of_rows(expected), of_rows(there))
         )
     except UNREADABLE:
         return ["counts.csv is missing or not what it should be."]
     return [] if same else ["counts.csv is not the finest level."]
 
 
-def _opened(path: Path, names: Sequence[str]) -> csv.CSVStreamingReader:
-    kinds = dict.fromkeys(names, pa.string()) | {"count": pa.int64()}
+def open_csv(path: Path, names: Sequence[str]) -> csv.CSVStreamingReader:
+    """Return a reader of a CSV, in which columns of these names are text, and `count` a number.
+
+    Raises:
+        UNREADABLE: it is no CSV.
+    """
+    kinds = dict.fromkeys(names, pa.string()) | {COUNT: pa.int64()}
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=_BLOCK),
@@ -54,13 +60,13 @@ def _opened(path: Path, names: Sequence[str]) -> csv.CSVStreamingReader:
     )
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def plain(table: pa.Table) -> pa.Table:
     """Return a table with its dictionaries as text."""
     columns = [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in table.columns]
     return pa.table(columns, names=table.column_names)
 
 
-def _of_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def of_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield the same rows, so many at a time."""
     waiting, rows = [], 0
     for table in tables:

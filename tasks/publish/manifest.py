@@ -94,6 +94,8 @@ class Manifest(_Part):
     Attributes:
         csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
         waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
+        records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
+            and are too many; None, and left out of the file, where they were not asked for.
     """
 
     id: str
@@ -108,10 +110,11 @@ class Manifest(_Part):
     versions: dict[str, str] = Field(min_length=1)
     csv: bool = True
     waived: list[str] = []
+    records: Literal["csv", "parquet", "left out"] | None = None
 
     def text(self) -> str:
         """Return the manifest as it is published."""
-        content = self.model_dump(exclude={name for name in ("csv", "waived") if _is_default(self, name)})
+        content = self.model_dump(exclude={name for name in ("csv", "waived", "records") if _is_default(self, name)})
         for level, entry in zip(self.levels, content["levels"], strict=True):
             for name in _OF_LEAVES_ONLY:
                 if _is_default(level, name):

@@ -1,22 +1,37 @@
 """The README of a published folder: what a statistician hands on with the tables."""
 
+from collections.abc import Sequence
+
 from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
+from tasks.publish.refinement import level_columns
 from tasks.publish.rounding import rounded_up, said_bound
 
 _CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
+_RECORDS = {
+    "csv": "- `records.csv`: the finest level once more, a row for each record that it counts. No row is anybody's.\n",
+    "parquet": "- `records.parquet`: the finest level again, a row for each record that it counts. No row is anybody's.\n",
+    "left out": "- Synthetic records were asked for and are left out: the finest level counts too many to be written each.\n",
+    None: "",
+}
 
 
 def readme(manifest: Manifest) -> str:
     """Return the text of README.md, from the manifest alone."""
     privacy = manifest.privacy
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
-    finest = manifest.levels[-1]
-    levels = "\n".join(_row(level) for level in manifest.levels)
+    columns = level_columns([level.axes for level in manifest.levels])
+    places = zip(*columns.values(), strict=True)
+    levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
     csv = _CSV if manifest.csv else ""
+    of_trips = "origin" in columns
+    finest = "areas" if of_trips else "cells"
+    marginals = (
+        "" if of_trips else "- Level k counts by the first k refinements of this table, one line after the other.\n"
+    )
     return f"""# {manifest.id}
 
-Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest areas. Made by Trellis
+Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
 {manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.
 
 ## What is protected
@@ -37,16 +52,16 @@ Not protected, because published exactly:
 {_counts(manifest)}
 - Every level adds up to the level above it, and each to the total.{_total(manifest)}
 {_noise(manifest)}
-- Prefer the coarsest level that answers the question. {_prefer(manifest)}
+{marginals}- Prefer the coarsest level that answers the question. {_prefer(manifest, of_trips=of_trips)}
 
-| level | {" | ".join(finest.axes)} | rows | noise (sigma) | error bound (95 %) |
-|---|{"---|" * len(finest.axes)}---|---|---|
+| level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
+|---|{"---|" * len(columns)}---|---|---|
 {levels}
 
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `count`.
-{csv}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
+{csv}{_RECORDS[manifest.records]}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
 """
 
@@ -118,13 +133,13 @@ def _noise(manifest: Manifest) -> str:
     )
 
 
-def _prefer(manifest: Manifest) -> str:
+def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
     """Return what becomes of the noise where counts are added up."""
     if manifest.levels[0].summed:
         return "Every sum of counts bears the noise of each of its leaves."
+    apart, one = (" of counts that have no area in common", "area") if of_trips else ("", "cell")
     return (
-        "A sum of counts that have no area in common bears the noise of\n  each; only all children of one area add up to its"
-        " own, less noisy count."
+        f"A sum{apart} bears the noise of\n  each; only all children of one {one} add up to its own, less noisy count."
     )
 
 
@@ -155,7 +170,7 @@ def _promise(manifest: Manifest) -> str:
     )
 
 
-def _row(level: LevelEntry) -> str:
-    names = " | ".join(name or "all" for name in level.axes.values())
+def _row(level: LevelEntry, place: Sequence[str]) -> str:
+    names = " | ".join(place)
     noise = f"{level.sigma:.2f}" if level.sigma else "exact"
     return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {said_bound(level.sigma, level.bound)} |"

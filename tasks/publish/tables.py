@@ -1,6 +1,6 @@
 """Published tables: codes in place of area numbers, one table per level, written a row group at a time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from storage.columns import COUNT, column_name
 from tasks.publish.rows import Rows
 from tasks.tree.axis import Axis
 from tasks.tree.keys import AreaArray
@@ -18,12 +19,9 @@ ROW_GROUP = 1_000_000  # rows
 _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
-def column_name(axis: str, level: str) -> str:
-    """Return the name of a published column of codes."""
-    return f"{axis}_{level}"
-
-
-def level_tables(tree: Tree, level: int, rows: Rows, row_group: int = ROW_GROUP) -> Iterator[pa.Table]:
+def level_tables(
+    tree: Tree, level: int, rows: Rows, row_group: int = ROW_GROUP, flat: Collection[str] = ()
+) -> Iterator[pa.Table]:
     """Yield a level as readers get it, a row group at a time and at least one.
 
     Args:
@@ -31,18 +29,22 @@ def level_tables(tree: Tree, level: int, rows: Rows, row_group: int = ROW_GROUP)
         level: the tree level.
         rows: its nodes with a count above zero, in the order of their areas, which is that of their codes.
         row_group: the most rows of a row group.
+        flat: the features that have one level.
     Yields:
-        One text column per axis and axis level reached, `<axis>_<level>`, coarse to fine, then `count` int64; a row per
+        One text column per axis and axis level reached, called by `column_name`, coarse to fine, then `count` int64; a row per
         node with a count above zero. Level 0 has the column `count` and one row. Text is encoded as a dictionary of the
         codes that occur, each once.
     """
     reached = tree.axis_levels(level)
     columns = {
-        column_name(axis.name, axis.level_names[own_level - 1]): (number, _Codes(axis, reached[number], own_level))
+        column_name(axis.name, axis.level_names[own_level - 1], flat): (
+            number,
+            _Codes(axis, reached[number], own_level),
+        )
         for number, axis in enumerate(tree.axes)
         for own_level in range(1, reached[number] + 1)
     }
-    schema = pa.schema([(name, _CODES) for name in columns] + [("count", pa.int64())])
+    schema = pa.schema([(name, _CODES) for name in columns] + [(COUNT, pa.int64())])
     for first in range(0, max(len(rows), 1), row_group):
         part = rows[first : first + row_group]
         texts = [codes.text(part.areas[axis]) for axis, codes in columns.values()]
@@ -60,7 +62,8 @@ def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> Non
     """
     tables = iter(tables)
     first = next(tables)
-    known = [name for name in first.column_names if name.startswith(column_name(sorted_by, "")) or name == "count"]
+    own = column_name(sorted_by, "")
+    known = [name for name in first.column_names if name.startswith(own) or name in {sorted_by, COUNT}]
     with pq.ParquetWriter(
         path,
         first.schema,

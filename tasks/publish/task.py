@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from storage.columns import flat_features
 from storage.database import store
 from storage.errors import StoreError, disk_fault
 from storage.files import replace, sha256_of_all
@@ -21,12 +22,13 @@ from storage.seals import FrontierShard, Seal, level_entries, list_released, lis
 from tasks.publish.csv import write_csv
 from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.readme import readme
+from tasks.publish.records import finest_columns, record_tables, records_path
 from tasks.publish.rows import Rows, in_order
 from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import load_level, tree_of
-from tasks.validate.size import is_csv_written
+from tasks.validate.size import RecordsKind, is_csv_written, records_kind
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
@@ -49,8 +51,8 @@ def publish(release_id: str) -> None:
         return
     with _beside(folder) as partial:
         csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
-        _write_counts(partial, release, frontiers, csv=csv)
-        _write_manifest(partial, release, levels, seals, ledger, csv=csv)
+        records = _write_counts(partial, release, frontiers, csv=csv)
+        _write_manifest(partial, release, levels, seals, ledger, csv=csv, records=records)
         files = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(partial / name for name in files), files, strict=True)
         (partial / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
@@ -79,21 +81,28 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 def _write_counts(
     folder: Path, release: Release, frontiers: dict[tuple[int, str], FrontierShard], *, csv: bool
-) -> None:
-    """Write the tables of all levels; while one is written the next is loaded and sorted."""
+) -> RecordsKind | None:
+    """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records."""
     (folder / "counts").mkdir()
-    tree = tree_of(release)
+    tree, flat = tree_of(release), flat_features(release.terms["published_spec"])
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(_load_in_order, release, 0, frontiers)
         for level in range(tree.depth + 1):
             rows = coming.result()
             if level < tree.depth:
                 coming = ahead.submit(_load_in_order, release, level + 1, frontiers)
-            write_parquet(
-                folder / "counts" / f"level_{level}.parquet", level_tables(tree, level, rows), tree.axes[0].name
-            )
+            tables = level_tables(tree, level, rows, flat=flat)
+            write_parquet(folder / "counts" / f"level_{level}.parquet", tables, tree.axes[0].name)
     if csv:
-        write_csv(folder / "counts.csv", level_tables(tree, tree.depth, rows))
+        write_csv(folder / "counts.csv", level_tables(tree, tree.depth, rows, flat=flat))
+    records = records_kind(int(rows.counts.sum())) if release.terms.get("records") else None
+    if records in {"csv", "parquet"}:
+        tables = record_tables(level_tables(tree, tree.depth, rows, flat=flat), finest_columns(tree, flat))
+        if records == "csv":
+            write_csv(records_path(folder, records), tables)
+        else:
+            write_parquet(records_path(folder, records), tables, tree.axes[0].name)
+    return records
 
 
 def _load_in_order(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Rows:
@@ -126,6 +135,7 @@ def _write_manifest(
     ledger: Head,
     *,
     csv: bool,
+    records: RecordsKind | None,
 ) -> None:
     manifest = Manifest(
         id=release.id,
@@ -140,6 +150,7 @@ def _write_manifest(
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
         waived=release.terms.get("waived", []),
+        records=records,
     )
     (folder / "manifest.json").write_text(manifest.text())
     (folder / "README.md").write_text(readme(manifest))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from storage.columns import column_name, flat_features
 from storage.files import sha256_of_all
 from storage.releases import COUNTS_POSITIVE
 from tasks.publish.areas import AxisAreas
@@ -12,7 +13,7 @@ from tasks.publish.csv import csv_failures
 from tasks.publish.levels import check_level
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.reading import UNREADABLE
-from tasks.publish.tables import column_name
+from tasks.publish.records import records_failures
 
 SUMS = "SHA256SUMS"
 
@@ -92,8 +93,16 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         above = level
     if wrong:
         return wrong
-    csv = folder / "counts.csv"
-    return do_not_add_up + (csv_failures(csv, _table(folder, finest)) if manifest.csv or csv.exists() else [])
+    return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
+
+
+def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
+    """Return where what is published of the finest level besides its table is not what that holds."""
+    csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
+    failures = csv_failures(csv, finest) if manifest.csv or csv.exists() else []
+    if manifest.records in {"csv", "parquet"}:
+        failures += records_failures(folder, manifest.records, finest, axes)
+    return failures
 
 
 def _table(folder: Path, entry: LevelEntry) -> Path:
@@ -102,11 +111,12 @@ def _table(folder: Path, entry: LevelEntry) -> Path:
 
 def _columns(manifest: Manifest) -> list[dict[str, list[str]]]:
     """Return, per level and axis, the columns that its table must have: the axis as far as it is refined."""
+    flat = flat_features(manifest.spec)
     reached: dict[str, list[str]] = {axis: [] for entry in manifest.levels for axis in entry.axes}
     columns = []
     for entry in manifest.levels:
         for axis, level in entry.axes.items():
-            name = column_name(axis, level) if level else None
+            name = column_name(axis, level, flat) if level else None
             if name and name not in reached[axis]:
                 reached[axis].append(name)
         columns.append({axis: list(of_axis) for axis, of_axis in reached.items()})

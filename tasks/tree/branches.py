@@ -17,38 +17,57 @@ from tasks.tree.order import Tree
 BRANCH_CELLS = 10_000  # of its first level that are worth a branch of their own; smaller ones travel together
 WORTH_CUTTING = 4  # branches; for fewer the trunk goes on, unless the next level is the last
 TASK_RUNS = 180  # of measuring and optimising in branches; the trunk and the single stages take the rest of 200
+MOST_TASK_RUNS = 200  # of a release; those with very many levels have less than `TASK_RUNS` left for branches
 MOST_BRANCHES = 16  # of the trunk
 
+_MORE_THAN_RECORDS = 2.0**62  # any released count
+
+# With two axes:
 CELL_BYTES = 64  # that a stage keeps for each cell of a branch's level: noisy counts, and the nodes that survive, twice
 CHUNK_BYTES = 256  # that it works with for each cell of a chunk
+# With each further axis so many more:
+AXIS_CELL_BYTES, AXIS_CHUNK_BYTES = 16, 32
 
 
-def most_cells(memory: int, workers: int) -> int:
+def most_cells(memory: int, workers: int, axes: int = 2) -> int:
     """Return how many cells of one level a branch may have.
 
     Args:
         memory: bytes for all branches that are walked at once.
         workers: how many those are.
+        axes: of the tree.
     """
-    share = memory // workers
-    with_whole_chunks = (share - CHUNK_BYTES * CHUNK_CELLS) // CELL_BYTES
-    return int(max(1, with_whole_chunks if with_whole_chunks >= CHUNK_CELLS else share // (CELL_BYTES + CHUNK_BYTES)))
+    share, (cell, chunk) = memory // workers, _bytes(axes)
+    with_whole_chunks = (share - chunk * CHUNK_CELLS) // cell
+    return int(max(1, with_whole_chunks if with_whole_chunks >= CHUNK_CELLS else share // (cell + chunk)))
 
 
-def memory_for(cells: int, workers: int) -> int:
+def memory_for(cells: int, workers: int, axes: int = 2) -> int:
     """Return the memory with which a branch may have so many cells on one level: the inverse of `most_cells`."""
-    return workers * (cells * CELL_BYTES + min(cells, CHUNK_CELLS) * CHUNK_BYTES)
+    cell, chunk = _bytes(axes)
+    return workers * (cells * cell + min(cells, CHUNK_CELLS) * chunk)
 
 
-def branch_count(levels_below: int, nodes: int, cells_below: int) -> int:
+def _bytes(axes: int) -> tuple[int, int]:
+    """Return the bytes per cell of a level and of a chunk."""
+    further = max(0, axes - 2)
+    return CELL_BYTES + further * AXIS_CELL_BYTES, CHUNK_BYTES + further * AXIS_CHUNK_BYTES
+
+
+def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: int) -> int:
     """Return into how many branches to cut the trunk: as many as are worth it within a release's task runs.
 
     Args:
         levels_below: how many levels the branches have; each takes two task runs per branch.
         nodes: those that can be shared out.
         cells_below: the cells of the first level below them.
+        levels_above: how many levels the trunk has, which take two task runs too, below level 0.
     """
-    affordable = min(MOST_BRANCHES, TASK_RUNS // (2 * levels_below))
+    single = (
+        3 + (1 + levels_above + levels_below) + 2 * (1 + levels_above)
+    )  # ingest, tree, publish; validate; the trunk
+    left = min(TASK_RUNS, MOST_TASK_RUNS - single)
+    affordable = min(MOST_BRANCHES, left // (2 * levels_below))
     count = max(1, min(affordable, nodes, cells_below // BRANCH_CELLS))
     return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
 
@@ -82,23 +101,24 @@ def expected_cells(tree: Tree, frontier: Frontier) -> NDArray[np.float64]:
     """
     expected = np.zeros(len(frontier))
     nodes = np.ones(len(frontier))
-    for possible in _possible_cells(tree, frontier):
-        expected += np.minimum(nodes, frontier.counts) * (possible / nodes)
-        nodes = possible
+    for fan_out in _fan_outs(tree, frontier):
+        expected += np.minimum(nodes, frontier.counts) * fan_out
+        nodes = np.minimum(nodes * fan_out, _MORE_THAN_RECORDS)  # their number may exceed the largest float
     return expected
 
 
-def _possible_cells(tree: Tree, frontier: Frontier) -> Iterator[NDArray[np.float64]]:
-    """Yield, for each level below a frontier, how many of its cells lie below each node."""
+def _fan_outs(tree: Tree, frontier: Frontier) -> Iterator[NDArray[np.float64]]:
+    """Yield, for each level below a frontier, how many cells it has below each node per cell of the level above it."""
     reached = tree.axis_levels(frontier.level)
     first = [areas.copy() for areas in frontier.areas]
     end = [areas + 1 for areas in frontier.areas]
     at = list(reached)
     for axis in tree.steps[frontier.level :]:
         first_child = tree.axes[axis].first_child[at[axis]]
+        areas = end[axis] - first[axis]
         first[axis], end[axis] = first_child[first[axis]], first_child[end[axis]]
         at[axis] += 1
-        yield np.prod([(stop - start).astype(np.float64) for start, stop in zip(first, end, strict=True)], axis=0)
+        yield (end[axis] - first[axis]) / areas
 
 
 def cut(weights: IntArray | NDArray[np.float64], branches: int) -> list[slice]:

@@ -33,18 +33,32 @@ def packed(areas: Sequence[AreaArray], sizes: Sequence[int]) -> IntArray | None:
 
 def order_of(areas: Sequence[AreaArray], sizes: Sequence[int]) -> IntArray:
     """Return the nodes in the order of their areas, first axis first, shape (nodes,); arguments as in `packed`."""
-    keys = packed(areas, sizes)
-    return np.lexsort(tuple(areas)[::-1]) if keys is None else np.argsort(keys)
+    keys = _few_keys(areas, sizes)
+    return np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
 
 
 def all_differ(areas: Sequence[AreaArray], sizes: Sequence[int]) -> bool:
     """Return whether no two nodes have the same areas; arguments as in `packed`."""
-    keys = packed(areas, sizes)
-    if keys is not None:
-        keys.sort()
-        return bool((keys[1:] != keys[:-1]).all())
-    order = np.lexsort(tuple(areas)[::-1])
-    return bool(begins_run([column[order] for column in areas])[1:].all())
+    keys = _few_keys(areas, sizes)
+    if len(keys) == 1:
+        keys[0].sort()
+    else:
+        order = np.lexsort(keys[::-1])
+        keys = [key[order] for key in keys]
+    return bool(begins_run(keys)[1:].all())
+
+
+def _few_keys(areas: Sequence[AreaArray], sizes: Sequence[int]) -> list[IntArray]:
+    """Return as few keys per node as hold its areas, in an order that is theirs; arguments as in `packed`."""
+    keys, first = [], 0
+    while first < len(areas):
+        end = first + 1
+        while end < len(areas) and math.prod(sizes[first : end + 1]) <= _LARGEST_KEY:
+            end += 1
+        key = packed(areas[first:end], sizes[first:end])
+        keys.append(areas[first].astype(np.int64) if key is None else key)
+        first = end
+    return keys
 
 
 def begins_run(columns: Sequence[AreaArray]) -> NDArray[np.bool_]:

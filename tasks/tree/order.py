@@ -68,6 +68,16 @@ class Tree:
         return {axis.name: axis.level_name(own) for axis, own in zip(self.axes, reached, strict=True)}
 
 
+def in_sequence(depths: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Return the order of refinement in which one axis after the other is refined down to its finest level.
+
+    Args:
+        depths: levels of each axis.
+        order: every axis once.
+    """
+    return tuple(axis for axis in order for _ in range(depths[axis]))
+
+
 def alternate(depths: Sequence[int], first: int) -> tuple[int, ...]:
     """Return the order of refinement in which axes take turns, `first` first; deeper axes go on alone.
 

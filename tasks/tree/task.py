@@ -8,8 +8,8 @@ import numpy as np
 
 from storage.claims import shard_folder
 from storage.releases import Release
-from storage.seals import TRUNK, Branch, FrontierShard, frontier_path
-from storage.shards import read_codebook, read_row_groups, read_shard
+from storage.seals import TRUNK, Branch, FrontierShard
+from storage.shards import frontier_path, read_codebook, read_row_groups, read_shard
 from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
@@ -107,7 +107,7 @@ def cut_branch(release: Release, shard: FrontierShard, most_cells: int) -> list[
     """
     tree = tree_of(release)
     is_trunk = shard.branch == TRUNK
-    count = branch_count(tree.depth - shard.level, shard.nonzero, shard.cells_below) if is_trunk else 1
+    count = branch_count(tree.depth - shard.level, shard.nonzero, shard.cells_below, shard.level) if is_trunk else 1
     if count == 1 and shard.cells_below <= most_cells:
         return []
     frontier = load_frontier(release, shard)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import takewhile
 
 CONFIDENCE = 0.95
@@ -36,7 +37,7 @@ def chebyshev_bounds(
         measured = sum(sigma > 0 for sigma, _ in down_to)
         bounds.append(
             math.fsum(
-                (1 if above == 0 else 2) * sigma * math.sqrt(2 * math.log(2 * measured * cells / beta))
+                (1 if above == 0 else 2) * sigma * math.sqrt(2 * (math.log(2 * measured * cells) - math.log(beta)))
                 for above, (sigma, cells) in enumerate(down_to)
                 if sigma > 0
             )
@@ -85,6 +86,7 @@ def finest_above_noise(total: int, sigmas: Sequence[float], possible_cells: Sequ
         possible_cells: N of levels 0 to T.
     """
     above = (
-        total >= ABOVE_THE_NOISE * sigma * cells for sigma, cells in zip(sigmas[1:], possible_cells[1:], strict=True)
+        total >= cells * Fraction(ABOVE_THE_NOISE * sigma)
+        for sigma, cells in zip(sigmas[1:], possible_cells[1:], strict=True)
     )
     return sum(takewhile(bool, above)) or None

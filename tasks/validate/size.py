@@ -8,6 +8,8 @@ or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
 SURVIVAL = 1 / 3  # odds that a further child survives where the mean count is one σ; fitted, from 0.1 to 0.9
 SPREAD_BITS = 4.0  # that counts of surviving cells take beyond the logarithm of their mean, since they are uneven
@@ -20,7 +22,9 @@ INDEX_BITS = 1.5  # that zstd's shard takes per cell beyond the entropy of the n
 AREA_BYTES = 4.0  # of the codebook that is kept, per finest area
 DOCUMENT_BYTES = 10_000.0  # manifest, README and checksums
 
-MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for
+MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for; and of records as CSV
+MOST_RECORDS = 10**9  # of which rows are written; a table of counts holds more of them better
+MOST_ROWS = 2.0**40  # of a level: ingest takes no more records, and none has fewer than one
 
 BLOCK_BYTES = 2**18  # which DuckDB gives to one table
 BOOK_BLOCKS = 18  # that the ledger and its sister tables take once the first release is written into them
@@ -66,6 +70,16 @@ def is_csv_written(asked: bool | None, rows: float) -> bool:
     return rows <= MOST_CSV_ROWS if asked is None else asked
 
 
+RecordsKind = Literal["csv", "parquet", "left out"]
+
+
+def records_kind(records: float) -> RecordsKind:
+    """Return as what so many synthetic records are written, where they are asked for."""
+    if records > MOST_RECORDS:
+        return "left out"
+    return "csv" if records <= MOST_CSV_ROWS else "parquet"
+
+
 def expected_cells(possible_cells: Sequence[int], sigmas: Sequence[float], total: int | None) -> list[Cells]:
     r"""Return the cells of levels 0 to T that will be measured, and those that will survive as non-zero.
 
@@ -79,10 +93,14 @@ def expected_cells(possible_cells: Sequence[int], sigmas: Sequence[float], total
     Args:
         possible_cells: N_k of levels 0 to T, N_0 = 1.
         sigmas: σ of levels 0 to T, records; 0 where a level is exact.
-        total: N, a public guess of the records; None takes every possible cell to survive.
+        total: N, a public guess of the records; None takes every possible cell to survive, as far as there can be records.
     """
     if total is None:
-        return [Cells(float(possible), float(possible)) for possible in possible_cells]
+        most = [Cells(1.0, 1.0)]
+        for above, possible in pairwise(possible_cells):
+            measured = most[-1].nonzero * (possible / above)
+            most.append(Cells(measured, min(measured, MOST_ROWS)))
+        return most
     cells = [Cells(1.0, 1.0)]
     for above, possible, sigma in zip(possible_cells, possible_cells[1:], sigmas[1:], strict=False):
         survived = cells[-1].nonzero
@@ -102,7 +120,7 @@ def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold:
     """
     *above, leaves = possible_cells
     most = leaves if total is None or not threshold else min(leaves, total / threshold)
-    kept = max(float(most), 1.0)
+    kept = max(float(min(most, 2**1000)), 1.0)  # universes may be beyond every float
     return [*(Cells(0.0, min(cells, kept)) for cells in above), Cells(kept, kept)]
 
 
@@ -117,6 +135,7 @@ def disk_size(
     store_is_new: bool = False,
     csv: bool | None = None,
     cells: Sequence[Cells] | None = None,
+    records: bool = False,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
@@ -130,6 +149,7 @@ def disk_size(
         store_is_new: whether no release is in the store.
         csv: whether the finest level is to be published as CSV too; None where nobody has asked.
         cells: those expected at levels 0 to T; of a mechanism that measures every level if left out.
+        records: whether it is to be published as synthetic records too.
     """
     levels = cells or expected_cells(possible_cells, sigmas, total)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
@@ -148,6 +168,10 @@ def disk_size(
         rows = min(rows, MOST_CSV_ROWS)
     if is_csv_written(csv, rows):
         published += (code_bytes + 1 + bits * math.log10(2)) * rows
+    if records:
+        as_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes
+        kind = records_kind(MOST_RECORDS if total is None else total)
+        published += as_csv if kind == "csv" else 0 if kind == "left out" else max(as_csv, row * levels[-1].nonzero)
     return DiskSize(math.ceil(shards), math.ceil(published), blocks * BLOCK_BYTES, total is None)
 
 

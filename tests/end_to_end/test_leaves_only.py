@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import yaml
 import flows.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
+from flows.audit import audit_answer
+from flows.console import show_plan
 from flows.driver import finish_release, make_release
 from flows.forecast import plan_answer
 from flows.keys import Target
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
-from flows.reservation import check_budget, new_release
+from flows.reservation import check_budget, declare_series, new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
@@ -33,6 +36,7 @@ from storage.releases import find_release, list_checks
 from storage.seals import list_seals
 from storage.shards import noisy_path
 from tasks.noise.thresholding import thresholded_laplace
+from tasks.validate.size import expected_leaves
 from tests.end_to_end.conftest import SPEC, User
 
 AREAS = ("north", "a"), ("north", "b"), ("south", "a2"), ("south", "b2"), ("south", "c2")
@@ -156,6 +160,10 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
     assert sorted(levels[-1]["count"]) == sorted(count for count in drawn if count)
     assert levels[-1]["count"].min() < 0
     assert_sums(levels)
+    readme = " ".join((world.folder / "out" / "one" / "README.md").read_text().split())
+    assert "may be below zero" in readme
+    assert "The total is that of the finest level's counts" in readme
+    assert "Every sum of counts bears the noise of each of its leaves." in readme
 
 
 def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +210,10 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["waived"], manifest["unprotected"]) == (["fixed_total"], [])
     assert (manifest["levels"][-1]["scale"], manifest["levels"][-1]["threshold"]) == (2.0, 40)
+    readme = " ".join((folder / "README.md").read_text().split())
+    assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
+    assert "no error bound is stated" in readme
+    assert "may be below zero" not in readme
 
 
 @pytest.mark.parametrize("mechanism", MECHANISM_NAMES)
@@ -284,11 +296,17 @@ def test_both_share_a_cap_and_the_last_that_fits_is_told(world: World) -> None:
 def test_a_declared_series_of_histograms_is_reserved_as_a_whole(world: World) -> None:
     """Its plan comes to the sum of its releases, which `delta` must hold too."""
     schedule = {"cron": "0 3 1 * *", "until": "3 releases"}
-    plan = world.plan("stability_histogram", schedule=schedule, budget={"epsilon": 4.0, "delta": 1e-7})
+    budget = {"epsilon": 4.0, "delta": 1e-7}
+    plan = world.plan("stability_histogram", schedule=schedule, budget=budget)
     spending = plan.spending(3, 1e-7)
     assert (spending.epsilon, len(spending.approximate), spending.rho) == (3.0, 3, 0)
     assert plan_answer(plan)["budget"]["after"] == {"epsilon": 3.0, "rho": 0.0}
     assert plan.spending(3, 1e-8).epsilon == float("inf")
+    series = declare_series(plan, datetime.now(UTC))
+    assert (len(series.releases), series.epsilon, series.delta) == (3, 3.0, 1e-7)
+    assert audit_answer()["ok"]
+    with pytest.raises(BudgetExceeded):
+        world.release("stability_histogram", "more", name="more", privacy={"epsilon": 1.1}, budget=budget)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -310,6 +328,13 @@ def test_keys_without_meaning_are_refused(world: World, mechanism: str, privacy:
     with pytest.raises(SpecError, match=f"{field} must be left out with mechanism {mechanism}: ") as refusal:
         world.plan(mechanism, privacy=privacy)
     assert refusal.value.field == field
+
+
+def test_codes_from_the_records_alone_are_refused(world: World) -> None:
+    """A hierarchy without a table is an error that says so, for the histogram too."""
+    with pytest.raises(SpecError, match=r"hierarchy\.table must be given") as refusal:
+        world.plan("stability_histogram", hierarchy={"levels": ["region", "area"]})
+    assert "records alone" in refusal.value.hint
 
 
 def test_a_histogram_has_one_sampler_and_no_accountant(world: World) -> None:
@@ -335,6 +360,31 @@ def test_too_many_leaves_are_refused_at_the_plan(world: World) -> None:
     plan = world.plan("stability_histogram")
     assert plan.levels[-1].possible_cells == 10_001**2
     assert plan.levels[0].sigma == pytest.approx(plan.levels[-1].sigma * 10_001)
+
+
+def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a public guess of the total it sets a typical leaf beside the threshold, and no bound is told that none states."""
+    show_plan(plan_answer(world.plan("stability_histogram", expected_total=100)))
+    said = capsys.readouterr().out
+    assert "100 records (expected_total) spread evenly: 4 in a leaf, kept from 40 on; most leaves are left out" in said
+    assert "with 95 %" not in said
+    show_plan(plan_answer(world.plan("stability_histogram", expected_total=10_000)))
+    assert "left out" not in capsys.readouterr().out
+    show_plan(plan_answer(world.plan("gaussian")))
+    assert "with 95 %" in capsys.readouterr().out
+
+
+def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:
+    """All leaves are written where each bears noise, and no more than could reach the threshold where there is one."""
+    assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 50, 0)] == [1, 4, 25]
+    assert [cells.measured for cells in expected_leaves([1, 4, 25], None, 10)] == [0, 0, 25]
+    assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 30, 10)] == [1, 3, 3]
+    assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 0, 10)] == [1, 1, 1]
+    assert [cells.nonzero for cells in expected_leaves([1, 10**400], None, 10)] == [1, 2**1000]
+    folder = world.release("gaussian")
+    expected = plan_answer(world.plan("gaussian", expected_total=2_000))["disk"]
+    published = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert published / 3 < expected["published"] < 3 * published
 
 
 def test_a_target_is_met_on_a_sum(world: World) -> None:

@@ -179,3 +179,12 @@ def test_a_priority_is_for_mechanisms_that_have_it(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="priority must be left out with mechanism tda_linf") as refused:
         make_plan(load_spec(tmp_path / "spec.yaml"))
     assert "inftda." in str(refused.value)
+
+
+def test_counts_below_zero_are_no_records(tmp_path: Path) -> None:
+    """Synthetic records of a mechanism whose counts may be below zero are refused: they would miss its total."""
+    made = case_csv(tmp_path)
+    made.keys.update(mechanism="gaussian", release=made.keys["release"] | {"records": True})
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
+    with pytest.raises(SpecError, match=r"release\.records must be left out with mechanism gaussian"):
+        make_plan(load_spec(tmp_path / "spec.yaml"))

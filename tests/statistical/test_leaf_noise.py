@@ -15,6 +15,7 @@ from tasks.noise.table import table_noise
 from tasks.noise.thresholding import Thresholded, measure_thresholded, thresholded_for, thresholded_laplace
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import TrueLevel, grow
+from tasks.validate.bounds import gaussian_bounds
 from tests.conftest import Universe, _universe_of
 
 FALSE_ALARM = 1e-6
@@ -139,3 +140,23 @@ def test_a_histogram_never_shows_a_leaf_without_records() -> None:
         )[-1]
         seen |= set(zip(*(areas.tolist() for areas in finest.areas), strict=True))
     assert seen == {(0, area) for area in range(30)}
+
+
+def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> None:
+    """Over many releases the cells of each level, also those without a row, are within the bound in 95 of 100 or more."""
+    paths = [(str(number // 3), str(number)) for number in range(6)]
+    tree, sigma, runs = _universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
+    levels = list(grow(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1))
+    widest = [36, 18, 9, 3, 1]
+    bounds = gaussian_bounds([sigma * math.sqrt(w) for w in widest], [1, 2, 4, 12, 36])
+    kept, furthest = np.zeros(5, dtype=int), np.zeros(5)
+    for _ in range(runs):
+        frontiers = frontiers_of_universe(tree, levels, lambda true_counts: table_noise(true_counts, sigma))
+        for level, (true, released) in enumerate(zip(levels, frontiers, strict=True)):
+            error = np.zeros(tree.sizes(level), dtype=np.int64)
+            error[released.areas] = released.counts
+            error[true.areas] -= true.true_counts
+            kept[level] += np.abs(error).max() <= bounds[level]
+            furthest[level] = max(furthest[level], np.abs(error).max())
+    assert (stats.binom.cdf(kept, runs, 0.95) > FALSE_ALARM).all()
+    assert (furthest > 0.8 * np.array(bounds)).all()  # it is no empty bound

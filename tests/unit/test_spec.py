@@ -118,6 +118,9 @@ def test_shipped_spec_is_the_example(load):
         ("keep_vault", False),
         ("public_data", False),
         ("output", "out"),
+        ("priority", None),
+        *((f"release.{key}", None) for key in ("csv", "order")),
+        ("release.records", False),
     ],
 )
 def test_optional_keys_may_be_left_out(load, key, default):
@@ -130,10 +133,7 @@ def test_optional_keys_may_be_left_out(load, key, default):
 
 UNKNOWN = {
     "supersedes": "rhode-island-commuting-20250101T000000Z",
-    "priority": "false_positives",
-    "input.features": ["sex", "race"],
     "hierarchy.finest": "bgrp",
-    "release.order": ["origin", "destination"],
     "budget.rho": 1.0,
     "Name": "rhode-island-commuting",
     "delta": 1e-8,

@@ -1,10 +1,14 @@
 """Thresholded discrete Laplace noise: its scale and threshold, what OpenDP's map returns, and the exact tail."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal, localcontext
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tasks.noise.samplers import opendp
 from tasks.noise.thresholding import (
@@ -15,6 +19,10 @@ from tasks.noise.thresholding import (
     thresholded_for,
     thresholded_laplace,
 )
+
+FloatArray = NDArray[np.float64]
+
+SEEN = 400  # outcomes of a leaf that are told apart
 
 CASES = [
     (neighbours, records, epsilon, delta)
@@ -58,9 +66,55 @@ def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_ma
     assert privacy_cost(neighbours, records, noise.scale, noise.threshold) == (noise.epsilon, noise.delta)
 
 
+def seen(count: int, scale: float, threshold: int) -> FloatArray:
+    """Return the law of what is seen of a leaf: nothing, then the noisy counts from the threshold on, the last ones as one."""
+    if count == 0:
+        return np.eye(1, SEEN)[0]
+    q = math.exp(-1 / scale)
+    values = np.arange(threshold, threshold + SEEN - 2)
+    law = (1 - q) / (1 + q) * q ** np.abs(values - count)
+    beyond = q ** (values[-1] + 1 - count) / (1 + q)
+    return np.concatenate(([1 - law.sum() - beyond], law, [beyond]))
+
+
+def by_ratio(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Return two laws with outcomes of the same ratio taken together, shape (ratios, 2)."""
+    ratio = np.round(np.log(np.maximum(one, 1e-300)) - np.log(np.maximum(other, 1e-300)), 9)
+    _, groups = np.unique(ratio, return_inverse=True)
+    return np.column_stack([np.bincount(groups, one), np.bincount(groups, other)])
+
+
+def exact_delta_of_tables(one: Sequence[int], other: Sequence[int], noise: Thresholded) -> float:
+    """Return the least δ with which what is seen of two tables is as alike as ε says: leaves are independent."""
+    joint = np.ones((1, 2))
+    for count, neighbour in zip(one, other, strict=True):
+        leaf = by_ratio(*(seen(c, noise.scale, noise.threshold) for c in (count, neighbour)))
+        joint = by_ratio(*(joint[:, None, :] * leaf[None, :, :]).reshape(-1, 2).T)
+    return float(np.maximum(joint[:, 0] - math.exp(noise.epsilon) * joint[:, 1], 0).sum())
+
+
+@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+@pytest.mark.parametrize("records", [1, 2])
+def test_the_exact_divergence_of_all_neighbours_on_three_leaves_is_within_the_charge(neighbours, records):
+    """Whatever others have, wherever a unit's records are and go: δ of the two exact laws at ε is no more than charged."""
+    noise = thresholded_for(neighbours, records, 1.0, 0.05)
+    leaves = range(3)
+    places = [np.bincount(at, minlength=3) for at in combinations_with_replacement(leaves, records)]
+    nowhere = np.zeros(3, dtype=np.int64)
+    moves = list(product(places, places)) if neighbours == "substitution" else []
+    moves += [pair for place in places for pair in ((place, nowhere), (nowhere, place)) if neighbours == "add_remove"]
+    others = [np.array(base) for base in combinations_with_replacement([0, 1, noise.threshold, 60], 3)]
+    worst = max(exact_delta_of_tables(base + before, base + after, noise) for base in others for before, after in moves)
+    assert worst <= noise.delta * (1 + 1e-9)
+    assert worst >= noise.delta / (2 * records + 1)  # it is no empty bound
+    weak = replace(noise, threshold=noise.threshold - 2 * math.ceil(noise.scale))
+    alone = places[0]
+    assert exact_delta_of_tables(alone, places[-1] if neighbours == "substitution" else nowhere, weak) > noise.delta
+
+
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_scale_and_threshold_are_those_of_the_formula(neighbours, records, epsilon, delta):
-    """s is 2m/ε or m/ε; T is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
+    """s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
     noise = thresholded_for(neighbours, records, epsilon, delta)
     s = (2 if neighbours == "substitution" else 1) * records / epsilon
     c = 2 if (neighbours, records) == ("substitution", 1) else records
@@ -80,7 +134,7 @@ def test_one_less_than_a_raised_threshold_would_not_do(neighbours, records, epsi
 
 
 def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves_out():
-    """OpenDP keeps counts from its threshold on and charges for those above: asked at T its map falls short, at T - 1 not."""
+    """OpenDP keeps counts from its threshold on and charges for those above: asked at θ its map falls short, at θ − 1 not."""
     dp = opendp()
     space = dp.map_domain(dp.atom_domain(T="i64"), dp.atom_domain(T="i64"))
     metric = dp.l01inf_distance(dp.absolute_distance(T="i64"))

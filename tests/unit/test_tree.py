@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from storage.seals import TRUNK, Branch, walkers
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.branches import (
+    AXIS_CELL_BYTES,
+    AXIS_CHUNK_BYTES,
     BRANCH_CELLS,
     CELL_BYTES,
     CHUNK_BYTES,
@@ -236,16 +238,21 @@ def test_equal_nodes_are_cut_evenly() -> None:
 
 @given(
     levels_below=st.integers(1, TASK_RUNS // 2),
+    levels_above=st.integers(0, TASK_RUNS // 2),
     nodes=st.integers(1, 2 * MOST_BRANCHES),
     cells_below=st.integers(1, 2 * MOST_BRANCHES * BRANCH_CELLS),
 )
-def test_branches_keep_a_release_within_its_task_runs(levels_below: int, nodes: int, cells_below: int) -> None:
-    """Two task runs per branch and level leave 20 of 200 for the rest, every branch is worth it, no more would fit."""
-    branches = branch_count(levels_below, nodes, cells_below)
+def test_branches_keep_a_release_within_its_task_runs(
+    levels_below: int, levels_above: int, nodes: int, cells_below: int
+) -> None:
+    """Two task runs per branch and level leave 20 of 200 for the rest, or what many levels take; no more would fit."""
+    branches = branch_count(levels_below, nodes, cells_below, levels_above)
+    trunk, validated = 2 * (1 + levels_above), 1 + levels_above + levels_below
+    rest = max(20, trunk + validated + 3)
 
     def fit(number: int) -> bool:
         worth_it = number * BRANCH_CELLS <= cells_below and number <= nodes
-        return number <= MOST_BRANCHES and 2 * number * levels_below + 20 <= 200 and worth_it
+        return number <= MOST_BRANCHES and 2 * number * levels_below + rest <= 200 and worth_it
 
     def too_few(number: int) -> bool:
         return levels_below > 1 and number < WORTH_CUTTING and fit(number)
@@ -261,13 +268,15 @@ def test_branch_names_sort_like_their_numbers() -> None:
     assert names == sorted(set(names))
 
 
-@given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64))
-def test_as_many_cells_as_memory_allows(memory: int, workers: int) -> None:
+@given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64), axes=st.integers(1, 60))
+def test_as_many_cells_as_memory_allows(memory: int, workers: int, axes: int) -> None:
     """A branch may have the most cells whose arrays fit its share of memory, and one more would not fit."""
-    most = most_cells(memory, workers)
-    assert memory_for(most, workers) <= memory
-    assert memory_for(most + 2, workers) > memory - workers * (CELL_BYTES + CHUNK_BYTES)
-    assert most_cells(memory_for(most, workers), workers) in {most - 1, most}
+    most = most_cells(memory, workers, axes)
+    assert memory_for(most, workers, axes) <= memory
+    of_axes = max(0, axes - 2) * (AXIS_CELL_BYTES + AXIS_CHUNK_BYTES)
+    assert memory_for(most + 2, workers, axes) > memory - workers * (CELL_BYTES + CHUNK_BYTES + of_axes)
+    assert most_cells(memory_for(most, workers, axes), workers, axes) in {most - 1, most}
+    assert most_cells(memory, workers, axes + 2) <= most
 
 
 @given(data=st.data())

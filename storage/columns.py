@@ -1,0 +1,24 @@
+"""The columns of published tables: what they are called, in folders and in the store."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+COUNT = "count"  # the last one
+
+
+def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:
+    """Return the name of a published column of codes: `<axis>_<level>`, or the name of a flat feature alone."""
+    return axis if axis in flat else f"{axis}_{level}"
+
+
+def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
+    """Return the features that have one level, by a spec as it was written and published; none where it is of trips."""
+    of_input, domains = spec.get("input"), spec.get("hierarchy")
+    if not (isinstance(of_input, dict) and "features" in of_input and isinstance(domains, dict)):
+        return frozenset()
+    return frozenset(feature for feature, domain in domains.items() if not _is_deep(domain))
+
+
+def _is_deep(domain: Any) -> bool:
+    levels = domain.get("levels") if isinstance(domain, dict) else None
+    return isinstance(levels, list) and len(levels) > 1

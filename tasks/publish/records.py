@@ -1,0 +1,96 @@
+"""Synthetic records: the finest level again, with a row for each record that it counts."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.columns import COUNT, column_name
+from tasks.publish.csv import of_rows, open_csv, plain
+from tasks.publish.reading import UNREADABLE, batches
+from tasks.tree.order import Tree
+
+CHUNK_RECORDS = 1_000_000  # that are held at once
+
+
+def records_path(folder: Path, kind: str) -> Path:
+    """Return where a published folder has its records, `csv` or `parquet`."""
+    return folder / f"records.{kind}"
+
+
+def finest_columns(tree: Tree, flat: Collection[str]) -> list[str]:
+    """Return the columns of records: per axis that of its finest code, or all where only the path of codes tells an area.
+
+    Args:
+        tree: the axes.
+        flat: the features that have one level.
+    """
+    columns = []
+    for axis in tree.axes:
+        known = axis.codes[-1].n_unique() == len(axis.codes[-1])
+        levels = axis.level_names[-1:] if known else axis.level_names
+        columns += [column_name(axis.name, level, flat) for level in levels]
+    return columns
+
+
+def record_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield some columns of tables, each row as often as it counts: at most a million rows at a time, and one table at least.
+
+    Args:
+        tables: of one schema, with the column `count`, whole numbers; at least one. A count below one leaves no record.
+        columns: those that are wanted.
+    """
+    empty = None
+    for table in tables:
+        ends = np.cumsum(np.maximum(table.column(COUNT).to_numpy(), 0))
+        total = int(ends[-1]) if len(ends) else 0
+        for first in range(0, total, CHUNK_RECORDS):
+            rows = np.searchsorted(ends, np.arange(first, min(total, first + CHUNK_RECORDS)), side="right")
+            yield table.select(columns).take(pa.array(rows))
+            empty = False
+        if empty is None:
+            empty = table.select(columns)[:0]
+    if isinstance(empty, pa.Table):
+        yield empty
+
+
+def records_failures(folder: Path, kind: str, finest: Path, axes: Sequence[Sequence[str]]) -> list[str]:
+    """Return whether the records are something else than those that the finest level counts, in a sentence.
+
+    Args:
+        folder: that was published.
+        kind: `csv` or `parquet`.
+        finest: of the table of the finest level, which is right.
+        axes: the columns of each of its axes, coarse to fine.
+    """
+    path = records_path(folder, kind)
+    try:
+        if kind == "csv":
+            reader = open_csv(path, [name for columns in axes for name in columns])
+            names, there = reader.schema.names, (pa.Table.from_batches([batch]) for batch in reader)
+        else:
+            names = pq.read_schema(path).names
+            there = (plain(pa.Table.from_batches([batch])) for batch in batches(path))
+        if not _are_finest(names, axes):
+            return [f"{path.name} must have the columns of the finest codes."]
+        counted = (pa.Table.from_batches([batch]) for batch in batches(finest))
+        expected = (plain(table) for table in record_tables(counted, names))
+        pairs = zip_longest(of_rows(expected), of_rows(there))
+        same = all(one is not None and other is not None and one.equals(other) for one, other in pairs)
+    except UNREADABLE:
+        return [f"{path.name} is missing or not what it should be."]
+    return [] if same else [f"{path.name} is not what the finest level counts."]
+
+
+def _are_finest(names: Sequence[str], axes: Sequence[Sequence[str]]) -> bool:
+    """Return whether columns are, axis after axis, that of the finest code or those of the whole path."""
+    rest = list(names)
+    for columns in axes:
+        taken = len(columns) if rest[: len(columns)] == list(columns) else 1
+        if rest[:taken] not in (list(columns), [columns[-1]]):
+            return False
+        rest = rest[taken:]
+    return not rest
