@@ -4,7 +4,7 @@ The six sets of the paper's Table 1, on which nothing is left to chance but the 
 Rhode Island's block groups and Adult, by TRELLIS_DATA, other draws of the sets (`--seed`), and a made-up country. For each
 mechanism: the ratio of the maximum absolute error at a level, mean over runs, to InfTDA's, mean over levels; the largest of
 these ratios; the ratio of the ℓ₁ error at the leaves; by how much false discovery at the leaves differs; and the cells
-measured in proportion. Each with its standard error. Noise is the table sampler's; docs/accuracy.md says what comes of it.
+measured in proportion. Each with its standard error. Noise is the table sampler's; docs/mechanisms.md says what comes of it.
 """
 
 import argparse

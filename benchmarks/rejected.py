@@ -1,4 +1,4 @@
-"""Ideas that were tried for accuracy and not kept, measured as `accuracy.py` measures: what docs/accuracy.md says of them.
+"""Ideas that were tried for accuracy and not kept, measured as `accuracy.py` measures: what docs/mechanisms.md says of them.
 
 Each changes the second pass of `inftda_reconciled` in one way, at the same ε, δ and split. None reads a true count.
 """

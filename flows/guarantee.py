@@ -324,7 +324,11 @@ def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Ac
 def _rho_for(scheme: Scheme, target: Target) -> Fraction:
     level = _released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
-        raise SpecError(f"privacy.target: {scheme.mechanism.name} states no error bound.", field="privacy.target")
+        raise SpecError(
+            f"privacy.target: mechanism {scheme.mechanism.name} states no error bound.",
+            field="privacy.target",
+            hint="mechanism: inftda states one.",
+        )
     if level < scheme.first_measured and not scheme.is_summed:
         raise SpecError(
             f"privacy.target.level: {target.level} is published exactly, without any error.",

@@ -88,8 +88,8 @@ _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
-# Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours, docs/accuracy.md; gaussian: Canonne, Kamath and Steinke (2020).
-# docs/mechanisms.md has one line of mathematics for each.
+# Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has the
+# mathematics of each.
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
