@@ -152,7 +152,8 @@ def try_out(truth: Truth, candidate: Candidate, runs: int) -> tuple[np.ndarray, 
 
 def against(errors: np.ndarray, base: np.ndarray) -> dict[str, float]:
     """Return how errors, per run and level, compare with others; standard errors by the delta method."""
-    runs, of_base = len(errors), np.maximum(base.mean(axis=0), np.finfo(np.float64).tiny)  # false discovery may be 0
+    runs, of_base = len(errors), base.mean(axis=0)
+    of_base = np.where(of_base == 0, 1, of_base)  # as false discovery may be at upper levels
     ratio = errors.mean(axis=0) / of_base
     parts = (
         errors / of_base,
