@@ -22,12 +22,14 @@ import paper_page
 import polars as pl
 from paper_draws import TheirHistogram, closest, draw_set, largest_share, people_of_draws
 from paper_figures import CLOSEST, Theirs, theirs_at_hand
+from paper_page import SOLVER
 from results import save
 
 from flows.comparison import Entry, comparison_answer, make_comparison, trials_of
 from flows.made_up import write_ready
 from flows.spec import parse_spec
 from flows.trial import Measure, Trial, Truth
+from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -35,7 +37,6 @@ from tasks.tree.frontier import Frontier
 EPSILONS = (0.1, 1.0, 10.0)
 SEED = 2025
 QUICK = ("inftda", "tda_l2", "gaussian", "stability_histogram", "inftda_reconciled")
-SOLVER = "tda_linf"
 NAMES = {f"{kind}_{density}": (kind, density) for kind, density in product(get_args(Kind), get_args(Density))}
 
 
@@ -98,6 +99,13 @@ def rows_of(spec: Path, mechanisms: Sequence[str], accountant: str, epsilons: Se
     return [{"set": spec.parent.name, "runs": runs} | result for result in results]
 
 
+def facts_of(country: Country) -> dict[str, Any]:
+    """Return what a set is: pairs with people, people, areas of level 1, and the share of the finest below the largest."""
+    people, tree = country.trips["people"], country.codebook
+    facts = {"pairs": len(people), "people": int(people.sum())}
+    return facts | {"top_areas": tree[tree.columns[0]].n_unique(), "share": largest_share(country)}
+
+
 def write_sets(folder: Path, theirs: Theirs) -> list[dict[str, Any]]:
     """Write each set, and the closest draw to the authors' where their figures are at hand; return what they are."""
     facts = []
@@ -109,10 +117,7 @@ def write_sets(folder: Path, theirs: Theirs) -> list[dict[str, Any]]:
             drawn[f"{CLOSEST}{of}"] = closest(kind, density, everywhere, largest / everywhere)
         for name, country in drawn.items():
             write_ready(country, folder / name, name.replace("_", "-"), "made-up", 1.0)
-            people = country.trips["people"]
-            facts.append(
-                {"set": name, "pairs": len(people), "people": int(people.sum()), "share": largest_share(country)}
-            )
+            facts.append({"set": name} | facts_of(country))
             print(facts[-1], flush=True)
         facts[-len(drawn)]["draws"] = people_of_draws(kind, density)
     return facts

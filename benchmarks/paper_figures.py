@@ -16,6 +16,7 @@ from typing import Any
 Row = dict[str, Any]
 
 CLOSEST = "closest_"  # before the name of a set: the draw of it that is closest to the authors'
+FIRST_COMPARED = 3  # above it a level has few cells: chance, and the number of a random tree's areas
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,18 @@ class SideBySide:
         row = self.theirs.errors.get((of.removeprefix(CLOSEST), mechanism, epsilon, level))
         return float(row[measure]) if row else None
 
-    def ratio(self, sets: Iterable[str], mechanism: str, against: str, *, finest: bool = False) -> float | None:
-        """Return the geometric mean of ours over theirs, over levels from 1 on, or the finest alone, and all ε that were run."""
+    def ratio(
+        self, sets: Iterable[str], mechanism: str, against: str, levels: Iterable[int] | None = None
+    ) -> float | None:
+        """Return the geometric mean of ours over theirs, over all ε that were run and some levels: left out, those from 3 on.
+
+        Negative levels count from below, -1 the finest.
+        """
         logs = []
         for of in sets:
-            for epsilon in self.epsilons:
-                for level in range(self.depth(of) if finest else 1, self.depth(of) + 1):
+            there = range(self.depth(of) + 1)
+            for level in (there[k] for k in (levels or there[FIRST_COMPARED:])):
+                for epsilon in self.epsilons:
                     ours, theirs = self.our(of, mechanism, epsilon, level), self.their(of, against, epsilon, level)
                     if ours and theirs:
                         logs.append(log(ours / theirs))

@@ -19,8 +19,9 @@ Theirs are the results of ten runs that the authors have published in {REPOSITOR
 (F. Boninsegna and F. Silvestri, PoPETs 2025), quoted as facts; what their code does was read there, and not run here."""
 ABSENT = f"The authors' figures, which are published in {REPOSITORY}, were not at hand when this page was written: ours alone."
 MECHANISMS = ("inftda", "tda_l2", "tda_linf", "gaussian", "stability_histogram")
+SOLVER = "tda_linf"
 RECONCILED = ("inftda_reconciled", "inftda_reconciled, pld")
-SHOWN_LEVELS = {16: (1, 6, 11, 16), 8: (1, 3, 5, 8)}  # of a tree of so many levels
+SHOWN_LEVELS = {16: (1, 6, 11, 16), 8: (1, 4, 8)}  # of a tree of so many levels
 RATES = ("false_discovery", "false_negative")
 DRAWN = {  # in the pictures, at ε = 1
     "inftda, theirs": None,
@@ -35,8 +36,8 @@ PAGE = """\
 Written by `python benchmarks/paper.py --page` from what the last `python benchmarks/paper.py` has left in `build/bench/`; do
 not edit. Our mechanisms on the six made-up sets of Table 1 of Boninsegna and Silvestri (2025), at ε = 0.1, 1 and 10 and
 δ = 10⁻⁸, substitution of one trip, ρ by the lemma as in the paper, and by privacy loss distributions where it says `pld`;
-{runs}. Noise comes from the table, of the histogram from OpenDP. Sets, trees, levels and measures are the paper's:
-level 0 is the total, which the top-down mechanisms know, level 1 refines the destination, level 2 the origin, and so on.
+{runs}. Noise comes from the table, of the histogram from OpenDP. The recipe of the sets, trees,
+levels and measures are the paper's: level 0 is the total, level 1 refines the destination, level 2 the origin, and so on.
 
 {source}
 
@@ -44,7 +45,7 @@ A cell “12 / 17” is ours / theirs. Errors are the largest absolute error of 
 
 ## Where they differ, and why
 
-Geometric mean, over levels from 1 on and over ε, of our largest error over theirs. “½ρ” and “Δ₁ = √2” are ours with one thing
+Geometric mean, over levels from 3 on and over ε, of our largest error over theirs. “½ρ” and “Δ₁ = √2” are ours with one thing
 changed to what their code does; they are experiments, and not for release. “Closest” are other draws of the sets, below.
 
 {ratios}
@@ -145,18 +146,23 @@ def closest_sets(figures: SideBySide) -> list[str]:
 REASONS = """\
 - **Top-down: half of ρ.** For T levels their code asks for 2T shares of ρ and spends T of them, so that σ is √2 of what
   (ε, δ) asks for. At full ρ our errors are {inftda} (`inftda`), {tda_l2} (`tda_l2`) and {tda_linf} (`tda_linf`) of theirs, where
-  1/√2 is 0.71; with half of ρ they are {inftda_half}, {tda_l2_half} and {tda_linf_half}. Nothing else differs that can be seen.
+  1/√2 is 0.71; with half of ρ they are {inftda_half}, {tda_l2_half} and {tda_linf_half}, and on the closest
+  draws {inftda_closest} and {tda_l2_closest}: nothing else shows.
 - **`tda_linf`: any optimum.** Chebyshev optima are many; GLPK took theirs, HiGHS takes ours. On the random sets both take
   worse ones than IntOpt further down: at level 8 of random dense and ε = 1 theirs err by {their_solver} where their IntOpt
-  errs by {their_intopt}, ours by {our_solver} and {our_intopt}. At ε = 1 only, and {solver_runs}: a run takes up to minutes.
+  errs by {their_intopt}, ours by {our_solver} and {our_intopt}. At ε = 1 only, and {solver_runs}, since one takes minutes.
 - **`gaussian`: none.** One level takes all of ρ in both: {gaussian} of theirs on our draws, {gaussian_closest} on the closest
   ones, whose random trees are more like theirs (upper levels err by how many pairs lie below a cell).
+- **Levels 1 and 2 of the random sets: the tree.** The more areas, the larger the largest error. At level 1, over theirs, `inftda`
+  with half of ρ is at {first} on our tree of {areas} areas there, and at {first_closest} on the closest draws' of {areas_closest};
+  how many theirs has is not published. From level 3 on both are as in the table.
 - **`stability_histogram`: a shorter distance.** Their code gives √2 to a map that asks for the ℓ₁ distance of neighbours, which
   is 2 under substitution: scale √2/ε in place of 2/ε, and a threshold in proportion, which keeps less than (ε, δ). At the
   finest level ours is {histogram} of theirs, with their scale and threshold {histogram_theirs}. Above it most of the error is
-  what lies below the threshold, which is a matter of the draw: on the closest draws theirs is met at all levels, {histogram_closest}.
-- **Rates follow**: on the closest draws the shares of pairs that are missed, and of false discoveries, are theirs within
-  {misses:.1f} percentage points, for `gaussian`, `inftda` and `tda_l2` with half of ρ, and the histogram with Δ₁ = √2, at every ε.
+  what lies below the threshold, which is a matter of the draw: on the closest draws it is {histogram_closest} of theirs over all levels.
+- **Rates: the draw.** On the closest draws of complete and dense sets the shares of pairs that are missed, and of false
+  discoveries, are theirs within {apart} percentage points, for `gaussian`, `inftda` and `tda_l2` with half of ρ, and the histogram
+  with Δ₁ = √2, at every ε; of the sparse sets, where few pairs are drawn, within {apart_sparse}.
 - **Not the levels**: their level 0 is the total too, exact top-down and noisy in `gaussian`; level 1 is the destination's."""
 
 EXPERIMENTS = {  # of the rates: what of ours is held against what of theirs
@@ -173,17 +179,19 @@ def reasons(figures: SideBySide) -> str:
     if not figures.theirs.errors or not near:
         return "The authors' figures were not at hand, so that nothing is said here of what differs."
 
-    def told(mechanism: str, sets: Sequence[str] = figures.sets, *, finest: bool = False) -> str:
-        ratio = figures.ratio(sets, mechanism, mechanism.partition(",")[0], finest=finest)
+    def told(mechanism: str, sets: Sequence[str] = figures.sets, levels: Sequence[int] | None = None) -> str:
+        ratio = figures.ratio(sets, mechanism, mechanism.partition(",")[0], levels)
         return "–" if ratio is None else f"{ratio:.2f}"
 
     finest = figures.depth("random_dense") if "random_dense" in figures.sets else 0
-    solver = [row["runs"] for (_, mechanism, _), row in figures.ours.items() if mechanism == "tda_linf"]
+    solver = [row["runs"] for (_, mechanism, _), row in figures.ours.items() if mechanism == SOLVER]
     return REASONS.format(
         inftda=told("inftda"),
         inftda_half=told("inftda, half ρ"),
         tda_l2=told("tda_l2"),
         tda_l2_half=told("tda_l2, half ρ"),
+        inftda_closest=told("inftda, half ρ", near),
+        tda_l2_closest=told("tda_l2, half ρ", near),
         tda_linf=told("tda_linf"),
         tda_linf_half=told("tda_linf, half ρ"),
         their_solver=beside(figures.their("random_dense", "tda_linf", 1.0, finest), None),
@@ -193,11 +201,27 @@ def reasons(figures: SideBySide) -> str:
         solver_runs=counted(solver[0]) if solver else "not run",
         gaussian=told("gaussian"),
         gaussian_closest=told("gaussian", near),
-        histogram=told("stability_histogram", finest=True),
-        histogram_theirs=told("stability_histogram, Δ₁ = √2", near, finest=True),
+        histogram=told("stability_histogram", levels=[-1]),
+        histogram_theirs=told("stability_histogram, Δ₁ = √2", near, levels=[-1]),
         histogram_closest=told("stability_histogram, Δ₁ = √2", near),
-        misses=max(rates_apart(figures, near)),
+        first=over_theirs(figures, [of for of in figures.sets if of.startswith("random")]),
+        first_closest=over_theirs(figures, [of for of in near if "random" in of]),
+        areas=top_areas(figures, figures.sets),
+        areas_closest=top_areas(figures, near),
+        apart=f"{max(rates_apart(figures, [of for of in near if not of.endswith('sparse')]), default=0):.1f}",
+        apart_sparse=f"{max(rates_apart(figures, [of for of in near if of.endswith('sparse')]), default=0):.1f}",
     )
+
+
+def over_theirs(figures: SideBySide, sets: Iterable[str]) -> str:
+    """Return the ratio at level 1 of what spends half of ρ, over some sets and all ε."""
+    ratio = figures.ratio(sets, "inftda, half ρ", "inftda", [1])
+    return "–" if ratio is None else f"{ratio:.2f}"
+
+
+def top_areas(figures: SideBySide, sets: Iterable[str]) -> str:
+    """Return how many areas the random trees of some sets have at level 1."""
+    return " or ".join(dict.fromkeys(str(figures.facts[of]["top_areas"]) for of in sets if "random" in of))
 
 
 def rates_apart(figures: SideBySide, sets: Iterable[str]) -> list[float]:
@@ -320,7 +344,7 @@ def draw(figures: SideBySide, kind: str) -> str:
                         linewidth=1.2,
                         label=name,
                     )
-            panel.set(title=of.replace("_", " "), xlabel="level")
+            panel.set(title=of.replace("_", " "), xlabel="level", xticks=levels[1::2])
             panel.set_ylim(bottom=0)
         panels[0].set_ylabel("records")
         drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(DRAWN))
@@ -336,8 +360,9 @@ def page(rows: Sequence[Row], machine: str, theirs: Theirs) -> str:
         theirs: the authors' figures; may be empty.
     """
     figures = SideBySide(rows, theirs)
+    runs = {mechanism: row["runs"] for (_, mechanism, _), row in figures.ours.items()}
     return PAGE.format(
-        runs=f"{counted(max(row['runs'] for row in figures.ours.values()))} of each",
+        runs=f"{counted(max(runs.values()))} of each{f', {runs[SOLVER]} of `{SOLVER}`' if SOLVER in runs else ''}",
         source=SOURCE if theirs.errors else ABSENT,
         ratios=ratios(figures),
         reasons=reasons(figures),

@@ -30,8 +30,8 @@ def made_up(page: ModuleType) -> list[dict[str, Any]]:
     variants = [*(ours for ours, _ in page.RATIOS.values() if ours not in names), "gaussian, counts > 0"]
     rows: list[dict[str, Any]] = []
     for of in SETS:
-        rows.append({"set": of, "pairs": 9, "people": 99, "share": 0.25, "draws": [120, 80, 90]})
-        rows.append({"set": f"closest_{of}", "pairs": 9, "people": 111, "share": 0.5})
+        rows.append({"set": of, "pairs": 9, "people": 99, "top_areas": 4, "share": 0.25, "draws": [120, 80, 90]})
+        rows.append({"set": f"closest_{of}", "pairs": 9, "people": 111, "top_areas": 2, "share": 0.5})
         tried = [(of, name) for name in [*names, *variants]] + [
             (f"closest_{of}", name) for name in ["gaussian", *variants]
         ]
@@ -70,7 +70,8 @@ def test_the_page_sets_ours_beside_theirs(page_of: ModuleType, theirs: Any) -> N
     assert "| all closest | – | 1.00 | – | 1.00 | – | 1.00 | 0.71 | – | 1.00 | – |" in page
     assert "| 1 | 2 |" + " 7.1 / 10.0 |" * 5 + " 7.1 | 7.1 |" in page
     assert "| random sparse | 10 |" + " 25.0 / 25.0 |" * 5 + " 25.0 | 25.0 |" in page
-    assert "within\n  2.5 percentage points" in page
+    assert "theirs within 2.5 percentage points" in page
+    assert "is at 1.00 on our tree of 4 areas there, and at 1.00 on the closest draws' of 2" in page
     assert "| 0.5 / 77.0 |" in page
     assert "| binary dense | 99 | 80 to 120 | 111 | 25%, 50% / 17% | 10.0 / 60.0 |" in page
     assert "3 runs of each" in page
