@@ -21,6 +21,7 @@ Connection = duckdb.DuckDBPyConnection
 
 _SAY_WHO_HOLDS_IT_AFTER = 10.0  # seconds
 _GIVE_UP_AFTER = 120.0  # seconds
+_IN_THE_MAKING = 2.0  # seconds in which a file that is no database may become one: another process has just begun it
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
             return duckdb.connect(str(path), read_only=read_only, config=settings)
         except duckdb.IOException as fault:
             holder = re.search(r"PID (\d+)", str(fault))
-            if "Could not set lock" not in str(fault) or time.monotonic() - began > _GIVE_UP_AFTER:
+            if time.monotonic() - began > _patience_with(str(fault)):
                 reason = f"process {holder[1]} holds it" if holder else "it cannot be read or written"
                 hint = "Wait for that process, or end it." if holder else "It must be a DuckDB file of your own."
                 unopened = StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME", hint=hint)
@@ -132,6 +133,13 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
             told = True
             print(f"Waiting for {path.name}, held by process {holder[1] if holder else '?'}.", file=sys.stderr)  # noqa: T201 (the caller's terminal)
         time.sleep(0.05)
+
+
+def _patience_with(fault: str) -> float:
+    """Return for how many seconds a file is tried again that DuckDB does not open."""
+    if "Could not set lock" in fault:
+        return _GIVE_UP_AFTER
+    return _IN_THE_MAKING if "not a valid DuckDB" in fault else 0.0
 
 
 def _migrate(con: Connection) -> None:

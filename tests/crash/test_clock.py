@@ -13,8 +13,8 @@ import storage.ledger
 import storage.releases
 import storage.seals
 from flows.audit import audit_answer
-from flows.demo import SPEC
 from flows.driver import finish_release, make_release
+from flows.made_up import write_ready
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -25,7 +25,6 @@ from storage.ledger import read_books
 from storage.releases import list_releases, state_of
 from storage.seals import list_seals
 from tasks.publish.verify import verify
-from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 
 SetClock = Callable[[str], None]
@@ -50,9 +49,9 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Return the plan of a small made-up country in a store of its own, with a budget for several releases."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     country = draw_country(regions=2, provinces=4, municipalities=8, people=300, generator=np.random.default_rng(1))
-    write_country(country, tmp_path / "data")
-    (tmp_path / "spec.yaml").write_text(SPEC.replace("{epsilon: 10.0", "{epsilon: 40.0"))
-    return make_plan(load_spec(tmp_path / "spec.yaml"))
+    spec = write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)
+    spec.write_text(spec.read_text().replace("{epsilon: 10.0", "{epsilon: 40.0"))
+    return make_plan(load_spec(spec))
 
 
 def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_clock: SetClock) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from flows.audit import audit_answer
-from flows.demo import SPEC
 from flows.driver import finish_release, make_release
+from flows.made_up import write_ready
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import Submit, report_nothing, submit_to
@@ -29,7 +29,6 @@ from storage.releases import find_release, list_releases, state_of
 from storage.seals import list_seals
 from storage.vault import list_vaults, vault, vault_path
 from tasks.publish.verify import verify
-from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
@@ -106,9 +105,7 @@ def disk(new_disk: Callable[[str], Disk], monkeypatch: pytest.MonkeyPatch) -> Di
 def plan(tmp_path: Path) -> Plan:
     """Write the tables and the spec of a small made-up country, and return its plan."""
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
-    write_country(country, tmp_path / "data")
-    (tmp_path / "spec.yaml").write_text(SPEC)
-    return make_plan(load_spec(tmp_path / "spec.yaml"))
+    return make_plan(load_spec(write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)))
 
 
 def at(moment: str, act: Callable[[], None], executor: ThreadPoolExecutor) -> Submit:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from flows.budget import standing_of
-from flows.demo import SPEC
 from flows.driver import finish_release, make_release
+from flows.made_up import write_ready
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -29,7 +29,6 @@ from storage.vault import vault_path
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.publish.verify import verify
-from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.task import grow_tree
 
@@ -39,9 +38,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Return the plan of a small made-up country in a store of its own."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home [of] * tests"))
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
-    write_country(country, tmp_path / "data")
-    (tmp_path / "spec.yaml").write_text(SPEC)
-    return make_plan(load_spec(tmp_path / "spec.yaml"))
+    return make_plan(load_spec(write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)))
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from flows.audit import audit_answer
-from flows.demo import SPEC
 from flows.driver import make_release
+from flows.made_up import write_ready
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
@@ -22,7 +22,6 @@ from storage.errors import InputError
 from storage.releases import state_of
 from tasks.publish.verify import verify
 from tasks.stage import in_processes
-from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 
 # Waits until a worker has begun, says which processes there are, and waits to be killed.
@@ -40,9 +39,9 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the spec of a small made-up country, whose stages run in processes."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
-    write_country(country, tmp_path / "data")
-    (tmp_path / "spec.yaml").write_text(SPEC.replace("delta: 1.0e-8", "delta: 1.0e-8\n  accountant: zcdp"))
-    return tmp_path / "spec.yaml"
+    spec = write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)
+    spec.write_text(spec.read_text().replace("delta: 1.0e-8", "delta: 1.0e-8\n  accountant: zcdp"))
+    return spec
 
 
 def test_a_release_in_processes_is_a_release(spec: Path) -> None:
