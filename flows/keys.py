@@ -166,9 +166,13 @@ class Input(_Keys):
 
 
 class Hierarchy(_Keys):
-    """A public codebook and its columns, coarse to fine."""
+    """A public codebook and its columns, coarse to fine.
 
-    table: str
+    Attributes:
+        table: the codebook; if left out, the codes are those that the records have, and no one is to know them beforehand.
+    """
+
+    table: str | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(_differ)]
 
 
@@ -414,6 +418,17 @@ class Spec(_Keys):
                 raise ValueError(
                     f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
                     f" got {len(columns)}."
+                )
+            key, hierarchy = self.hierarchy_of(axis)
+            if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
+                if self.input.features:
+                    raise ValueError(
+                        f"{key}.levels must name one level where no {key}.table is given: a feature has one column of codes;"
+                        f" got {len(levels)}."
+                    )
+                raise ValueError(
+                    f"input.{axis} must name a column for each of the levels {', '.join(levels)} where no {key}.table is"
+                    f" given; got {len(columns)}."
                 )
             if finest not in levels:
                 raise ValueError(f"release.finest must be one of the levels {', '.join(levels)}, got {finest}.")
