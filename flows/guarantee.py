@@ -7,7 +7,7 @@ from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 from math import exp, inf, log, sqrt
 
-from flows.keys import Geometric, PrivacyKeys, Target
+from flows.keys import Finest, Geometric, PrivacyKeys, Target
 from flows.mechanisms import Mechanism
 from storage.books import Charge
 from storage.errors import SpecError
@@ -23,7 +23,7 @@ from tasks.noise.accounting import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from tasks.noise.allocation import Allocation, Measurement, geometric, shares_of, uniform
+from tasks.noise.allocation import Allocation, Measurement, finest, geometric, shares_of, uniform
 from tasks.noise.sensitivity import derivation, l2_sensitivity_squared, touched_cells
 from tasks.noise.thresholding import Thresholded, thresholded_for
 from tasks.noise.thresholding import derivation as thresholded_derivation
@@ -328,7 +328,11 @@ def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Ac
 def _rho_for(scheme: Scheme, target: Target) -> Fraction:
     level = _released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
-        raise SpecError(f"privacy.target: {scheme.mechanism.name} states no error bound.", field="privacy.target")
+        raise SpecError(
+            f"privacy.target: mechanism {scheme.mechanism.name} states no error bound.",
+            field="privacy.target",
+            hint="mechanism: inftda states one.",
+        )
     if level < scheme.first_measured and not scheme.is_summed:
         raise SpecError(
             f"privacy.target.level: {target.level} is published exactly, without any error.",
@@ -353,6 +357,8 @@ def _released_level(tree: Tree, name: str, field: str) -> int:
 def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
     if isinstance(keys.split, Geometric):
         return geometric(_decimal(keys.split.geometric), measured)
+    if isinstance(keys.split, Finest):
+        return finest(_decimal(keys.split.finest), measured)
     if isinstance(keys.split, list):
         if len(keys.split) != measured:
             raise SpecError(

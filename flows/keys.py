@@ -25,6 +25,8 @@ from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION
 AXES = ("origin", "destination")
 MOST_FEATURES = 60
 
+DEFAULT_MECHANISM = "inftda_reconciled"  # on no set that was tried worse than inftda: docs/mechanisms.md
+
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
 _OF_FEATURES = ("input.features", "release.order")
 
@@ -99,7 +101,9 @@ def _fit_for_tables(features: list[str]) -> list[str]:
 
 
 def _kind_of_split(value: object) -> str:
-    """Return whether a split is named, a ratio, or a list."""
+    """Return whether a split is named, a ratio, the weight of the finest level, or a list."""
+    if isinstance(value, Finest) or (isinstance(value, dict) and "finest" in value):
+        return _BY_FINEST
     if isinstance(value, dict | Geometric):
         return _BY_RATIO
     return _BY_LIST if isinstance(value, list) else _BY_NAME
@@ -138,8 +142,14 @@ _NAME_BYTES = 128  # of a feature, after which files are named
 
 # pydantic puts these among the keys of an error
 _ONE, _PER_END, _PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
-_BY_NAME, _BY_RATIO, _BY_LIST, _BY_TABLE = "<by name>", "<by ratio>", "<by list>", "<by table>"
-TAGS = {_ONE, _PER_END, _PER_FEATURE, _BY_NAME, _BY_RATIO, _BY_LIST, _BY_TABLE}
+_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_TABLE = (
+    "<by name>",
+    "<by ratio>",
+    "<by finest>",
+    "<by list>",
+    "<by table>",
+)
+TAGS = {_ONE, _PER_END, _PER_FEATURE, _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_TABLE}
 
 Number = Annotated[float, BeforeValidator(_no_boolean)]
 Positive = Annotated[Number, AfterValidator(_positive)]
@@ -246,6 +256,12 @@ class Geometric(_Keys):
     geometric: Positive
 
 
+class Finest(_Keys):
+    """Equal shares of ρ for all levels but the finest, which has so many times as much."""
+
+    finest: Positive
+
+
 class PrivacyKeys(_Keys):
     """Who is protected, from what change, and how strongly."""
 
@@ -262,6 +278,7 @@ class PrivacyKeys(_Keys):
     split: Annotated[
         Annotated[Literal["uniform"], Tag(_BY_NAME)]
         | Annotated[Geometric, Tag(_BY_RATIO)]
+        | Annotated[Finest, Tag(_BY_FINEST)]
         | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)],
         Discriminator(_kind_of_split),
     ] = "uniform"
@@ -328,6 +345,7 @@ class Spec(_Keys):
     """A release spec. Unknown keys are refused.
 
     Attributes:
+        mechanism: which recipe of docs/mechanisms.md.
         priority: which of equally good counts are taken: those with few false positives (if left out) or few false negatives,
             or those nearest in the Euclidean norm.
         public_data: whether anybody may see the table, so that errors against the truth may be shown.
@@ -344,7 +362,7 @@ class Spec(_Keys):
         Discriminator(_one_or_each),
     ]
     release: ReleaseKeys
-    mechanism: str
+    mechanism: str = DEFAULT_MECHANISM
     priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None

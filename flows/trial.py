@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
+from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import (
     BoolArray,
     Estimates,
+    Settling,
     combined,
     first_kept,
     measured,
@@ -132,7 +134,14 @@ def reconciled(truth: Truth, measure: Measure, sigmas: Sequence[float], optimise
     return second_pass(first_pass(truth, measure, optimiser), sigmas, optimiser)
 
 
-def second_pass(levels: Sequence[MeasuredLevel], sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
+def lenient(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
+    """Return what `inftda_lenient` releases of levels 0 to T; arguments as in `reconciled`, the optimiser of the second pass."""
+    return second_pass(first_pass(truth, measure, spread_in_euclid), sigmas, optimiser, settle_and_prune)
+
+
+def second_pass(
+    levels: Sequence[MeasuredLevel], sigmas: Sequence[float], optimiser: Optimiser, settling: Settling = settle
+) -> list[Frontier]:
     """Return levels 0 to T, settled anew on what the noisy counts of all levels say together; reads no true count."""
     totals = np.array([], dtype=np.int64)
     frontiers = []
@@ -140,7 +149,7 @@ def second_pass(levels: Sequence[MeasuredLevel], sigmas: Sequence[float], optimi
         if level.cells.level == 0:
             totals = np.array([root_total(estimates, int(level.counts[0]))])
         else:
-            totals = settle(estimates, first_kept(level.kept, level.cells.first_cell), totals, optimiser)
+            totals = settling(estimates, first_kept(level.kept, level.cells.first_cell), totals, optimiser)
         counts = np.zeros_like(level.counts)
         counts[level.kept] = totals
         frontiers.append(_frontier(level.cells, counts))

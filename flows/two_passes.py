@@ -12,19 +12,32 @@ from flows.top_down import walk_top_down
 from storage.database import Connection, store, transaction
 from storage.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
 from tasks.noise.samplers import Sampler
+from tasks.optimize.reconcile import Settling, settle
 from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import Optimiser
 from tasks.stage import Outcome
 
 
 def walk_twice(
-    release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report, only: str | None = None
+    release_id: str,
+    sampler: Sampler,
+    optimiser: Optimiser,
+    submit: Submit,
+    report: Report,
+    only: str | None = None,
+    *,
+    first_optimiser: Optimiser | None = None,
+    settling: Settling = settle,
 ) -> tuple[list[Outcome], list[str]]:
     """Walk as `walk_top_down` does; once no branch is missing, estimate all nodes upwards, and settle them downwards.
 
-    Arguments, what is returned and what is raised are those of `walk_top_down`.
+    Other arguments, what is returned and what is raised are those of `walk_top_down`.
+
+    Args:
+        first_optimiser: of the first pass; left out, that of the second.
+        settling: what the second pass does with it on the way down.
     """
-    outcomes, missing = walk_top_down(release_id, sampler, optimiser, submit, report, only)
+    outcomes, missing = walk_top_down(release_id, sampler, first_optimiser or optimiser, submit, report, only)
     if missing:
         return outcomes, missing
     with store() as con:
@@ -34,7 +47,7 @@ def walk_twice(
     parts = {name: [part for part, of in above.items() if of == name] for name in (TRUNK, *above)}
     outcomes += _pass(InFlight(release_id, submit), (estimate_branch,), parts, estimated, add_estimates)
     whole = {TRUNK: [], **{name: [of] for name, of in above.items()}}
-    outcomes += _pass(InFlight(release_id, submit), (settle_branch, optimiser), whole, settled, add_settled)
+    outcomes += _pass(InFlight(release_id, submit), (settle_branch, optimiser, settling), whole, settled, add_settled)
     return outcomes, []
 
 

@@ -104,6 +104,11 @@ def geometric(ratio: Fraction, levels: int) -> tuple[Fraction, ...]:
     return shares_of([ratio**level for level in range(levels)])
 
 
+def finest(weight: Fraction, levels: int) -> tuple[Fraction, ...]:
+    """Return equal shares for all levels but the finest, which has `weight` times as much."""
+    return shares_of([*[Fraction(1)] * (levels - 1), weight])
+
+
 @lru_cache(maxsize=4096)
 def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
     r"""Return σ, the least float whose privacy map stays within ρ.

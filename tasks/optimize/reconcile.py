@@ -36,6 +36,9 @@ class Estimates:
         return Estimates(self.values[nodes], self.variances[nodes])
 
 
+Settling = Callable[[Estimates, IntArray, IntArray, Callable[[IntArray, IntArray, IntArray], IntArray]], IntArray]
+
+
 def measured(noisy: IntArray, variance: float) -> Estimates:
     """Return noisy counts of one level, shape (nodes,), as they are: with the variance of the level's noise."""
     return Estimates(noisy.astype(np.float64), np.full(len(noisy), variance))

@@ -3,7 +3,7 @@
 Both read what was sealed and what the first pass has kept: nothing is measured for them, and nothing is charged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +34,7 @@ from storage.shards import (
     settled_path,
     write_shard,
 )
-from tasks.optimize.reconcile import Estimates, combined, measured, root_total, settle, summed_children
+from tasks.optimize.reconcile import Estimates, Settling, combined, measured, root_total, summed_children
 from tasks.optimize.task import Optimiser, in_chunks
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
@@ -112,18 +112,22 @@ def estimate_branch(release_id: str, branch: str) -> list[EstimateShard]:
 
 
 @stage("settle {branch}")
-def settle_branch(release_id: str, branch: str, optimiser: Optimiser) -> list[FrontierShard]:
+def settle_branch(release_id: str, branch: str, optimiser: Optimiser, settling: Settling) -> list[FrontierShard]:
     """Go down a branch once more, from estimates to the counts that are released, over the nodes of the first pass.
 
     The branch that was cut into it is settled already.
     """
+
+    def settle(estimates: Estimates, first_kept: IntArray, totals: IntArray) -> IntArray:
+        return settling(estimates, first_kept, totals, optimiser)
+
     known = _known(release_id)
     axes = range(len(known.tree.axes))
     columns = (*(f"area_{axis}" for axis in axes), "count", "row")
     found, totals = [], None if branch == TRUNK else _totals(known, branch)
     for level in known.levels(branch):
         kept = known.kept(level, branch)
-        totals = _root(known, kept) if totals is None else _settled(known, level, branch, kept, totals, optimiser)
+        totals = _root(known, kept) if totals is None else _settled(known, level, branch, kept, totals, settle)
         left = np.flatnonzero(totals > 0) if level else np.zeros(1, dtype=np.int64)
         groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
         rows = (
@@ -189,7 +193,12 @@ def _root(known: _Known, kept: Frontier) -> IntArray:
 
 
 def _settled(
-    known: _Known, level: int, branch: str, kept: Frontier, totals: IntArray, optimiser: Optimiser
+    known: _Known,
+    level: int,
+    branch: str,
+    kept: Frontier,
+    totals: IntArray,
+    settle: Callable[[Estimates, IntArray, IntArray], IntArray],
 ) -> IntArray:
     """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
     first_kept, _ = cells_of(known.tree, known.parents(level, branch), kept)
@@ -199,7 +208,7 @@ def _settled(
         check_going_on(known.release.id)
         rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
         first = first_kept[nodes.start : nodes.stop + 1] - first_kept[nodes.start]
-        counts[rows] = settle(estimates[rows], first, totals[nodes], optimiser)
+        counts[rows] = settle(estimates[rows], first, totals[nodes])
     return counts
 
 

@@ -84,6 +84,7 @@ def sealed_of(release: Release) -> list[IntArray]:
         ("tda_linf", None, "Parquet without counts, origin tree"),
         (MECHANISM, None, "CSV, destination tree"),
         (MECHANISM, None, "DuckDB, two codebooks"),
+        ("inftda_lenient", None, "CSV, destination tree"),
     ],
 )
 def test_the_store_and_memory_agree(

@@ -161,10 +161,11 @@ def test_a_level_without_a_share_is_refused(weights: list[Fraction]) -> None:
     [
         ("uniform", [Fraction(1, 3)] * 3),
         ({"geometric": 0.1}, [Fraction(100, 111), Fraction(10, 111), Fraction(1, 111)]),
+        ({"finest": 1.5}, [Fraction(2, 7), Fraction(2, 7), Fraction(3, 7)]),
         ([0.1, 0.2, 0.7], [Fraction(1, 10), Fraction(1, 5), Fraction(7, 10)]),
         ([1, 1, 2], [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]),
     ],
-    ids=["uniform", "geometric", "list", "list of weights"],
+    ids=["uniform", "geometric", "finest", "list", "list of weights"],
 )
 def test_a_split_means_the_numbers_that_are_written(universe_of, split: Any, shares: list[Fraction]) -> None:
     """A spec's 0.1 is a tenth, not the float next to it, and each measured level gets its share of ρ."""

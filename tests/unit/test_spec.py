@@ -118,6 +118,7 @@ def test_shipped_spec_is_the_example(load):
         ("keep_vault", False),
         ("public_data", False),
         ("output", "out"),
+        ("mechanism", "inftda_reconciled"),
         ("priority", None),
         *((f"release.{key}", None) for key in ("csv", "order")),
         ("release.records", False),
@@ -200,7 +201,7 @@ def test_any_unknown_key_is_named(tmp_path_factory, data):
 @pytest.mark.parametrize(
     "key",
     [
-        *("name", "dataset", "input", "hierarchy", "release", "mechanism", "privacy"),
+        *("name", "dataset", "input", "hierarchy", "release", "privacy"),
         *("input.table", "input.origin", "input.destination", "hierarchy.table", "hierarchy.levels"),
         *("release.tree", "release.finest", "privacy.unit", "privacy.neighbours", "privacy.max_records_per_unit"),
         *("privacy.delta", "budget.epsilon", "budget.delta"),
@@ -332,6 +333,7 @@ def test_any_one_of_epsilon_rho_and_target_will_do(load, given):
         ("privacy.split", []),
         ("privacy.split", [1, 0]),
         ("privacy.split", {"geometric": 0}),
+        ("privacy.split", {"finest": 0}),
         ("privacy.split", {"arithmetic": 2}),
     ],
 )

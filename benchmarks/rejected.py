@@ -1,0 +1,218 @@
+"""Ideas that were tried for accuracy and not kept, measured as `accuracy.py` measures: what docs/mechanisms.md says of them.
+
+Each changes the second pass of `inftda_reconciled` in one way, at the same ε, δ and split. None reads a true count.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from accuracy import BASELINE, SEED, Candidate, against, sets, told, try_out
+
+from flows.trial import Measure, MeasuredLevel, Truth, estimated, first_pass, measured_below, second_pass
+from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.optimize.reconcile import (
+    BoolArray,
+    Estimates,
+    FloatArray,
+    combined,
+    first_kept,
+    measured,
+    root_total,
+    settle,
+    summed_children,
+)
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier, expand, keep_positive
+
+SMALL = 12.0  # standard deviations: beyond it a count is left as it is
+STEPS = 40  # of expectation maximisation
+FITTED = 3000  # cells, at most, from which a prior is learned
+
+
+def pruned_more(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+    """Let only cells stay that the first pass gives half a standard deviation of the noise."""
+    level = iter(range(1, len(sigmas)))
+
+    def optimise(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
+        counts = nearest_in_chebyshev(noisy, first_cell, totals)
+        return _settled_within(noisy, first_cell, totals, counts > sigmas[next(level)] / 2)
+
+    return second_pass(first_pass(truth, noise, optimise), sigmas, nearest_in_chebyshev)
+
+
+def posterior_means(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+    """On the way up, let each child bring its posterior mean and variance under a prior learned from its level.
+
+    The prior is the nonparametric maximum likelihood estimate from the estimates of all measured cells whose parents have
+    about as many records a child, within a factor of two.
+    """
+    levels = first_pass(truth, noise, nearest_in_chebyshev)
+    variances = [sigma**2 for sigma in sigmas]
+    upwards = [measured(levels[-1].noisy[levels[-1].kept], variances[-1])]
+    for level in reversed(range(len(levels) - 1)):
+        nodes, children = levels[level], levels[level + 1]
+        cells = measured(children.noisy, variances[level + 1])
+        cells.values[children.kept], cells.variances[children.kept] = upwards[-1].values, upwards[-1].variances
+        fan_out = np.diff(children.cells.first_cell)
+        sizes = np.log2(np.maximum(nodes.counts[nodes.kept] / fan_out, 1)).astype(np.int64)
+        shrunk = _shrunk(cells, np.repeat(sizes, fan_out))
+        everything = np.ones(len(cells), dtype=bool)
+        sums = summed_children(children.noisy, 0.0, children.cells.first_cell, everything, shrunk)
+        upwards.append(combined(nodes.noisy[nodes.kept], variances[level], sums))
+    return _down(levels, upwards[::-1], lambda *_: None)
+
+
+def shared_leaves(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+    """At the finest level, draw all measured cells towards equal shares, by the variance among siblings less that of noise."""
+    levels = first_pass(truth, noise, nearest_in_chebyshev)
+
+    def leaves(level: MeasuredLevel, totals: IntArray) -> IntArray | None:
+        if level is not levels[-1]:
+            return None
+        first_cell, variance = level.cells.first_cell, sigmas[-1] ** 2
+        fan_out = np.diff(first_cell)
+        parent, share = np.repeat(np.arange(len(totals)), fan_out), np.repeat(totals / fan_out, fan_out)
+        gap = (totals - np.bincount(parent, level.noisy, len(totals))) / fan_out
+        values, own = level.noisy + gap[parent], variance * (1 - 1 / fan_out)[parent]
+        size = np.log2(np.maximum(totals, 1)).astype(np.int64)[parent]
+        spread = np.bincount(size, (values - share) ** 2 - own) / np.maximum(np.bincount(size, share**2), 1e-9)
+        between = np.maximum(spread, 0)[size] * share**2
+        drawn = share + between / (between + np.maximum(own, 1e-9)) * (values - share)
+        return nearest_in_chebyshev(np.rint(drawn).astype(np.int64), first_cell, totals)
+
+    return _down(levels, estimated(levels, sigmas), leaves)
+
+
+def every_other_level(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+    """Measure every other level with twice the ρ, and release the sums of the finer one at those between."""
+    tree, root = truth.tree, truth.levels[0]
+    sigma = sigmas[-1]  # as `Halves` has bought it
+    wanted = [level for level in range(1, tree.depth + 1) if (tree.depth - level) % 2 == 0]
+    nodes, totals = Frontier(0, root.areas, root.true_counts), root.true_counts
+    passed = []
+    for level in wanted:
+        between = expand(tree, nodes) if level - nodes.level == 2 else None
+        parents = Frontier(between.level, between.areas, np.ones(len(between), dtype=np.int64)) if between else nodes
+        cells, noisy = measured_below(truth, parents, noise)
+        first_cell = cells.first_cell[between.first_cell] if between else cells.first_cell
+        counts = nearest_in_chebyshev(noisy, first_cell, totals) if len(totals) else noisy
+        passed.append((between, cells, first_cell, noisy, counts > 0))
+        nodes = keep_positive(cells, counts)
+        totals = nodes.counts
+    below = None
+    upwards: list[Estimates] = []
+    for _, _, first_cell, noisy, kept in reversed(passed):
+        own = measured(noisy[kept], sigma**2) if below is None else combined(noisy[kept], sigma**2, below)
+        below = summed_children(noisy, sigma**2, first_cell, kept, own)
+        upwards.append(own)
+    released = [Frontier(0, root.areas, root.true_counts)]
+    totals = root.true_counts
+    for (between, cells, first_cell, noisy, kept), own in zip(passed, reversed(upwards), strict=True):
+        counts = np.zeros_like(noisy)
+        totals = counts[kept] = settle(own, first_kept(kept, first_cell), totals, nearest_in_chebyshev)
+        if between:
+            released.append(keep_positive(between, np.diff(np.append(0, np.cumsum(counts))[cells.first_cell])))
+        released.append(keep_positive(cells, counts))
+    return released
+
+
+class Halves(Candidate):
+    """A candidate that buys noise for half of the levels."""
+
+    def terms(self, levels: int) -> tuple:
+        """Return the terms of half of the levels, for each of them all."""
+        return (super().terms(-(-levels // 2))[0],) * levels
+
+
+def _down(
+    levels: Sequence[MeasuredLevel],
+    estimates: Sequence[Estimates],
+    other: Callable[[MeasuredLevel, IntArray], IntArray | None],
+) -> list[Frontier]:
+    """Return the levels settled on estimates, but where there is another way to come to the counts of all cells."""
+    totals = np.array([root_total(estimates[0], int(levels[0].counts[0]))])
+    released = [Frontier(0, levels[0].cells.areas, totals)]
+    for level, own in zip(levels[1:], estimates[1:], strict=True):
+        counts = other(level, totals)
+        if counts is None:
+            counts = np.zeros_like(level.counts)
+            first = first_kept(level.kept, level.cells.first_cell)
+            counts[level.kept] = settle(own, first, totals, nearest_in_chebyshev)
+        totals = counts[level.kept]
+        released.append(keep_positive(level.cells, counts))
+    return released
+
+
+def _settled_within(noisy: IntArray, first_cell: IntArray, totals: IntArray, stays: BoolArray) -> IntArray:
+    """Return counts of the cells that stay; of a parent of which none does, all do."""
+    fan_out = np.diff(first_cell)
+    has_any = np.bincount(np.repeat(np.arange(len(totals)), fan_out), stays, len(totals)) > 0
+    stays = stays | ~np.repeat(has_any, fan_out)
+    counts = np.zeros_like(noisy)
+    own = measured(noisy[stays], 1.0)
+    counts[stays] = settle(own, first_kept(stays, first_cell), totals, nearest_in_chebyshev)
+    return counts
+
+
+def _shrunk(cells: Estimates, kinds: IntArray) -> Estimates:
+    """Return posterior means and variances of cells, a prior for each kind of which there are enough."""
+    values, variances = cells.values.copy(), cells.variances.copy()
+    for kind in np.unique(kinds):
+        of_kind = np.flatnonzero(kinds == kind)
+        small = of_kind[values[of_kind] < SMALL * np.sqrt(variances[of_kind].max())]
+        if len(of_kind) >= 50 and 2 * len(small) > len(of_kind):
+            values[small], variances[small] = _posterior(cells.values[small], cells.variances[small])
+    return Estimates(values, np.maximum(variances, 0.02 * cells.variances))
+
+
+def _posterior(values: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the moments of each count under the prior that makes all of them most likely, on a grid from 0 up."""
+    grid, step = [0.0], 0.35 * np.sqrt(variances.min())
+    while grid[-1] < values.max():
+        grid.append(grid[-1] + max(step, 0.12 * grid[-1]))
+    points = np.array(grid)
+    some = slice(None, None, max(1, len(values) // FITTED))
+    prior = np.full(len(points), 1 / len(points))
+    likelihood = _likelihood(values[some], variances[some], points)
+    for _ in range(STEPS):
+        prior = _weights(likelihood, prior).mean(axis=0)
+    mean, square = (_weights(_likelihood(values, variances, points), prior) @ power for power in (points, points**2))
+    return mean, np.maximum(square - mean**2, 0)
+
+
+def _likelihood(values: FloatArray, variances: FloatArray, points: FloatArray) -> FloatArray:
+    return np.exp(-((values[:, None] - points) ** 2) / (2 * variances[:, None]))
+
+
+def _weights(likelihood: FloatArray, prior: FloatArray) -> FloatArray:
+    joint = likelihood * prior
+    return joint / (joint.sum(axis=1, keepdims=True) + 1e-300)
+
+
+CANDIDATES = (
+    Candidate("pruned more", pruned_more, nearest_in_chebyshev),
+    Candidate("posterior means", posterior_means, nearest_in_chebyshev),
+    Candidate("shared leaves", shared_leaves, nearest_in_chebyshev),
+    Halves("every other level", every_other_level, nearest_in_chebyshev),
+)
+
+
+def main() -> None:
+    """Try every idea on every set, and print what it came to."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=SEED, help="of the made-up sets")
+    parser.add_argument("--only", default="", help="sets whose names begin so")
+    arguments = parser.parse_args()
+    for name, truth in sets(arguments.seed):
+        if name.startswith(arguments.only):
+            base, _ = try_out(truth, BASELINE, arguments.runs)
+            print(f"{name}:", flush=True)
+            for candidate in CANDIDATES:
+                errors, _ = try_out(truth, candidate, arguments.runs)
+                print(told({"mechanism": candidate.name} | against(errors, base)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
