@@ -69,9 +69,14 @@ def write_shard(
     return sha256_of(path)
 
 
+def codebook_path(release_id: str, axis: str) -> Path:
+    """Return where the codebook of an axis is."""
+    return shard_folder(release_id) / f"codebook_{axis}.parquet"
+
+
 def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
     """Keep the codebook of an axis among the shards of a release."""
-    with beside(shard_folder(release_id) / f"codebook_{axis}.parquet") as file:
+    with beside(codebook_path(release_id, axis)) as file:
         codebook.write_parquet(file)
 
 
