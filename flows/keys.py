@@ -439,14 +439,10 @@ class Spec(_Keys):
                 )
             key, hierarchy = self.hierarchy_of(axis)
             if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
-                if self.input.features:
-                    raise ValueError(
-                        f"{key}.levels must name one level where no {key}.table is given: a feature has one column of codes;"
-                        f" got {len(levels)}."
-                    )
+                which = "a feature has" if self.input.features else f"input.{axis} names"
                 raise ValueError(
-                    f"input.{axis} must name a column for each of the levels {', '.join(levels)} where no {key}.table is"
-                    f" given; got {len(columns)}."
+                    f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
+                    f" {', '.join(levels)} takes one."
                 )
             if finest not in levels:
                 raise ValueError(f"release.finest must be one of the levels {', '.join(levels)}, got {finest}.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -200,6 +201,14 @@ def test_only_codes_above_the_threshold_are_published(world: World, capsys: pyte
     assert "no codebook lists the codes of origin, destination" in capsys.readouterr().out
 
 
+def test_the_search_finds_a_code_that_no_row_has(tmp_path: Path) -> None:
+    """In a compressed shard it is seen where only the dictionary of a column has it, or the statistics."""
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array(["a", CANARY]))
+    pq.write_table(pa.table([codes], names=["code"]), tmp_path / "dictionary.parquet", compression="zstd")
+    pq.write_table(pa.table([pa.array(["a", "b"])], names=["code"]), tmp_path / "clean.parquet", compression="zstd")
+    assert [holds_canary(tmp_path / name) for name in ("dictionary.parquet", "clean.parquet")] == [True, False]
+
+
 def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is nowhere while leaves are measured, once they are sealed, after a crash on either side of that, and at the end."""
     before: list[Path] = []
@@ -366,7 +375,7 @@ def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: 
     [
         (
             {"input": {"table": "trips.csv", "origin": "home", "destination": list(COLUMNS[2:])}},
-            "input.origin must name a",
+            "hierarchy.table must be given: input.origin names one column",
         ),
         (
             {
@@ -374,7 +383,7 @@ def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: 
                 "hierarchy": {"home": {"levels": ["region", "home"]}},
                 "release": {"order": ["home"]},
             },
-            "hierarchy.home.levels must name one level",
+            "hierarchy.home.table must be given: a feature has one column",
         ),
     ],
     ids=["one column for two levels", "a deep feature"],
