@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -418,7 +419,7 @@ def test_one_end_may_be_listed_and_features_too(world: World) -> None:
 
 
 def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Possible cells are unknown, the disk is forecast from a public guess or not at all, and the table is not read."""
+    """Possible cells are unknown, bytes on disk are not forecast, a public guess bounds the leaves, and the table is not read."""
     (world.folder / "trips.csv").write_text("")
     answer = plan_answer(world.plan())
     assert [level["possible_cells"] for level in answer["levels"]] == [1, *[None] * DEPTH]
@@ -492,10 +493,13 @@ def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer: User) -> N
     said = newcomer.run("release", "spec.yaml", "--json")
     assert said.code == 0
     released = said.json()
-    assert newcomer.run("verify", released["folder"], "--json").json() == {"ok": True, "failures": []}
     assert counts(Path(released["folder"])).keys() == SEEN.keys()
     assert CANARY not in said.stdout + said.stderr
-    there = [path for path in newcomer.prefect.home.rglob("*") if path.is_file()]
-    assert there
-    assert [path for path in there if CANARY.encode() in path.read_bytes()] == []
+    searched = 0
+    for path in newcomer.prefect.home.rglob("*"):
+        with suppress(OSError):  # a folder, or a journal that is gone by now
+            assert CANARY.encode() not in path.read_bytes()
+            searched += 1
+    assert searched
+    assert newcomer.prefect.task_runs(released["id"])
     assert [path for path in world.files() if "data" not in path.parts and holds_canary(path)] == []
