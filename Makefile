@@ -3,7 +3,7 @@
 # make crash    a release is killed before and after everything that it makes durable: a quarter of an hour or so
 # make audit    a black-box audit of the privacy claim, thousands of releases: an hour or so
 # make check    format, lint, types and import rules
-# make bench    every benchmark, then benchmarks/README.md: half an hour or so; TRELLIS_DATA names the folder of lodes_ri_2019/
+# make bench    every benchmark, then benchmarks/*.md: forty minutes or so; TRELLIS_DATA names the folder of lodes_ri_2019/
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -47,6 +47,8 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/sampler.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/synthetic.py
+	$(BIN)/python benchmarks/paper.py
+	$(BIN)/python benchmarks/paper.py --page
 	$(BIN)/python benchmarks/nation.py
 	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/growth.py

@@ -21,13 +21,14 @@ PAGE = """\
 # Benchmarks
 
 Written by `python benchmarks/report.py` from what the last runs have left in `build/bench/`; do not edit. `make bench` runs
-everything below, then writes this page: half an hour or so on two cores, 6 GB of memory and 10 GB of disk. Each benchmark
+everything below, then writes this page: forty minutes or so on two cores, 6 GB of memory and 10 GB of disk. Each benchmark
 by itself:
 
 | command | measures |
 |---|---|
 | `python benchmarks/peers.py` | Trellis and the published package `inf-tda`, in turn on the same table |
 | `python benchmarks/synthetic.py` | the synthetic sets of the paper |
+| `python benchmarks/paper.py` | every mechanism on those sets, beside the authors' figures: [paper.md](paper.md), which `--page` writes |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and by the command line |
 | `python benchmarks/cores.py` | what a second core is worth in the branches of a release |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
