@@ -83,6 +83,7 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "checks": checks,
         "charges": [_charge(charge) for charge in charges.values()],
         "unprotected": release.terms["unprotected"],
+        "unlisted": release.terms.get("unlisted", []),
         "statement": release.terms["privacy"].get("statement", ""),
         "folder": release.folder if Path(release.folder).is_dir() else None,
     }

@@ -15,7 +15,7 @@ import polars as pl
 from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.plan import Plan, check_leaves, make_plan
+from flows.plan import Plan, check_leaves, check_listed, make_plan, tree_over
 from flows.spec import SpecFile
 from flows.trial import Truth, truth_of
 from storage.errors import SpecError, UsageError
@@ -101,11 +101,14 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
         )
     wanted = [_named(name) for name in dict.fromkeys(mechanisms)]
     plan = make_plan(file)
-    truth = truth_of(plan.tree, *read_in_memory(plan.source, plan.units))
+    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units)
+    tree = tree_over(codebooks, file.spec) if plan.unlisted else plan.tree
+    truth = truth_of(tree, areas, true_counts)
     entries, refused = [], {}
     for mechanism, priority in wanted:
         name = f"{mechanism.name}:{priority}" if priority else mechanism.name
         try:
+            check_listed(file.spec, mechanism)
             check_leaves(plan.tree, mechanism)
             entries += [_entry(plan, name, mechanism, priority, epsilon) for epsilon in dict.fromkeys(epsilons)]
         except SpecError as reason:
@@ -143,7 +146,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
             {
                 "level": terms.level,
                 "axes": dict(terms.axes),
-                "possible_cells": terms.possible_cells,
+                "possible_cells": terms.possible_cells,  # None where the codes come from the records
                 "true_cells": len(true),
             }
             for terms, true in zip(plan.levels, comparison.truth.levels, strict=True)

@@ -39,6 +39,7 @@ def show_plan(answer: Answer) -> None:
     _out.print(f"{answer['statement']}\n")
     _out.print(_level_table(answer["levels"], {"possible_cells": "possible cells"}))
     _say_bound(answer["levels"])
+    _say_unlisted(answer["unlisted"])
     _say_typical(answer)
     _say_disk(answer["disk"])
     _out.print("\nΔ₂, how far one unit moves a level:")
@@ -103,6 +104,7 @@ def show_one(answer: Answer) -> None:
     _out.print(f"[bold]{answer['id']}[/] {_state(answer['state'])} {answer['reason']}")
     _out.print(f"dataset {answer['dataset']}, created {answer['created']}\n")
     _show_levels(answer["levels"])
+    _say_unlisted(answer["unlisted"])
     _say_unprotected(answer["unprotected"])
     done = sum(branch["state"] == "optimised" for branch in answer["branches"])
     _out.print(f"\nbranches: {done} of {len(answer['branches'])} optimised; seals: {len(answer['seals'])}")
@@ -305,8 +307,10 @@ def _level_table(levels: list[Answer], counted: dict[str, str]) -> Table:
     return table
 
 
-def _cells(number: int) -> str:
+def _cells(number: int | None) -> str:
     """Return a number of cells: whole as long as it can be read so."""
+    if number is None:
+        return "unknown"
     return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
 
 
@@ -323,11 +327,18 @@ def _say_typical(answer: Answer) -> None:
     """Say down to which level a typical cell stands above the noise, so that nobody publishes noise unawares."""
     typical = answer["typical"]
     if typical is None:
-        _out.print("[dim]give expected_total, a public guess, to see where counts begin to drown in the noise[/]")
+        wanted = "how many leaves there can be" if answer["unlisted"] else "where counts begin to drown in the noise"
+        _out.print(f"[dim]give expected_total, a public guess, to see {wanted}[/]")
         return
     finest, deepest = typical["finest_above_noise"], answer["levels"][-1]["level"]
     spread = f"{typical['total']:,} records ({typical['from']}) spread evenly"
     leaf = answer["levels"][-1]
+    if answer["unlisted"]:
+        most, kept = typical["total"] // leaf["threshold"], f"kept from {leaf['threshold']:,} on"
+        _out.print(
+            f"{typical['total']:,} records ({typical['from']}), a leaf {kept}: no more than about {most:,} leaves"
+        )
+        return
     if leaf.get("threshold"):
         drown = leaf["typical_count"] < leaf["threshold"]
         lost = "; [bold yellow]most leaves are left out, and with them all sums[/]" if drown else ""
@@ -341,8 +352,19 @@ def _say_typical(answer: Answer) -> None:
     _out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
 
 
-def _say_disk(disk: Answer) -> None:
-    """Say what the release would leave on disk, and where that is only an upper bound, why."""
+def _say_unlisted(axes: list[str]) -> None:
+    if axes:
+        _out.print(
+            f"no codebook lists the codes of {', '.join(axes)}: they come from the records, and of them only those above the"
+            " threshold are seen",
+            soft_wrap=True,
+        )
+
+
+def _say_disk(disk: Answer | None) -> None:
+    """Say what the release would leave on disk, and where that is only an upper bound, why; nothing if nothing is known."""
+    if disk is None:
+        return
     parts = ", ".join(f"{part} {_bytes(disk[part])}" for part in ("shards", "published", "store"))
     if disk["upper_bound"]:
         _out.print(f"at most {_bytes(disk['total'])} on disk, if every possible cell is released: {parts}")

@@ -16,7 +16,7 @@ from storage.published import partial_folder, store_levels
 from storage.releases import Release, find_release, list_releases, set_state, state_of
 from storage.running import held, holder_of, sweep_locks
 from storage.seals import list_released, list_seals
-from storage.shards import frontier_path, noisy_path
+from storage.shards import codebook_path, frontier_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
 
 _ENDED = {"published", "refused", "abandoned"}
@@ -159,7 +159,7 @@ def _delete_shards(con: Connection, release: Release, *, counts: bool = True) ->
     """Delete the shards that a release that has ended is not to keep, and return whether there were any.
 
     Kept are sealed counts, unless the spec destroys them, and of a published release what was made of them. Exact counts
-    of an abandoned release were never published, and go.
+    of an abandoned release were never published, and go. Codebooks stay, but for one that was made of counts that go.
     """
     published, kept = release.state == "published", set[Path]()
     if release.terms.get("keep_noisy_counts", True):
@@ -168,10 +168,12 @@ def _delete_shards(con: Connection, release: Release, *, counts: bool = True) ->
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
         kept |= {frontier_path(release.id, shard) for shard in list_released(con, release.id).values()}
+    made_of_counts = [codebook_path(release.id, axis) for axis in release.terms.get("unlisted", [])]
+    goes_too = [] if published or release.terms.get("keep_noisy_counts", True) else made_of_counts
     gone = [
         path
         for path in shard_folder(release.id).iterdir()
-        if path not in kept and not path.name.startswith("codebook_")
+        if path in goes_too or (path not in kept and not path.name.startswith("codebook_"))
     ]
     for path in gone:
         path.unlink()

@@ -56,12 +56,15 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
                 "l2_sensitivity": level.l2_sensitivity,
                 "derivation": level.derivation,
                 "bound": level.bound,
-                "typical_count": total / level.possible_cells if total is not None else None,
+                "typical_count": total / level.possible_cells
+                if total is not None and level.possible_cells is not None
+                else None,
                 **level.said_besides,
             }
             for level in plan.levels
         ],
         "unprotected": plan.unprotected,
+        "unlisted": plan.unlisted,
         "curve": guarantee.curve(),
         "typical": _typical(plan, total, source),
         "disk": _disk(plan, books, total),
@@ -95,15 +98,26 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    sigmas = [level.sigma for level in plan.levels]
-    finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
+    sigmas, possible = [level.sigma for level in plan.levels], _possible_cells(plan)
+    finest = finest_above_noise(total, sigmas, possible) if possible else None
     return {"total": total, "from": source, "finest_above_noise": finest}
 
 
-def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any]:
-    """Return the bytes that a release is expected to leave on disk, or may at most where nothing is known of the total."""
+def _possible_cells(plan: Plan) -> list[int]:
+    """Return the possible cells of levels 0 to T; nothing where some are unknown."""
+    possible = [level.possible_cells for level in plan.levels if level.possible_cells is not None]
+    return possible if len(possible) == len(plan.levels) else []
+
+
+def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any] | None:
+    """Return the bytes that a release is expected to leave on disk, or may at most where nothing is known of the total.
+
+    None where nothing is known of the codes either.
+    """
+    possible = _possible_cells(plan)
+    if not possible:
+        return None
     codes = [codes for axis in plan.tree.axes for codes in axis.codes]
-    possible = [level.possible_cells for level in plan.levels]
     size = disk_size(
         possible,
         [level.sigma for level in plan.levels],

@@ -64,10 +64,12 @@ class Scheme:
     def sigmas(self, measured: Sequence[float]) -> list[float]:
         """Return σ of levels 0 to T, from those of the measured ones: 0 where a level is exact, and σ_T √w of sums.
 
-        w is the most leaves in one cell of the level.
+        w is the most leaves in one cell of the level; where no codebook lists them, σ is that of one leaf.
         """
         if not self.is_summed:
             return [0.0] * self.first_measured + list(measured)
+        if not self.tree.is_listed(self.tree.depth):
+            return [measured[0]] * (self.tree.depth + 1)
         leaves = self.tree.axis_levels(self.tree.depth)
         levels = range(self.tree.depth + 1)
         return [measured[0] * _root(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
@@ -82,6 +84,8 @@ class Scheme:
     def derivation(self, level: int) -> str:
         """Return how Δ₂² of a level comes about, in words, or why it has none."""
         if level < self.first_measured:
+            if self.is_summed and not self.tree.is_listed(self.tree.depth):
+                return "sums of the finest level's counts, of whose noise σ is that of one"
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if self.mechanism.is_thresholded:
             return thresholded_derivation(self.keys.neighbours, self.keys.max_records_per_unit)
@@ -202,7 +206,7 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
     """
     most_distinct = None
     promised = promised_levels(keys, whole)
-    if keys.distinct:
+    if keys.distinct and not mechanism.is_thresholded:  # whose map asks how many records, and not where
         most_distinct = tuple(
             whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
         )

@@ -176,9 +176,13 @@ class Input(_Keys):
 
 
 class Hierarchy(_Keys):
-    """A public codebook and its columns, coarse to fine."""
+    """A public codebook and its columns, coarse to fine.
 
-    table: str
+    Attributes:
+        table: the codebook; if left out, the codes are those that the records have, and no one is to know them beforehand.
+    """
+
+    table: str | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(_differ)]
 
 
@@ -432,6 +436,13 @@ class Spec(_Keys):
                 raise ValueError(
                     f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
                     f" got {len(columns)}."
+                )
+            key, hierarchy = self.hierarchy_of(axis)
+            if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
+                which = "a feature has" if self.input.features else f"input.{axis} names"
+                raise ValueError(
+                    f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
+                    f" {', '.join(levels)} takes one."
                 )
             if finest not in levels:
                 raise ValueError(f"release.finest must be one of the levels {', '.join(levels)}, got {finest}.")

@@ -1,5 +1,6 @@
 """The plan of a release: its levels, noise, bounds and cost, from the spec and the codebooks alone."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -13,14 +14,14 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.keys import RunKeys, Spec
+from flows.keys import Hierarchy, RunKeys, Spec
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import SpecFile
 from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
 from storage.ledger import Reservation
 from storage.releases import COUNTS_POSITIVE, THRESHOLDED_LAPLACE, LevelTerms
-from tasks.ingest.codebook import down_to
+from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
@@ -49,7 +50,7 @@ class Plan:
         guarantee: what that promises.
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
         levels: the terms of levels 0 to T.
-        codebooks: per axis, the sha256 of its file.
+        codebooks: per axis, the sha256 of its file, or what is said in its place.
     """
 
     file: SpecFile
@@ -67,6 +68,11 @@ class Plan:
     def rho(self) -> Fraction:
         """The whole budget of the release, an exact fraction."""
         return self.guarantee.rho
+
+    @property
+    def unlisted(self) -> list[str]:
+        """The axes whose codes no codebook lists."""
+        return [axis.name for axis in self.source.axes if isinstance(axis.codebook, Unlisted)]
 
     @property
     def units(self) -> Units:
@@ -163,6 +169,7 @@ class Plan:
             "published_spec": self.file.published(),
             "unprotected": self.unprotected,
             "codebooks": self.codebooks,
+            **({"unlisted": self.unlisted} if self.unlisted else {}),
             "files": {  # to notice changes; not published
                 "spec": str(self.file.path),
                 "codebooks": {
@@ -218,10 +225,12 @@ def make_plan(file: SpecFile) -> Plan:
         raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {spec.mechanism}.", field="mechanism")
     mechanism = MECHANISMS[spec.mechanism]
     _check_meaning(spec, mechanism)
+    check_listed(spec, mechanism)
     source = file.source()
     ends = read_ends(source)
-    tree = _tree({end.name: down_to(end.codebook, end.finest) for end in ends}, spec)
-    whole = _tree({end.name: end.codebook for end in ends}, spec) if spec.privacy.distinct else tree
+    unlisted = [axis.name for axis in source.axes if isinstance(axis.codebook, Unlisted)]
+    tree = tree_over({end.name: down_to(end.codebook, end.finest) for end in ends}, spec, unlisted)
+    whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.is_thresholded:  # which lists no children
         _check_fan_out(tree, spec.run.max_memory)
     check_leaves(tree, mechanism)
@@ -246,8 +255,18 @@ def run_terms(keys: RunKeys) -> dict[str, Any]:
     return {"workers": keys.workers, "max_memory": keys.max_memory}
 
 
-def _tree(codebooks: dict[str, Any], spec: Spec) -> Tree:
-    axes = tuple(axis_from_codebook(name, codebook) for name, codebook in codebooks.items())
+def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:
+    """Return the tree of a spec.
+
+    Args:
+        codebooks: by axis.
+        spec: for the order in which axes are refined.
+        unlisted: the axes whose codebooks have levels and nothing that means anything.
+    """
+    axes = tuple(
+        replace(axis_from_codebook(name, codebook), is_listed=name not in unlisted)
+        for name, codebook in codebooks.items()
+    )
     depths = [axis.depth for axis in axes]
     if spec.release.order:
         return Tree(axes, in_sequence(depths, [spec.axes.index(feature) for feature in spec.release.order]))
@@ -298,6 +317,20 @@ def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
         )
 
 
+def check_listed(spec: Spec, mechanism: Mechanism) -> None:
+    """Refuse codes that no codebook lists, but for a mechanism that shows no code unless enough people have it."""
+    for key, hierarchy in map(spec.hierarchy_of, spec.axes):
+        if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.is_thresholded:
+            only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_thresholded)
+            raise SpecError(
+                f"{key}.table must be given with mechanism {mechanism.name}: it measures every area that there could be, and"
+                " those that are known from the records alone would tell who is there.",
+                field=f"{key}.table",
+                hint=f"Name a public codebook of all areas, or mechanism {only}, which shows a code only where enough records"
+                " have it.",
+            )
+
+
 def check_leaves(tree: Tree, mechanism: Mechanism) -> None:
     """Refuse a universe with more leaves than a mechanism measures."""
     leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
@@ -321,7 +354,7 @@ def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
         term = LevelTerms(
             level=level,
             axes=scheme.tree.level_names(level),
-            possible_cells=scheme.tree.possible_cells(level),
+            possible_cells=scheme.tree.possible_cells(level) if scheme.tree.is_listed(level) else None,
             is_invariant=above and not scheme.is_summed,
             rho=measurement.rho if measurement else Fraction(0),
             sigma=sigmas[level],

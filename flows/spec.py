@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from flows.keys import TAGS, Hierarchy, PrivacyKeys, Spec, Target
 from storage.errors import SpecError, UsageError
 from storage.files import sha256_of
-from tasks.ingest.codebook import Values
+from storage.releases import RELEASED_CODES
+from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 
@@ -47,7 +48,7 @@ class SpecFile:
                 field="input.features" if spec.input.features else f"input.{axis}",
                 columns=tuple(spec.columns(axis)),
                 codebook=(codebook := self._codebook(axis)),
-                sha256=codebook.sha256 if isinstance(codebook, Values) else sha256_of(codebook.path),
+                sha256=_known_by(codebook),
                 levels=tuple(spec.levels(axis)),
                 finest=spec.finest(axis),
             )
@@ -68,11 +69,13 @@ class SpecFile:
         """Return the spec as written, unexpanded, with file names in place of paths."""
         return _without_paths({key: value for key, value in _parse(self.text).items() if key != "output"})
 
-    def _codebook(self, axis: str) -> Table | Values:
+    def _codebook(self, axis: str) -> Table | Values | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
-        if isinstance(hierarchy, Hierarchy):
-            return self._table(f"{key}.table", hierarchy.table)
-        return Values(axis, hierarchy.values)
+        if not isinstance(hierarchy, Hierarchy):
+            return Values(axis, hierarchy.values)
+        if hierarchy.table is None:
+            return Unlisted(tuple(hierarchy.levels))
+        return self._table(f"{key}.table", hierarchy.table)
 
     def _table(self, field: str, location: str) -> Table:
         return table_at(field, expand_variables(field, location), self.folder)
@@ -161,6 +164,12 @@ class _NoRepeats(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _known_by(codebook: Table | Values | Unlisted) -> str:
+    if isinstance(codebook, Table):
+        return sha256_of(codebook.path)
+    return codebook.sha256 if isinstance(codebook, Values) else RELEASED_CODES
+
+
 def _parse(text: str) -> dict[str, Any]:
     try:
         keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
@@ -178,11 +187,7 @@ def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
     if error["type"] == "missing":
-        unknown = (
-            "Codes that are known from the records alone are taken by no mechanism yet: they would tell who is there."
-        )
-        hint = unknown if field.startswith("hierarchy.") and field.endswith("table") else ""
-        return SpecError(f"{field} must be given.", field=field, hint=hint)
+        return SpecError(f"{field} must be given.", field=field)
     if error["type"] == "value_error":
         message = str(error["ctx"]["error"])
         key = re.match(r"\w*", message)

@@ -36,6 +36,8 @@ def _guarantee_failures(folder: Path) -> list[str]:
     summed = {entry.level for entry in manifest.levels[:-1]} if recipe.measured == "leaves" else set()
     if {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
+    if manifest.unlisted and not recipe.is_thresholded:
+        return [f"manifest.json: mechanism {recipe.name} takes no codes that no codebook lists."]
     if recipe.is_thresholded:
         return _threshold_failures(manifest)
     if any(entry.epsilon or entry.mechanism != DISCRETE_GAUSSIAN for entry in manifest.levels):

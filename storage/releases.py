@@ -20,6 +20,11 @@ COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 DISCRETE_GAUSSIAN = "discrete_gaussian"
 THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
 
+# stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
+RELEASED_CODES = "from the released counts"
+
+_UNKNOWN = "unknown"  # in place of a number
+
 
 @dataclass(frozen=True, slots=True)
 class LevelTerms:
@@ -28,11 +33,12 @@ class LevelTerms:
     Attributes:
         level: 0 for everything, T for the finest.
         axes: per axis, the name of the axis level reached, None where it is not refined yet.
-        possible_cells: the cells if every node survived.
+        possible_cells: the cells if every node survived; None where no codebook lists them.
         is_invariant: whether the level is published exactly; said outright, never concluded from a share of 0.
         rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
         sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
-            widest cell, if every leaf in it is noised; 0 where the level is invariant.
+            widest cell, if every leaf in it is noised, or of one leaf where no codebook lists them; 0 where the level is
+            invariant.
         l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
         derivation: how Δ₂² comes about, in words.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
@@ -46,7 +52,7 @@ class LevelTerms:
 
     level: int
     axes: Mapping[str, str | None]
-    possible_cells: int
+    possible_cells: int | None
     is_invariant: bool
     rho: Fraction
     sigma: float
@@ -127,7 +133,7 @@ def add_release(con: Connection, release: Release) -> None:
                 release.id,
                 level.level,
                 json.dumps(level.axes),
-                str(level.possible_cells),
+                _UNKNOWN if level.possible_cells is None else str(level.possible_cells),
                 level.is_invariant,
                 str(level.rho),
                 level.sigma,
@@ -178,7 +184,7 @@ def find_release(con: Connection, release_id: str) -> Release:
             LevelTerms(
                 level,
                 json.loads(axes),
-                int(cells),
+                None if cells == _UNKNOWN else int(cells),
                 invariant,
                 Fraction(rho),
                 sigma,

@@ -1,6 +1,6 @@
 """Shards: Parquet files of one level of one branch, whole or absent, known by their hash."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from storage.seals import FrontierShard
 
 IntArray = NDArray[np.int64]
 
-_WHOLE = pa.int64()
+_WHOLE, _TEXT = pa.int64(), pa.large_string()
 
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:
@@ -49,8 +49,9 @@ def frontier_path(release_id: str, shard: FrontierShard) -> Path:
 def write_shard(
     path: Path,
     columns: tuple[str, ...],
-    row_groups: Iterable[Mapping[str, NDArray[np.int64 | np.float64]]],
+    row_groups: Iterable[Mapping[str, NDArray[np.int64 | np.float64] | pa.Array]],
     kind: pa.DataType = _WHOLE,
+    texts: Collection[str] = (),
 ) -> str:
     """Write a shard beside its place, force it to disk and rename it; return its sha256. One that fails leaves nothing.
 
@@ -58,18 +59,24 @@ def write_shard(
         path: its place; whatever is there is replaced.
         columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
-        kind: of all columns.
+        kind: of all columns but `texts`.
+        texts: those that hold text.
     """
-    schema = pa.schema([(column, kind) for column in columns])
+    schema = pa.schema([(column, _TEXT if column in texts else kind) for column in columns])
     with beside(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
         for group in row_groups:
             writer.write_table(pa.table([group[column] for column in columns], schema=schema))
     return sha256_of(path)
 
 
+def codebook_path(release_id: str, axis: str) -> Path:
+    """Return where the codebook of an axis is."""
+    return shard_folder(release_id) / f"codebook_{axis}.parquet"
+
+
 def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
     """Keep the codebook of an axis among the shards of a release."""
-    with beside(shard_folder(release_id) / f"codebook_{axis}.parquet") as file:
+    with beside(codebook_path(release_id, axis)) as file:
         codebook.write_parquet(file)
 
 
@@ -84,9 +91,18 @@ def read_shard(path: Path, sha256: str) -> dict[str, Any]:
     Raises:
         StoreError: the file is missing or not what was recorded; it is never drawn again.
     """
-    check_shard(path, sha256)
-    table = pq.read_table(path)
+    table = read_shard_table(path, sha256)
     return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def read_shard_table(path: Path, sha256: str) -> pa.Table:
+    """Return a shard whose hash is the recorded one as it is, for those that hold text.
+
+    Raises:
+        StoreError: as in `read_shard`.
+    """
+    check_shard(path, sha256)
+    return pq.read_table(path)
 
 
 def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -74,6 +75,19 @@ def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], col
     con.execute(f"CREATE TABLE true_level_{level} AS SELECT * FROM rows")
 
 
+def write_true_codebook(con: Connection, axis: int, codebook: pl.DataFrame) -> None:
+    """Add the codes that the records have on an axis, where no codebook lists them: who travels is read from them."""
+    rows = codebook.rename({level: f"level_{number}" for number, level in enumerate(codebook.columns, 1)})  # noqa: F841 (DuckDB finds it by its name)
+    con.execute(f"CREATE TABLE true_codebook_{axis} AS SELECT * FROM rows")
+
+
+def read_true_codebooks(con: Connection) -> dict[int, pl.DataFrame]:
+    """Return, by the number of the axis, the codes that the records have, sorted, on every axis without a codebook. Confidential."""
+    names = [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+    tables = {int(name.rpartition("_")[2]): name for name in names if name.startswith("true_codebook_")}
+    return {axis: con.sql(f"SELECT * FROM {table}").pl().sort(pl.all()) for axis, table in sorted(tables.items())}
+
+
 def true_levels(release_id: str) -> int:
     """Return how many true levels a vault holds; none while there are records that they do not hold yet."""
     with vault(release_id) as con:
@@ -110,7 +124,7 @@ def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Itera
         StoreError: they are not all there, in their order.
     """
     (nodes,) = con.execute(f"SELECT count(*) FROM true_level_{level}").fetchall()[0]
-    areas = ", ".join(f"area_{axis}" for axis in range(axes))
+    areas = ", ".join(f"{column} AS area_{axis}" for axis, column in enumerate(_area_columns(con, level, range(axes))))
     query = f"SELECT position, {areas}, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
     for first in range(0, nodes, most):
         position, *columns, true_counts = con.execute(query, [first, first + most]).fetchnumpy().values()

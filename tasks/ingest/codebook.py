@@ -41,6 +41,21 @@ class Values:
         return sorted(codes)
 
 
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """Codes that no codebook lists: those that the records have, which are as confidential as the records.
+
+    Attributes:
+        levels: what the columns of codes are called, coarse to fine.
+    """
+
+    levels: tuple[str, ...]
+
+    def codebook(self) -> pl.DataFrame:
+        """Return what is known of them before the records are read: their levels, and no area."""
+        return pl.DataFrame(schema=dict.fromkeys(self.levels, pl.String))
+
+
 def read_codebook(
     table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str] | None
 ) -> pl.DataFrame:

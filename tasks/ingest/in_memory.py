@@ -2,15 +2,17 @@
 
 import duckdb
 import numpy as np
+import polars as pl
 
 from storage.vault import read_records
-from tasks.ingest.task import Source, read_ends
+from tasks.ingest.codebook import down_to
+from tasks.ingest.task import Source, read_ends, with_codes_of_records
 from tasks.ingest.trips import Units, ingest_trips
 from tasks.tree.axis import IntArray
 
 
-def read_in_memory(source: Source, units: Units) -> tuple[list[IntArray], IntArray]:
-    """Return the records of a table: per axis the area at its finest released level, and the true counts.
+def read_in_memory(source: Source, units: Units) -> tuple[dict[str, pl.DataFrame], list[IntArray], IntArray]:
+    """Return the records of a table: its codebooks, per axis the area at its finest released level, and the true counts.
 
     For data that may be seen: nothing of it is kept, and everything may be told.
 
@@ -18,6 +20,8 @@ def read_in_memory(source: Source, units: Units) -> tuple[list[IntArray], IntArr
         InputError: as `ingest_trips`.
     """
     with duckdb.connect() as con:
-        ingest_trips(con, source.table, read_ends(source), source.count, units)
+        ends = with_codes_of_records(con, source, read_ends(source))
+        ingest_trips(con, source.table, ends, source.count, units)
         areas, true_counts = read_records(con, len(source.axes))
-    return [np.asarray(of_axis) for of_axis in areas], np.asarray(true_counts)
+    codebooks = {end.name: down_to(end.codebook, end.finest) for end in ends}
+    return codebooks, [np.asarray(of_axis) for of_axis in areas], np.asarray(true_counts)

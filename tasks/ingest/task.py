@@ -6,13 +6,14 @@ from functools import cache
 
 import polars as pl
 
+from storage.database import Connection
 from storage.errors import InputError
 from storage.files import sha256_of
 from storage.shards import write_codebook
-from storage.vault import remove_vault, vault
-from tasks.ingest.codebook import Values, down_to, read_codebook
+from storage.vault import remove_vault, vault, write_true_codebook
+from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
 from tasks.ingest.tables import Table, same_content, same_table
-from tasks.ingest.trips import End, Units, ingest_trips
+from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
 
 
@@ -24,8 +25,9 @@ class AxisSource:
         name: the axis.
         field: the spec's key that names its columns, for errors.
         columns: of the confidential table: one with finest codes, or one per level.
-        codebook: the public table, or the codes that the spec itself says.
-        sha256: of the table's file, when the release was planned, or of the codes.
+        codebook: the public table, or the codes that the spec itself says, or none of both.
+        sha256: of the table's file, when the release was planned, or of the codes; where no codebook lists them, what is
+            said in its place.
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
     """
@@ -33,7 +35,7 @@ class AxisSource:
     name: str
     field: str
     columns: tuple[str, ...]
-    codebook: Table | Values
+    codebook: Table | Values | Unlisted
     sha256: str
     levels: tuple[str, ...]
     finest: str
@@ -53,7 +55,7 @@ class Source:
 
 
 def read_ends(source: Source) -> tuple[End, ...]:
-    """Return the axes of a table with their codebooks; the confidential table is not opened.
+    """Return the axes of a table with their codebooks, empty where none lists the codes; the confidential table is not opened.
 
     Raises:
         InputError: a codebook breaks a rule, or is the confidential table by its name or its columns.
@@ -65,7 +67,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
     read = cache(read_codebook)  # one codebook often serves both ends
 
     def codebook_of(axis: AxisSource) -> pl.DataFrame:
-        if isinstance(axis.codebook, Values):
+        if not isinstance(axis.codebook, Table):
             return axis.codebook.codebook()
         by_path = len(axis.columns) > 1
         # The codebook of a table's only feature may well have a column of its name.
@@ -73,6 +75,22 @@ def read_ends(source: Source) -> tuple[End, ...]:
         return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of)
 
     return tuple(End(axis.name, axis.field, axis.columns, codebook_of(axis), axis.finest) for axis in source.axes)
+
+
+def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) -> tuple[End, ...]:
+    """Return axes with the codes that the records have, where no codebook lists them. Confidential.
+
+    Args:
+        con: the vault, or what is in memory alone where the table may be seen.
+        source: the table, which is opened.
+        ends: its axes, from `read_ends`.
+    Raises:
+        InputError: the table cannot be read, or lacks a column.
+    """
+    return tuple(
+        replace(end, codebook=codes_of_records(con, source.table, end)) if isinstance(axis.codebook, Unlisted) else end
+        for axis, end in zip(source.axes, ends, strict=True)
+    )
 
 
 def _tables(source: Source) -> list[Table]:
@@ -92,6 +110,8 @@ def _confidential_codebook(codebook: Table) -> InputError:
 def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
+    Codes that no codebook lists go to the vault, like the records that they are known from.
+
     Args:
         release_id: the release.
         source: where the table and the codebooks are.
@@ -101,15 +121,20 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     """
     remove_vault(release_id)
     for axis in source.axes:
-        if isinstance(axis.codebook, Values):
+        if not isinstance(axis.codebook, Table):
             continue
         if same_content(axis.codebook, source.table):
             raise _confidential_codebook(axis.codebook)
         if sha256_of(axis.codebook.path) != axis.sha256:
             raise InputError(f"{axis.codebook.field} has changed since it was planned.", field=axis.codebook.field)
     ends = read_ends(source)
-    for end in ends:
-        write_codebook(release_id, end.name, down_to(end.codebook, end.finest))
     with vault(release_id, read_only=False, memory=memory) as con:
+        ends = with_codes_of_records(con, source, ends)
+        for number, (axis, end) in enumerate(zip(source.axes, ends, strict=True)):
+            codebook = down_to(end.codebook, end.finest)
+            if isinstance(axis.codebook, Unlisted):
+                write_true_codebook(con, number, codebook)
+            else:
+                write_codebook(release_id, end.name, codebook)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         ingest_trips(con, source.table, ends, source.count, units)

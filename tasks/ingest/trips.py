@@ -22,7 +22,7 @@ class End:
         name: the axis, such as `origin`.
         field: the spec's key that names its columns.
         columns: the confidential table's columns: one with the codebook's finest code, or one per level.
-        codebook: every finest area, as `read_codebook` returns it.
+        codebook: every finest area, as `read_codebook` returns it, or `codes_of_records`.
         finest: the level of the codebook down to which the axis is released.
         promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
     """
@@ -50,6 +50,28 @@ class Units:
     max_records: int
     distinct: bool
     exact: bool
+
+
+def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
+    """Return the codes that the records have on an axis, as `read_codebook` returns those of a codebook. Confidential.
+
+    Rows with a blank code have none here; `ingest_trips` refuses them.
+
+    Args:
+        con: the vault: what does not fit in memory spills beside it.
+        table: the confidential table.
+        end: an axis with a column per level, and a codebook that names these.
+    Raises:
+        InputError: the table cannot be read, or lacks a column.
+    """
+    with opened(con, table) as rows:
+        check_columns(con, table, rows, end.columns)
+        texts = [_text_of(column) for column in end.columns]
+        named = ", ".join(f"{text} AS code_{number}" for number, text in enumerate(texts))
+        there = " AND ".join(f"trim({text}) <> ''" for text in texts)
+        codes: pl.DataFrame = con.sql(f"SELECT DISTINCT {named} FROM {rows} AS confidential WHERE {there}").pl()
+    codes.columns = end.codebook.columns
+    return codes.sort(codes.columns)
 
 
 def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:

@@ -1,8 +1,11 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 
 from storage.books import Charge, as_charged
 from storage.database import Connection, store
@@ -12,7 +15,7 @@ from storage.releases import LevelTerms, Release, find_release
 from storage.running import check_going_on
 from storage.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
-from storage.vault import read_true_leaves, read_true_nodes, read_true_slice, vault
+from storage.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from tasks.machine import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
@@ -82,14 +85,16 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
             for true_counts in _while_going_on(release_id, part)
         )
         sha256 = write_shard(noisy_path(release_id, level, TRUNK), ("noisy",), row_groups)
-    return Seal(level, TRUNK, sha256, terms.possible_cells)
+    return Seal(level, TRUNK, sha256, tree.possible_cells(level))
 
 
 @stage("measure leaves with records")
 def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
 
-    How many leaves have records is confidential, and where their parts begin: the shard is cut by what is kept alone.
+    How many leaves have records is confidential, and where their parts begin: the shard is cut by what is kept alone. Where
+    no codebook lists the codes, it has those of the leaves that are kept in place of their areas, whose numbers would tell
+    of the others.
     """
     with store() as con:
         release = find_release(con, release_id)
@@ -103,6 +108,7 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
     with vault(release_id, memory=memory_of(release.terms) // 4) as con:
+        codes = read_true_codebooks(con)
         for areas, true_counts in read_true_leaves(con, level, axes, min(CHUNK_CELLS, _MAP_LEAVES)):
             check_going_on(release_id)
             rows, noisy = measure_thresholded(
@@ -110,15 +116,34 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
             )
             kept.append((*(area[rows] for area in areas), noisy))
     nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))
-    columns = (*(f"area_{axis}" for axis in range(axes)), "noisy")
-    arrays = [np.concatenate(parts) for parts in zip(nothing, *kept, strict=True)]
-    cells = len(arrays[-1])
+    *areas, noisy = (np.concatenate(parts) for parts in zip(nothing, *kept, strict=True))
+    columns = _told_apart(areas, codes) | {"noisy": noisy}
     row_groups = (
-        {name: array[first : first + CHUNK_CELLS] for name, array in zip(columns, arrays, strict=True)}
-        for first in range(0, cells, CHUNK_CELLS)
+        {name: column[first : first + CHUNK_CELLS] for name, column in columns.items()}
+        for first in range(0, len(noisy), CHUNK_CELLS)
     )
-    sha256 = write_shard(noisy_path(release_id, level, TRUNK), columns, row_groups)
-    return Seal(level, TRUNK, sha256, cells)
+    texts = [name for name in columns if name.startswith("code_")]
+    sha256 = write_shard(noisy_path(release_id, level, TRUNK), tuple(columns), row_groups, texts=texts)
+    return Seal(level, TRUNK, sha256, len(noisy))
+
+
+def _told_apart(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
+    """Return the columns that tell some leaves apart: per axis their areas, or where no codebook lists them their codes.
+
+    Args:
+        areas: per axis, int64, shape (leaves,).
+        codes: of all areas that have records, by the axes that no codebook lists. Confidential, but for those leaves'.
+    Returns:
+        Arrays of int64, and of text that hold no code but those of these leaves, no dictionary of all of them either.
+    """
+    columns: dict[str, Any] = {}
+    for axis, of_axis in enumerate(areas):
+        if axis in codes:
+            for own, of_level in enumerate(codes[axis], 1):
+                columns[f"code_{axis}_{own}"] = of_level.gather(of_axis).to_arrow().cast(pa.large_string())
+        else:
+            columns[f"area_{axis}"] = of_axis
+    return columns
 
 
 def _check_charged(release: Release, level: int, charge: Charge | None) -> None:

@@ -9,13 +9,13 @@ from storage.database import store
 from storage.releases import Release, find_release
 from storage.running import check_going_on
 from storage.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
-from storage.shards import counts_path, noisy_path, read_row_groups, write_shard
+from storage.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
 from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
-from tasks.tree.task import load_level, load_parents, tree_of
+from tasks.tree.task import load_level, load_parents, read_coded_leaves, tree_of
 
 Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 
@@ -45,7 +45,10 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
 
 @stage("keep leaves")
 def keep_leaves(release_id: str) -> FrontierShard:
-    """Turn the sealed noisy counts of leaves, of all or of those that were kept, into the frontier of the finest level."""
+    """Turn the sealed noisy counts of leaves, of all or of those that were kept, into the frontier of the finest level.
+
+    Codes that no codebook lists become one here: of those that are sealed, beside the shards, the same however often.
+    """
     with store() as con:
         release = find_release(con, release_id)
         level = len(release.levels) - 1
@@ -54,7 +57,12 @@ def keep_leaves(release_id: str) -> FrontierShard:
         return frontiers[level, TRUNK]
     groups = read_row_groups(noisy_path(release_id, level, TRUNK), seal.sha256)
     parts: Iterator[Frontier]
-    if release.levels[level].threshold:
+    if release.terms.get("unlisted"):
+        leaves, codebooks = read_coded_leaves(release, seal)
+        for axis, codebook in codebooks.items():
+            write_codebook(release_id, axis, codebook)
+        parts = (leaves[first : first + CHUNK_CELLS] for first in range(0, max(len(leaves), 1), CHUNK_CELLS))
+    elif release.levels[level].threshold:
         parts = (_listed(release, group) for group in groups)
     else:
         parts = _all_leaves(tree_of(release), (group["noisy"] for group in groups))

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from storage.releases import DISCRETE_GAUSSIAN
+from storage.releases import DISCRETE_GAUSSIAN, RELEASED_CODES
 
 _OF_LEAVES_ONLY = ("summed", "mechanism", "epsilon", "delta", "scale", "threshold")  # what older manifests have not
 
@@ -46,7 +46,8 @@ class LevelEntry(_Part):
     """One level: how much noise its counts bear and how far off they can be.
 
     Attributes:
-        sigma: the standard deviation of the noise: of a level that is summed, of its widest cell.
+        sigma: the standard deviation of the noise: of a level that is summed, of its widest cell, or of one leaf where no
+            codebook lists them.
         bound: None where the mechanism states none.
         summed: whether nothing was measured here; left out of the file where it was, like all that follows.
         mechanism: what was drawn, where it is only (ε, δ).
@@ -92,6 +93,7 @@ class Manifest(_Part):
     """`manifest.json`, whole. Everything in it is public.
 
     Attributes:
+        codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
         csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
         waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
         records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
@@ -111,6 +113,11 @@ class Manifest(_Part):
     csv: bool = True
     waived: list[str] = []
     records: Literal["csv", "parquet", "left out"] | None = None
+
+    @property
+    def unlisted(self) -> list[str]:
+        """The axes whose codes no codebook lists."""
+        return [axis for axis, codebook in self.codebooks.items() if codebook == RELEASED_CODES]
 
     def text(self) -> str:
         """Return the manifest as it is published."""

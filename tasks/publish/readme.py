@@ -100,11 +100,21 @@ def _counts(manifest: Manifest) -> str:
     if manifest.levels[-1].threshold:
         return (
             "- Every count is a whole number above zero. A row that is there has records. One that is missing has none, or"
-            " too\n  few for the threshold."
+            f" too\n  few for the threshold.{_codes(manifest)}"
         )
     return (
         "- Every count is a whole number above zero. A row that is missing has the released count zero; its true count may"
         " be\n  small and not zero, and a row that is there may be noise alone."
+    )
+
+
+def _codes(manifest: Manifest) -> str:
+    """Return where codes come from that no codebook lists."""
+    if not manifest.unlisted:
+        return ""
+    return (
+        f"\n- No codebook lists the codes of {', '.join(manifest.unlisted)}: they come from the records, and only those are seen of"
+        " which a\n  finest count reached the threshold. There may be others."
     )
 
 
@@ -118,9 +128,10 @@ def _total(manifest: Manifest) -> str:
 def _noise(manifest: Manifest) -> str:
     """Return how far counts can be from the truth."""
     if manifest.levels[-1].bound is None:
+        of_sums = "that of one leaf" if manifest.unlisted else "that of the widest cell"
         return (
             "- Counts are noisy, and those that did not reach the threshold are missing from every sum: no error bound is"
-            " stated.\n  `sigma` is the standard deviation of the noise, above the finest level that of the widest cell."
+            f" stated.\n  `sigma` is the standard deviation of the noise, above the finest level {of_sums}."
         )
     if manifest.levels[0].summed:
         return (

@@ -24,6 +24,8 @@ class Axis:
         parent: for each level below level 0, int64, shape (areas of the level,): the area above, one level up.
             parent[level - 1] belongs to `level`.
         codes: for each level below level 0, the text code of every area; codes[level - 1] belongs to `level`.
+        is_listed: whether these are all areas that there can be; where no codebook lists them, there are none, and that
+            says nothing.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Axis:
     first_child: tuple[IntArray, ...]
     parent: tuple[IntArray, ...]
     codes: tuple[pl.Series, ...]
+    is_listed: bool = True
 
     @property
     def depth(self) -> int:
@@ -52,7 +55,7 @@ class Axis:
 
     def most_children(self, level: int) -> int:
         """Return the most children that any area of a level has."""
-        return int(np.diff(self.first_child[level]).max())
+        return int(np.diff(self.first_child[level]).max(initial=0))
 
     def most_descendants(self, level: int, below: int) -> int:
         """Return the most areas of the level `below` that lie in one area of `level`; 1 where that is no finer."""
@@ -61,7 +64,7 @@ class Axis:
         first = np.arange(self.areas(level) + 1)
         for step in range(level, below):
             first = self.first_child[step][first]
-        return int(np.diff(first).max())
+        return int(np.diff(first).max(initial=0))
 
     def ancestors(self, areas: IntArray, level: int, above: int) -> IntArray:
         """Return, for areas numbered at `level`, the areas that hold them at the level `above`."""
@@ -76,7 +79,7 @@ def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
     Args:
         name: what the axis is called.
         codebook: one row per finest area, one text column per level, coarse to fine; sorted by all columns, no row
-            twice, no null.
+            twice, no null. There may be no row.
     """
     rows = codebook.height
     begins_area = np.zeros(rows, dtype=bool)
@@ -87,7 +90,8 @@ def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
     for column in codebook.iter_columns():
         begins_area[1:] |= column.ne_missing(column.shift(1)).to_numpy()[1:]
         numbers_below = np.cumsum(begins_area) - 1
-        first_child.append(np.append(numbers_below[first_rows], numbers_below[-1] + 1))
+        areas = np.count_nonzero(begins_area)
+        first_child.append(np.append(np.append(numbers_below, areas)[first_rows], areas))
         first_rows = np.flatnonzero(begins_area)
         parent.append(numbers[first_rows])
         codes.append(column.gather(first_rows))

@@ -39,6 +39,11 @@ class Tree:
         """Return how many cells a level could have if every node above it survived."""
         return math.prod(self.sizes(level))
 
+    def is_listed(self, level: int) -> bool:
+        """Return whether it is known which cells a level could have: a codebook lists the areas of every axis refined."""
+        reached = self.axis_levels(level)
+        return all(axis.is_listed or not own for axis, own in zip(self.axes, reached, strict=True))
+
     def level_named(self, name: str) -> int | None:
         """Return the first level at which every axis that has a level of this name has reached it; None if none has."""
         wanted = [axis.level_names.index(name) + 1 if name in axis.level_names else 0 for axis in self.axes]

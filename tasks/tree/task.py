@@ -5,15 +5,24 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from storage.claims import shard_folder
 from storage.releases import Release
-from storage.seals import TRUNK, Branch, FrontierShard
-from storage.shards import frontier_path, read_codebook, read_row_groups, read_shard
-from storage.vault import read_records, true_levels, vault, vault_path, write_true_level
+from storage.seals import TRUNK, Branch, FrontierShard, Seal
+from storage.shards import (
+    frontier_path,
+    noisy_path,
+    read_codebook,
+    read_row_groups,
+    read_shard,
+    read_shard_table,
+)
+from storage.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import branch_count, branch_name, slices_of
+from tasks.tree.codes import numbered
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import grow
@@ -29,8 +38,15 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory
         steps: the order of refinement.
         memory: bytes that DuckDB may take.
     """
-    tree = load_tree(shard_folder(release_id), tuple(axes), tuple(steps))
+    shards = shard_folder(release_id)
     with vault(release_id, read_only=False, memory=memory) as con:
+        if codes := read_true_codebooks(con):  # beside the shards they come only once they are released
+            codebooks = [
+                codes[number] if number in codes else read_codebook(shards, axis) for number, axis in enumerate(axes)
+            ]
+            tree = Tree(tuple(map(axis_from_codebook, axes, codebooks)), tuple(steps))
+        else:
+            tree = load_tree(shards, tuple(axes), tuple(steps))
         leaf_areas, true_counts = read_records(con, len(axes))
         for level, nodes in enumerate(grow(tree, leaf_areas, true_counts)):
             columns = {
@@ -49,13 +65,37 @@ def is_grown(release_id: str, depth: int) -> bool:
 
 @lru_cache(maxsize=4)
 def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
-    """Return the tree of a release from the codebooks that were kept among its shards when it was ingested."""
+    """Return the tree of a release from the codebooks that were kept among its shards when it was ingested.
+
+    One whose codes come from the records has them there once its leaves are kept, and no tree before.
+    """
     return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 
 
 def tree_of(release: Release) -> Tree:
     """Return the tree of a release that the store knows."""
     return load_tree(shard_folder(release.id), tuple(release.terms["axes"]), tuple(release.terms["steps"]))
+
+
+def read_coded_leaves(release: Release, seal: Seal) -> tuple[Frontier, dict[str, pl.DataFrame]]:
+    """Return the leaves that were kept where no codebook lists the codes, in the order of the tree, from what is sealed alone.
+
+    Returns:
+        The leaves, whose areas are numbered among themselves; and the codebooks of these areas, by axis.
+    Raises:
+        StoreError: the shard is missing or not what was sealed.
+    """
+    table = read_shard_table(noisy_path(release.id, seal.level, seal.branch), seal.sha256)
+    areas, codebooks = [], {}
+    for number, axis in enumerate(release.terms["axes"]):
+        if axis in release.terms["unlisted"]:
+            levels = [name for name in dict.fromkeys(terms.axes[axis] for terms in release.levels) if name]
+            texts = [table.column(f"code_{number}_{own}") for own in range(1, len(levels) + 1)]
+            codebooks[axis], of_axis = numbered(pl.DataFrame(dict(zip(levels, texts, strict=True))))
+            areas.append(of_axis)
+        else:
+            areas.append(table.column(f"area_{number}").to_numpy())
+    return Frontier(seal.level, tuple(areas), table.column("noisy").to_numpy()), codebooks
 
 
 def load_frontier(release: Release, shard: FrontierShard) -> Frontier:

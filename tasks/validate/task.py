@@ -3,14 +3,15 @@
 from collections.abc import Callable
 
 from storage.books import Charge, as_charged
+from storage.claims import shard_folder
 from storage.database import store
 from storage.ledger import charges_of
 from storage.releases import COUNTS_POSITIVE, LevelTerms, Release, find_release
-from storage.seals import TRUNK, list_branches, list_released, list_seals
-from storage.shards import is_shard, noisy_path
+from storage.seals import TRUNK, Seal, list_branches, list_released, list_seals
+from storage.shards import is_shard, noisy_path, read_codebook
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier
-from tasks.tree.task import load_frontier, load_parents, tree_of
+from tasks.tree.task import load_frontier, load_parents, read_coded_leaves, tree_of
 from tasks.validate.checks import areas_known_once, children_add_up, counts_whole, counts_whole_and_positive
 
 CheckRow = tuple[str, int, bool]
@@ -41,8 +42,17 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
         for (of, branch), seal in seals.items()
         if of == level
     )
+    if release.terms.get("unlisted") and level == len(release.levels) - 1:
+        found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(release, seals[level, TRUNK])
     found["charged_as_planned"] = _charged_as_planned(release.levels[level], charge)
     return [(check, level, passed) for check, passed in found.items()]
+
+
+def _codes_as_sealed(release: Release, seal: Seal) -> bool:
+    """Return whether the codebooks beside the shards, where no public one lists the codes, are of what was sealed."""
+    _, codebooks = read_coded_leaves(release, seal)
+    shards = shard_folder(release.id)
+    return all(read_codebook(shards, axis).equals(codebook) for axis, codebook in codebooks.items())
 
 
 def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:

@@ -330,13 +330,6 @@ def test_keys_without_meaning_are_refused(world: World, mechanism: str, privacy:
     assert refusal.value.field == field
 
 
-def test_codes_from_the_records_alone_are_refused(world: World) -> None:
-    """A hierarchy without a table is an error that says so, for the histogram too."""
-    with pytest.raises(SpecError, match=r"hierarchy\.table must be given") as refusal:
-        world.plan("stability_histogram", hierarchy={"levels": ["region", "area"]})
-    assert "records alone" in refusal.value.hint
-
-
 def test_a_histogram_has_one_sampler_and_no_accountant(world: World) -> None:
     """The table draws no Laplace noise, and what OpenDP's map returns needs no accountant."""
     with pytest.raises(SpecError, match=r"sampler must be opendp with mechanism stability_histogram, got table"):

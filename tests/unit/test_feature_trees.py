@@ -136,7 +136,7 @@ def test_the_example_is_planned(load) -> None:
         ([("release/records", "yes")], "release.records", "valid boolean"),
         ([("hierarchy/sex", ABSENT)], "hierarchy.sex", "must be given"),
         ([("hierarchy/age", {"values": 2})], "hierarchy.age", "is none of input.features"),
-        ([("hierarchy/sex", {"levels": ["a"]})], "hierarchy.sex.table", "must be given"),
+        ([("hierarchy/sex", {"levels": ["a", "b"]})], "hierarchy.sex.table", "must be given: a feature has one column"),
         ([("hierarchy/sex", {"values": 2, "levels": ["a"]})], "hierarchy.sex.levels", "is not a key of the spec"),
         ([("hierarchy/sex/values", 0)], "hierarchy.sex.values", "from 1 to 2**20"),
         ([("hierarchy/sex/values", 2**20 + 1)], "hierarchy.sex.values", "from 1 to 2**20"),

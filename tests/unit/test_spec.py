@@ -202,7 +202,7 @@ def test_any_unknown_key_is_named(tmp_path_factory, data):
     "key",
     [
         *("name", "dataset", "input", "hierarchy", "release", "privacy"),
-        *("input.table", "input.origin", "input.destination", "hierarchy.table", "hierarchy.levels"),
+        *("input.table", "input.origin", "input.destination", "hierarchy.levels"),
         *("release.tree", "release.finest", "privacy.unit", "privacy.neighbours", "privacy.max_records_per_unit"),
         *("privacy.delta", "budget.epsilon", "budget.delta"),
     ],
@@ -212,6 +212,16 @@ def test_missing_keys_are_refused(load, key):
     error = refusal(load, changed((key, ABSENT)))
     assert error.field == key
     assert str(error) == f"{key} must be given."
+
+
+def test_a_codebook_is_missed_where_one_column_has_the_codes(load):
+    """Without it only a column per level tells where an area lies; the error says so by the name of its key."""
+    error = refusal(load, changed(("hierarchy.table", ABSENT)))
+    assert error.field == "hierarchy.table"
+    assert str(error) == (
+        "hierarchy.table must be given: input.origin names one column, and without a codebook each of the levels cty, trct,"
+        " bgrp, tabblk2010 takes one."
+    )
 
 
 @pytest.mark.parametrize("end", ["origin", "destination"])
