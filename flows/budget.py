@@ -1,8 +1,9 @@
 """What releases about the same people cost together, and what is left: the rule of composition, in one place.
 
 Releases are chosen after seeing earlier ones. ρ adds up even then; privacy loss distributions do not. So across releases
-the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add theirs.
-One release by itself stands by its own statement, whatever its accountant.
+the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add theirs. How much
+is spent on which kind is chosen after seeing too, so that beside one another both must keep within the cap at one Rényi
+order, which the cap fixes (docs/privacy.md). One release by itself stands by its own statement, whatever its accountant.
 """
 
 import math
@@ -10,7 +11,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from storage.books import Cap, Spending, Standing
-from tasks.noise.accounting import delta_left, float_above, float_below, least_with_tau, zcdp_epsilon, zcdp_rho
+from tasks.noise.accounting import (
+    delta_left,
+    float_above,
+    float_below,
+    least_with_tau,
+    renyi_epsilon,
+    renyi_order,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 
 
 def cap_of(epsilon: float, delta: float) -> Cap:
@@ -22,20 +32,27 @@ def cap_of(epsilon: float, delta: float) -> Cap:
     return Cap(epsilon, delta, zcdp_rho(epsilon, delta))
 
 
-def composed_epsilon(spendings: Sequence[Spending], delta: float) -> float:
+def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
     r"""Return an ε such that releases about the same people are together (ε, δ)-differentially private.
 
-    .. math:: \epsilon = \sum_i \epsilon_i +
-        \mathrm{zCDP}\left(\sum \rho, \delta - \sum_i \delta_i - (1 + e^\epsilon) \sum \tau\right)
+    .. math:: \epsilon = \max\left\{\sum_i \epsilon_i + \mathrm{zCDP}\left(\sum \rho, \delta'\right),
+        \mathrm{RDP}_\alpha\left(\alpha \sum \rho + \sum_i \min(\epsilon_i, \alpha \epsilon_i^2 / 2), \delta'\right)\right\},
+        \qquad \delta' = \delta - \sum_i \delta_i - (1 + e^\epsilon) \sum \tau
 
-    Infinite where what is taken off δ exceeds it.
+    and the sum of ε where there is no ρ. Infinite where what is taken off δ exceeds it.
 
+    Args:
+        spendings: what each has spent.
+        delta: at which ε is sought.
+        cap: on all of them, whose ρ and δ fix α; without one, the second of the two is left out, as it may be where nothing
+            was chosen after seeing something.
     Source:
-        Whitehouse, Ramdas, Rogers and Wu (2023): zCDP adds up where each release is chosen after seeing the earlier ones.
+        Whitehouse, Ramdas, Rogers and Wu (2023), Feldman and Zrnic (2021): zCDP, and Rényi divergence of one order, add up where
+        each release is chosen after seeing the earlier ones. Bun and Steinke (2016): ε is ε²/2-zCDP.
     """
     if not spendings:
         return 0.0
-    together = _together(spendings, delta)
+    together = _together(spendings, delta, cap)
     alone = spendings[0]
     if len(spendings) == 1 and alone.delta <= delta:
         return min(together, alone.epsilon)
@@ -44,8 +61,21 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float) -> float:
 
 def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> float:
     """Return the ε that one more release, which is only (ε, δ), may have at a δ; 0 for none."""
-    spent = _together([*spendings, Spending(Fraction(0), ((0.0, delta),), 0.0, delta)], cap.delta)
-    return max(float_below(Fraction(cap.epsilon) - Fraction(spent)), 0.0) if math.isfinite(spent) else 0.0
+    beside = [*spendings, _approximately(0.0, delta)]
+    spent = _together(beside, cap.delta, cap)
+    if not math.isfinite(spent):
+        return 0.0
+    left = max(float_below(Fraction(cap.epsilon) - Fraction(spent)), 0.0)
+    if not _rho(spendings):
+        return left
+    order = renyi_order(cap.rho, cap.delta)
+    of_order = max(
+        0.0, cap.epsilon - _at_order(beside, order, float_below(Fraction(cap.delta) - _approximate(beside)[1]))
+    )
+    epsilon = min(left, of_order if of_order > 2 / order else math.sqrt(2 * of_order / order))
+    while epsilon > 0 and _together([*spendings, _approximately(epsilon, delta)], cap.delta, cap) > cap.epsilon:
+        epsilon = max(0.0, epsilon * (1 - 2**-30) - 2**-60)
+    return epsilon
 
 
 def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
@@ -55,11 +85,15 @@ def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
     epsilon, delta = float_below(Fraction(cap.epsilon) - epsilons), float_below(Fraction(cap.delta) - deltas)
     if epsilon > 0 and delta > 0 and (spared := delta_left(delta, cap.epsilon, _tau(spendings))) > 0:
         left = max(left, zcdp_rho(epsilon, spared) - _rho(spendings))
+        if epsilons:
+            order = renyi_order(cap.rho, cap.delta)
+            of_order = (cap.epsilon - _at_order(spendings, order, spared)) / order * (1 - 2**-30)
+            left = min(left, max(Fraction(of_order), Fraction(0)))
     left_epsilon = cap.epsilon if not spendings else zcdp_epsilon(left, cap.delta)
-    return Standing(composed_epsilon(spendings, cap.delta), left, left_epsilon)
+    return Standing(composed_epsilon(spendings, cap.delta, cap), left, left_epsilon)
 
 
-def _together(spendings: Sequence[Spending], delta: float) -> float:
+def _together(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
     epsilons, deltas = _approximate(spendings)
     left = float_below(Fraction(delta) - deltas)
     rho = _rho(spendings)
@@ -67,9 +101,27 @@ def _together(spendings: Sequence[Spending], delta: float) -> float:
         return math.inf
     if not rho:
         return float_above(epsilons)
-    return least_with_tau(
-        lambda spared: float_above(epsilons + Fraction(zcdp_epsilon(rho, spared))), left, _tau(spendings)
-    )
+
+    def converted(spared: float) -> float:
+        added = float_above(epsilons + Fraction(zcdp_epsilon(rho, spared)))
+        if not epsilons or cap is None:
+            return added
+        return max(added, _at_order(spendings, renyi_order(cap.rho, cap.delta), spared))
+
+    return least_with_tau(converted, left, _tau(spendings))
+
+
+def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> float:
+    """Return what releases cost together at one Rényi order, as ε at a δ."""
+    pairs = [pair for spending in spendings for pair in spending.approximate]
+    of_pairs = math.fsum(min(epsilon, order * epsilon**2 / 2) for epsilon, _ in pairs)  # the same in any order
+    loss = order * float_above(_rho(spendings)) + of_pairs
+    return renyi_epsilon(loss, order, delta)
+
+
+def _approximately(epsilon: float, delta: float) -> Spending:
+    """Return what a release costs that is only (ε, δ)."""
+    return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta)
 
 
 def _rho(spendings: Sequence[Spending]) -> Fraction:

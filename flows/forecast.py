@@ -10,7 +10,7 @@ from flows.guarantee import guarantee_for
 from flows.keys import Target
 from flows.plan import Plan
 from flows.schedule import days, days_of_series, scheduled_id
-from storage.books import Books, Spending
+from storage.books import Books, Cap, Spending
 from storage.database import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
@@ -174,11 +174,11 @@ def _budget_summary(plan: Plan, books: Books) -> dict[str, Any]:
     cost = [] if scheduled and scheduled["declared"] else [plan.spending(releases, cap.delta)]
     return {
         "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
-        "before": _stand(before, cap.delta),
-        "after": _stand([*before, *cost], cap.delta),
+        "before": _stand(before, cap),
+        "after": _stand([*before, *cost], cap),
     }
 
 
-def _stand(spendings: list[Spending], delta: float) -> dict[str, float]:
+def _stand(spendings: list[Spending], cap: Cap) -> dict[str, float]:
     rho = sum((spending.rho for spending in spendings), Fraction(0))
-    return {"epsilon": composed_epsilon(spendings, delta), "rho": float(rho)}
+    return {"epsilon": composed_epsilon(spendings, cap.delta, cap), "rho": float(rho)}

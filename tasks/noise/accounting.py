@@ -191,6 +191,35 @@ def zcdp_rho(epsilon: float, delta: float) -> Fraction:
     return _largest(lambda rho: zcdp_epsilon(Fraction(rho), delta) <= epsilon, float(rho_from_epsilon(epsilon, delta)))
 
 
+@cache
+def renyi_order(rho: Fraction, delta: float) -> float:
+    """Return the order α > 1 at which `renyi_epsilon` of ρ-zCDP, α ρ, is least at δ; ρ > 0."""
+    from scipy.optimize import minimize_scalar
+
+    def converted(log_excess: float) -> float:
+        order = 1 + math.exp(log_excess)
+        return renyi_epsilon(order * float(rho), order, delta)
+
+    return 1 + math.exp(float(minimize_scalar(converted, bounds=(-20.0, 60.0), method="bounded").x))
+
+
+def renyi_epsilon(loss: float, order: float, delta: float) -> float:
+    r"""Return an ε at δ of what is (α, τ)-Rényi differentially private, at least 0.
+
+    .. math:: \epsilon = \tau + \frac{\ln(1/\delta) + (\alpha - 1) \ln(1 - 1/\alpha) - \ln \alpha}{\alpha - 1}
+
+    Args:
+        loss: τ, >= 0.
+        order: α, > 1.
+        delta: in (0, 1).
+    Source:
+        Canonne, Kamath and Steinke (2020), Proposition 12.
+    """
+    excess = order - 1
+    spread = (-math.log(delta) + excess * (math.log(excess) - math.log(order)) - math.log(order)) / excess
+    return max(0.0, (loss + spread) * (1 + 2**-40))  # rounded up, generously
+
+
 def _zcdp_delta(rho: Fraction, epsilon: float) -> float:
     lemma = _lemma_delta(rho, epsilon)
     return min(lemma, _converted(lambda: _zcdp_profile(rho).delta(epsilon), lemma))
