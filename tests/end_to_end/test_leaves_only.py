@@ -284,7 +284,7 @@ def test_both_share_a_cap_and_the_last_that_fits_is_told(world: World) -> None:
     with pytest.raises(BudgetExceeded, match=r"cap is 2") as refusal:
         world.release("stability_histogram", "second", privacy={"epsilon": 1.9}, budget=budget)
     fits = refusal.value.left_epsilon
-    assert 0.9 < fits < 1.1
+    assert 0.7 < fits < 1.0
     assert f"what is left is enough for ε = {fits:g}" in refusal.value.hint
     with store() as con:
         books = read_books(con)
