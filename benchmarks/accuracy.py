@@ -146,7 +146,7 @@ def try_out(truth: Truth, candidate: Candidate, runs: int) -> tuple[np.ndarray, 
         pairs = zip(true[1:], released[1:], strict=True)
         errors = [level_errors(truth.tree, of_truth, nodes) for of_truth, nodes in pairs]
         rows.append([(error.max_absolute, error.l1, error.false_discovery) for error in errors])
-    cells = sum(len(level.cells) for level in first_pass(truth, noise, candidate.first))
+    cells = sum(len(level.cells) for level in first_pass(truth, noise, sigmas, candidate.first))
     return np.array(rows, dtype=np.float64), cells
 
 

@@ -38,7 +38,7 @@ def pruned_more(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[F
         counts = nearest_in_chebyshev(noisy, first_cell, totals)
         return _settled_within(noisy, first_cell, totals, counts > sigmas[next(level)] / 2)
 
-    return second_pass(first_pass(truth, noise, optimise), sigmas, nearest_in_chebyshev)
+    return second_pass(first_pass(truth, noise, sigmas, optimise), sigmas, nearest_in_chebyshev)
 
 
 def posterior_means(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
@@ -47,7 +47,7 @@ def posterior_means(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> li
     The prior is the nonparametric maximum likelihood estimate from the estimates of all measured cells whose parents have
     about as many records a child, within a factor of two.
     """
-    levels = first_pass(truth, noise, nearest_in_chebyshev)
+    levels = first_pass(truth, noise, sigmas, nearest_in_chebyshev)
     variances = [sigma**2 for sigma in sigmas]
     upwards = [measured(levels[-1].noisy[levels[-1].kept], variances[-1])]
     for level in reversed(range(len(levels) - 1)):
@@ -65,7 +65,7 @@ def posterior_means(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> li
 
 def shared_leaves(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
     """At the finest level, draw all measured cells towards equal shares, by the variance among siblings less that of noise."""
-    levels = first_pass(truth, noise, nearest_in_chebyshev)
+    levels = first_pass(truth, noise, sigmas, nearest_in_chebyshev)
 
     def leaves(level: MeasuredLevel, totals: IntArray) -> IntArray | None:
         if level is not levels[-1]:

@@ -20,6 +20,7 @@ from tasks.optimize.reconcile import (
     settle,
     summed_children,
 )
+from tasks.optimize.siblings import as_they_are
 from tasks.optimize.task import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, keep_positive
@@ -89,12 +90,13 @@ def measured_below(truth: Truth, parents: Frontier, measure: Measure) -> tuple[C
     return cells, measure(cells.level, true_counts)
 
 
-def first_pass(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[MeasuredLevel]:
+def first_pass(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[MeasuredLevel]:
     """Measure every level from 0 to T once, and make each consistent with the one above before the next is measured.
 
     Args:
         truth: the table.
         measure: the noise; at levels that are exact it gives true counts back.
+        sigmas: its scale at levels 0 to T; 0 where a level is exact, and its counts stay as they are.
         optimiser: from noisy counts and their parents' totals to consistent counts.
     """
     root = truth.levels[0]
@@ -103,13 +105,14 @@ def first_pass(truth: Truth, measure: Measure, optimiser: Optimiser) -> list[Mea
     for _ in truth.tree.steps:
         parents = levels[-1].frontier
         cells, noisy = measured_below(truth, parents, measure)
-        levels.append(MeasuredLevel(cells, noisy, optimiser(noisy, cells.first_cell, parents.counts)))
+        repair = optimiser if sigmas[cells.level] else as_they_are
+        levels.append(MeasuredLevel(cells, noisy, repair(noisy, cells.first_cell, parents.counts)))
     return levels
 
 
-def top_down(truth: Truth, measure: Measure, _sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
+def top_down(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
     """Return what mechanisms that walk once, from the top down, release of levels 0 to T; arguments as in `reconciled`."""
-    return [level.frontier for level in first_pass(truth, measure, optimiser)]
+    return [level.frontier for level in first_pass(truth, measure, sigmas, optimiser)]
 
 
 def universe(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> list[Frontier]:
@@ -131,12 +134,12 @@ def reconciled(truth: Truth, measure: Measure, sigmas: Sequence[float], optimise
         sigmas: its scale at levels 0 to T; 0 where a level is exact.
         optimiser: of both passes.
     """
-    return second_pass(first_pass(truth, measure, optimiser), sigmas, optimiser)
+    return second_pass(first_pass(truth, measure, sigmas, optimiser), sigmas, optimiser)
 
 
 def lenient(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
     """Return what `inftda_lenient` releases of levels 0 to T; arguments as in `reconciled`, the optimiser of the second pass."""
-    return second_pass(first_pass(truth, measure, spread_in_euclid), sigmas, optimiser, settle_and_prune)
+    return second_pass(first_pass(truth, measure, sigmas, spread_in_euclid), sigmas, optimiser, settle_and_prune)
 
 
 def second_pass(

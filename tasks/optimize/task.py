@@ -10,6 +10,7 @@ from storage.releases import Release, find_release
 from storage.running import check_going_on
 from storage.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
+from tasks.optimize.siblings import as_they_are
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
@@ -24,7 +25,8 @@ Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimiser) -> FrontierShard:
     """Turn the sealed noisy counts of one level of one branch into its frontier.
 
-    A level that is optimised already is left as it is. The result is the same however often it is computed.
+    A level that is optimised already is left as it is, and the counts of one that is published exactly are. The result is
+    the same however often it is computed.
     """
     with store() as con:
         seal = list_seals(con, release_id)[level, branch]
@@ -39,7 +41,8 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
         parts = iter([root_of(tree, max(int(next(noisy)[0]), 0))])
     else:
         parents = load_parents(release, level, branch, frontiers, branches)
-        parts = _next_frontier(tree, parents, noisy, optimiser, partial(check_going_on, release_id))
+        repair = as_they_are if release.levels[level].is_invariant else optimiser
+        parts = _next_frontier(tree, parents, noisy, repair, partial(check_going_on, release_id))
     return _write_frontier(release, level, branch, parts)
 
 

@@ -9,7 +9,7 @@ from flows.trial import lenient, truth_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import Estimates, settle
-from tests.unit.test_trial import check_consistent, noise_of, tables
+from tests.unit.test_trial import check_consistent, counts_of, noise_of, tables
 
 families = st.lists(
     st.tuples(st.lists(st.integers(-60, 60), max_size=7), st.integers(0, 80), st.sampled_from([1.0, 100.0, 900.0])),
@@ -87,6 +87,12 @@ def test_pruning_keeps_the_sums_and_leaves_nothing_small_but_the_largest(drawn):
     assert not after[before == 0].any()
 
 
+def test_nothing_exact_is_pruned():
+    """Where the variance is 0 every count stays, however small beside its siblings."""
+    estimates, first, total = laid_out([([9000.0, 1.0, 0.0, 1.0], 9002, 0.0)])
+    assert settle_and_prune(estimates, first, total, nearest_in_euclid).tolist() == [9000, 1, 0, 1]
+
+
 @given(families)
 def test_a_family_is_the_same_in_whatever_company(drawn):
     """Each parent's counts are the same whether it is settled with others or alone."""
@@ -105,6 +111,16 @@ def test_the_mechanism_is_consistent(universes, data, seed, sigma, exact):
     check_consistent(truth, released)
     if exact:
         assert released[0].counts.tolist() == truth.levels[0].true_counts.tolist()
+
+
+def test_an_exact_level_is_the_truth_whatever_lies_below(universe_of):
+    """Of 400 codes that are published exactly, 100 of which have a count of 1, each keeps its own above a noisy level."""
+    universe = universe_of([[(f"{code:03}", leaf) for code in range(400) for leaf in "12"]], [0, 0])
+    truth = truth_of(universe.tree, [np.arange(0, 800, 8)], np.ones(100, dtype=np.int64))
+    sigmas = [0.0, 0.0, 20.0]
+    released = lenient(truth, noise_of(3, sigmas), sigmas, nearest_in_euclid)
+    assert counts_of(released[1]) == {(code,): 1 for code in range(0, 400, 4)}
+    check_consistent(truth, released)
 
 
 def test_without_noise_the_truth_is_released(universe_of):

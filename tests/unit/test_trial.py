@@ -118,7 +118,7 @@ def test_every_cell_is_measured_once(universes, data, seed):
         asked.append((level, len(true_counts)))
         return noise(level, true_counts)
 
-    levels = first_pass(truth, measure, nearest_in_chebyshev)
+    levels = first_pass(truth, measure, sigmas, nearest_in_chebyshev)
     before = list(asked)
     second_pass(levels, sigmas, nearest_in_chebyshev)
     assert asked == before == [(level.cells.level, len(level.cells)) for level in levels]
@@ -128,7 +128,7 @@ def test_every_cell_is_measured_once(universes, data, seed):
 def test_second_pass_is_deterministic(universe_of):
     """The same noisy counts settle to the same counts."""
     truth = binary_truth(universe_of, 40)
-    levels = first_pass(truth, noise_of(5, SIGMAS), nearest_in_chebyshev)
+    levels = first_pass(truth, noise_of(5, SIGMAS), SIGMAS, nearest_in_chebyshev)
     one, other = (second_pass(levels, SIGMAS, nearest_in_chebyshev) for _ in range(2))
     assert [counts_of(frontier) for frontier in one] == [counts_of(frontier) for frontier in other]
 
@@ -159,7 +159,7 @@ def totals(universe_of) -> np.ndarray:
     measure = noise_of(11, SIGMAS)
     roots = []
     for _ in range(RUNS):
-        levels = first_pass(truth, measure, nearest_in_chebyshev)
+        levels = first_pass(truth, measure, SIGMAS, nearest_in_chebyshev)
         roots.append(estimated(levels, SIGMAS)[0].values[0])
     return np.array(roots)
 
@@ -182,7 +182,7 @@ def test_siblings_share_what_their_estimates_lack(universe_of, seed):
     """Below an exact total, two nodes settle at their combined estimates and half of the gap each, within rounding."""
     truth = binary_truth(universe_of, 1000)
     sigmas = [0.0, *SIGMAS[1:]]
-    levels = first_pass(truth, noise_of(seed, sigmas), nearest_in_chebyshev)
+    levels = first_pass(truth, noise_of(seed, sigmas), sigmas, nearest_in_chebyshev)
     settled = second_pass(levels, sigmas, nearest_in_chebyshev)[1].counts
     best = estimated(levels, sigmas)[1].values
     gap = (best.sum() - 8000) / 2
