@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from flows.budget import composed_epsilon
-from flows.guarantee import guarantee_for
+from flows.guarantee import Guarantee, guarantee_for
 from flows.keys import Target
 from flows.plan import Plan
 from flows.schedule import days, days_of_series, scheduled_id
@@ -74,12 +74,21 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "budget": _budget_summary(plan, books),
     }
     if target:
-        try:
-            wanted = guarantee_for(plan.scheme, target)
-        except (SpecError, ValueError) as fault:
-            raise UsageError(f"--for: {fault}", field="--for") from None
+        wanted = _wanted(plan, target)
         answer["for"] = target.model_dump() | {"epsilon": wanted.epsilon, "rho": float(wanted.rho)}
     return answer
+
+
+def _wanted(plan: Plan, target: Target) -> Guarantee:
+    """Return the guarantee that an error bound takes; what is wrong with it is the fault of `--for`, not of the spec."""
+    try:
+        return guarantee_for(plan.scheme, target)
+    except SpecError as fault:
+        of_target = fault.field.startswith("privacy.target")
+        told = str(fault).removeprefix(fault.field) if of_target else f": {fault}"
+        raise UsageError(f"--for{told}", field="--for", hint=fault.hint) from None
+    except ValueError as fault:
+        raise UsageError(f"--for: {fault}", field="--for") from None
 
 
 def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None, str]:

@@ -331,7 +331,7 @@ def _rho_for(scheme: Scheme, target: Target) -> Fraction:
         raise SpecError(
             f"privacy.target: mechanism {scheme.mechanism.name} states no error bound.",
             field="privacy.target",
-            hint="mechanism: inftda states one.",
+            hint="Name one that does, such as mechanism: inftda.",
         )
     if level < scheme.first_measured and not scheme.is_summed:
         raise SpecError(

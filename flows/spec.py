@@ -153,8 +153,22 @@ def expand_variables(field: str, text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
+# YAML takes the braces of `${NAME}` for those of a mapping where it stands inside one: while a text is read, these stand
+# in their place, from the range that Unicode leaves to everybody.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+
+
 class _NoRepeats(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error, where YAML's own reader would let the last one win."""
+    """YAML in which a key that stands twice is an error, where YAML's own reader would let the last one win.
+
+    `${NAME}` may stand anywhere without quotes.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(re.sub(r"\$\{(\w+)\}", rf"${_OPEN}\1{_CLOSE}", text))
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        return re.sub(rf"\${_OPEN}(\w+){_CLOSE}", r"${\1}", super().construct_scalar(node))
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -176,7 +190,10 @@ def _parse(text: str) -> dict[str, Any]:
     except yaml.YAMLError as fault:
         mark = getattr(fault, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
-        raise SpecError(f"The spec is not YAML{line}.", field="SPEC") from None
+        hint = (
+            "A text with brackets, braces, “: ” or “ #” in it stands in quotes; keys of one section are indented alike."
+        )
+        raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
     if not isinstance(keys, dict):
         raise SpecError("The spec must be a YAML mapping of keys to values.", field="SPEC")
     return keys

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flows.keys import Input, PrivacyKeys, Spec
-from flows.spec import SpecFile, expand_variables, load_spec, parse_target
+from flows.spec import SpecFile, expand_variables, load_spec, parse_target, says_the_same
 from storage.errors import InputError, SpecError, UsageError
 
 Keys = dict[str, Any]
@@ -477,6 +477,26 @@ def write_tables(folder: Path) -> None:
         path = folder / "lodes_ri_2019" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+
+
+def test_variables_need_no_quotes(load):
+    """`${NAME}` stands without quotes inside braces and brackets as it does outside, and is published as it is written."""
+    quoted = load(EXAMPLE)
+    bare = load(EXAMPLE.replace('"', ""))
+    assert bare.spec == quoted.spec
+    assert bare.spec.input.table == "${TRELLIS_DATA}/lodes_ri_2019/ri_od_main_JT00_2019.csv.gz"
+    assert bare.published() == quoted.published()
+    assert bare.text == EXAMPLE.replace('"', "")
+    assert says_the_same(bare.text, quoted.text)
+    whole = load(changed(("output", "${ONE}"), ("privacy.unit", "a job of ${A} {B} $C")))
+    assert (whole.spec.output, whole.spec.privacy.unit) == ("${ONE}", "a job of ${A} {B} $C")
+
+
+def test_what_is_no_yaml_says_what_to_look_at(load):
+    """A text with braces of another kind is refused by its line, and the hint says that such texts stand in quotes."""
+    error = refusal(load, EXAMPLE.replace("one job", "one {job} a day"))
+    assert (str(error), error.field) == ("The spec is not YAML (line 7).", "SPEC")
+    assert "stands in quotes" in error.hint
 
 
 def test_variables_come_from_the_environment(load, tmp_path, monkeypatch):
