@@ -95,8 +95,12 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    sigmas = [level.sigma for level in plan.levels]
-    finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
+    leaf = plan.levels[-1]
+    if leaf.threshold:  # all sums stand as long as a leaf does
+        finest = leaf.level if total >= leaf.threshold * leaf.possible_cells else None
+    else:
+        sigmas = [level.sigma for level in plan.levels]
+        finest = finest_above_noise(total, sigmas, [level.possible_cells for level in plan.levels])
     return {"total": total, "from": source, "finest_above_noise": finest}
 
 
