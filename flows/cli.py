@@ -149,16 +149,13 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
-    from flows.plan import make_plan
     from flows.reservation import new_release
-    from flows.spec import load_spec
 
     if dry_run:
         _rehearse(spec, output, different_people, records, as_json)
         return
     began = time.monotonic()
-    file = load_spec(spec)
-    planned = make_plan(file.with_records() if records else file)
+    planned = _planned(spec, records=records)
     made = new_release(planned, output, different_people=different_people)
     _make(made.id, "release", {"spec": str(spec.absolute())}, began, as_json, (planned, made))
 
@@ -377,18 +374,32 @@ def synthesise(
     _print(synthesise_answer(kind, density, out, seed), as_json, console.show_synthesised)
 
 
+def _planned(spec: Path, *, records: bool) -> "Plan":
+    """Return the plan of a spec, with synthetic records where the command asks for them."""
+    from flows.plan import make_plan
+    from flows.spec import load_spec
+
+    file = load_spec(spec)
+    if not records:
+        return make_plan(file)
+    try:
+        return make_plan(file.with_records())
+    except SpecError as fault:
+        if fault.field != "release.records" or file.spec.release.records:
+            raise
+        told = str(fault).replace("release.records", "--records", 1)
+        raise UsageError(told, field="--records", hint=fault.hint) from None
+
+
 def _rehearse(spec: Path, output: Path | None, different_people: bool, records: bool, as_json: bool) -> None:
     """Say what a release would be once its table, codebooks and budget have been found to do."""
     from concurrent.futures import ThreadPoolExecutor
 
     from flows.driver import rehearse
     from flows.forecast import plan_answer
-    from flows.plan import make_plan
     from flows.runner import submit_to
-    from flows.spec import load_spec
 
-    file = load_spec(spec)
-    planned = make_plan(file.with_records() if records else file)
+    planned = _planned(spec, records=records)
     with ThreadPoolExecutor(1) as executor, heard_by_caller():
         rehearse(planned, submit_to(executor), output, different_people=different_people)
     answer = plan_answer(planned) | {"dry_run": True}

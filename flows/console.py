@@ -14,7 +14,7 @@ from rich.table import Table
 from flows.runner import Report
 from storage.errors import TrellisError
 from tasks.publish.refinement import in_short, level_columns
-from tasks.publish.rounding import rounded_down, rounded_up, said_bound
+from tasks.publish.rounding import rounded_down, rounded_up, said_bound, said_sigma
 
 Answer = dict[str, Any]
 
@@ -30,23 +30,24 @@ def show_plan(answer: Answer) -> None:
     """Draw a plan: the levels, what is unprotected, and the budget before and after."""
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['name']}[/], dataset {answer['dataset']}, mechanism {answer['mechanism']}")
-    _out.print(
-        f"ε = {rounded_up(answer['epsilon'])}, δ = {answer['delta']:g}, ρ = {rounded_up(answer['rho'])},"
-        f" {answer['accountant']}"
-    )
+    by_map = any(level.get("threshold") for level in answer["levels"])
+    accounted = "no ρ, by OpenDP's map" if by_map else f"ρ = {rounded_up(answer['rho'])}, {answer['accountant']}"
+    _out.print(f"ε = {rounded_up(answer['epsilon'])}, δ = {answer['delta']:g}, {accounted}")
     if answer["tau"]:
         _out.print(f"noise from a table, within τ = {answer['tau']:.2g} of its law: (1 + e^ε) τ is taken off δ")
     _out.print(f"{answer['statement']}\n")
     _out.print(_level_table(answer["levels"], {"possible_cells": "possible cells"}))
     _say_bound(answer["levels"])
     _say_unlisted(answer["unlisted"])
+    _say_threshold(answer["levels"])
     _say_typical(answer)
     _say_disk(answer["disk"])
-    _out.print("\nΔ₂, how far one unit moves a level:")
+    _out.print(f"\n{'how' if by_map else 'Δ₂, how'} far one unit moves a level:")
     for derived in dict.fromkeys(level["derivation"] for level in answer["levels"]):
         of = [level["level"] for level in answer["levels"] if level["derivation"] == derived]
         _out.print(f"  {_levels(of)}: {derived}")
-    _out.print("the same noise, read at other ε:")
+    if answer["curve"]:
+        _out.print("the same noise, read at other ε:")
     for point in answer["curve"]:
         _out.print(f"  ε = {point['epsilon']:.4g}: δ = {point['delta']:.2g}")
     _say_unprotected(answer["unprotected"])
@@ -135,7 +136,7 @@ def show_ledger(answer: Answer) -> None:
         if account["same_people"]:
             _out.print(f"  the same people: {', '.join(account['same_people'])}")
         if account["unprotected"]:
-            _out.print("  [bold red]the claim about these people is the weaker one: not protected at all is[/]")
+            _out.print("  [bold red]the claim about these people is the weaker one:[/]")
         _say_unprotected(account["unprotected"])
         for raised in account["raises"]:
             _out.print(
@@ -284,6 +285,7 @@ def show_comparison(answer: Answer) -> None:
 def _show_levels(levels: list[Answer]) -> None:
     _out.print(_level_table(levels, {"cells": "cells measured", "nonzero": "non-zero"}))
     _say_bound(levels)
+    _say_threshold(levels)
 
 
 def _levels(numbers: list[int]) -> str:
@@ -315,12 +317,10 @@ def _cells(number: int | None) -> str:
 
 
 def _noise_cells(level: Answer) -> list[str]:
-    if not level["sigma"]:
-        return ["0", "exact", "exact"]
-    rho = "summed" if level.get("summed") else f"{level['rho']:.4g}"
-    if level.get("threshold"):
-        rho = f"none; from {level['threshold']:,} on"
-    return [rho, f"{level['sigma']:.3f}", said_bound(level["sigma"], level["bound"])]
+    summed = bool(level.get("summed"))
+    rho = "summed" if summed else "none" if level.get("threshold") else f"{level['rho']:.4g}"
+    sigma, bound = level["sigma"], level["bound"]
+    return [rho, said_sigma(sigma, summed=summed), said_bound(sigma, bound, summed=summed)]
 
 
 def _say_typical(answer: Answer) -> None:
@@ -402,6 +402,12 @@ def _say_unprotected(statements: list[str]) -> None:
 def _say_bound(levels: list[Answer]) -> None:
     if any(level["bound"] is not None for level in levels):
         _out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
+
+
+def _say_threshold(levels: list[Answer]) -> None:
+    if threshold := levels[-1].get("threshold"):
+        told = f"leaves are kept from a noisy count of {threshold:,} on; the others are missing from every sum, which has no σ"
+        _out.print(f"[dim]{told}[/]")
 
 
 def _state(state: str) -> str:

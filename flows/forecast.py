@@ -107,8 +107,13 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    sigmas, possible = [level.sigma for level in plan.levels], _possible_cells(plan)
-    finest = finest_above_noise(total, sigmas, possible) if possible else None
+    leaf, possible = plan.levels[-1], _possible_cells(plan)
+    if not possible:
+        finest = None
+    elif leaf.threshold:  # all sums stand as long as a leaf does
+        finest = leaf.level if total >= leaf.threshold * possible[-1] else None
+    else:
+        finest = finest_above_noise(total, [level.sigma for level in plan.levels], possible)
     return {"total": total, "from": source, "finest_above_noise": finest}
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
-from math import exp, inf, log, sqrt
+from math import inf, sqrt
 
 from flows.keys import Finest, Geometric, PrivacyKeys, Target
 from flows.mechanisms import Mechanism
@@ -30,8 +30,6 @@ from tasks.noise.thresholding import derivation as thresholded_derivation
 from tasks.tree.order import Tree
 
 PRIVACY_MAP = "privacy_map"  # the accountant of what is charged as its own map returns it
-
-_LARGE = 2**1000  # near the largest float
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # parts of ε at which a plan shows δ
 
@@ -64,15 +62,14 @@ class Scheme:
     def sigmas(self, measured: Sequence[float]) -> list[float]:
         """Return σ of levels 0 to T, from those of the measured ones: 0 where a level is exact, and σ_T √w of sums.
 
-        w is the most leaves in one cell of the level; where no codebook lists them, σ is that of one leaf.
+        w is the most leaves in one cell of the level. Sums of what reached a threshold have none, and 0 here: what they lack
+        is not noise, but the leaves that are left out.
         """
-        if not self.is_summed:
+        if self.mechanism.is_thresholded or not self.is_summed:
             return [0.0] * self.first_measured + list(measured)
-        if not self.tree.is_listed(self.tree.depth):
-            return [measured[0]] * (self.tree.depth + 1)
         leaves = self.tree.axis_levels(self.tree.depth)
         levels = range(self.tree.depth + 1)
-        return [measured[0] * _root(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
+        return [measured[0] * sqrt(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
 
     def bounds(self, measurements: Sequence[Measurement], confidence: float) -> list[float] | None:
         """Return the error bounds of levels 0 to T; None where the mechanism states none."""
@@ -84,8 +81,6 @@ class Scheme:
     def derivation(self, level: int) -> str:
         """Return how Δ₂² of a level comes about, in words, or why it has none."""
         if level < self.first_measured:
-            if self.is_summed and not self.tree.is_listed(self.tree.depth):
-                return "sums of the finest level's counts, of whose noise σ is that of one"
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if self.mechanism.is_thresholded:
             return thresholded_derivation(self.keys.neighbours, self.keys.max_records_per_unit)
@@ -131,7 +126,9 @@ class Guarantee:
         return tau_of(self.measurements)
 
     def curve(self) -> list[dict[str, float]]:
-        """Return the δ that holds at five values of ε around the stated one."""
+        """Return the δ that holds at five values of ε around the stated one; none of what has no ρ: its map has one point."""
+        if self.thresholded:
+            return []
         points = (part * self.epsilon for part in _CURVE)
         return [
             {"epsilon": epsilon, "delta": min(1.0, self.accountant.least_delta(self.measurements, epsilon))}
@@ -372,11 +369,6 @@ def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
 def _decimal(written: float) -> Fraction:
     """Return a number as it is written: 0.1 is a tenth."""
     return Fraction(repr(written))
-
-
-def _root(number: int) -> float:
-    """Return the square root of an integer that may be beyond every float."""
-    return sqrt(number) if number < _LARGE else exp(log(number) / 2)
 
 
 def round_down(value: float) -> float:

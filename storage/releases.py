@@ -37,8 +37,7 @@ class LevelTerms:
         is_invariant: whether the level is published exactly; said outright, never concluded from a share of 0.
         rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
         sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
-            widest cell, if every leaf in it is noised, or of one leaf where no codebook lists them; 0 where the level is
-            invariant.
+            widest cell; 0 where the level is invariant, or sums what reached a threshold, whose error is not noise alone.
         l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
         derivation: how Δ₂² comes about, in words.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.

@@ -153,10 +153,13 @@ def standard_deviation(scale: float) -> float:
 def derivation(neighbours: str, max_records: int) -> str:
     """Return in one line what one unit can do to the leaves, for plans and manifests."""
     cells = touched_cells(neighbours, max_records)
-    moves = "leave leaves and enter others" if neighbours == SUBSTITUTION else "come or go"
+    many = "record" if max_records == 1 else f"{max_records} records"
+    moves = (
+        f"lose a unit's {many} and others gain as many" if neighbours == SUBSTITUTION else f"gain or lose its {many}"
+    )
     return (
-        f"records of one unit {moves}, at most {max_records} per unit: Δ₀ = Δ₁ = {cells}, Δ∞ = {max_records}; noise of"
-        " discrete Laplace"
+        f"some leaves {moves}: at most Δ₀ = {cells} counts change, by Δ₁ = {cells} in all and each by Δ∞ = {max_records} at"
+        " most; discrete Laplace noise"
     )
 
 

@@ -46,8 +46,8 @@ class LevelEntry(_Part):
     """One level: how much noise its counts bear and how far off they can be.
 
     Attributes:
-        sigma: the standard deviation of the noise: of a level that is summed, of its widest cell, or of one leaf where no
-            codebook lists them.
+        sigma: the standard deviation of the noise: of a level that is summed, of its widest cell; 0 where it is exact, and
+            where leaves that did not reach a threshold are missing from its sums, so that none can be stated.
         bound: None where the mechanism states none.
         summed: whether nothing was measured here; left out of the file where it was, like all that follows.
         mechanism: what was drawn, where it is only (ε, δ).

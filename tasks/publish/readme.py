@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 from tasks.publish.refinement import level_columns
-from tasks.publish.rounding import rounded_up, said_bound
+from tasks.publish.rounding import rounded_up, said_bound, said_sigma
+
+TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
 _CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
 _RECORDS = {
@@ -52,7 +54,7 @@ Not protected, because published exactly:
 {_counts(manifest)}
 - Every level adds up to the level above it, and each to the total.{_total(manifest)}
 {_noise(manifest)}
-{marginals}- Prefer the coarsest level that answers the question. {_prefer(manifest, of_trips=of_trips)}
+{marginals}{_prefer(manifest, of_trips=of_trips)}
 
 | level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(columns)}---|---|---|
@@ -127,12 +129,20 @@ def _total(manifest: Manifest) -> str:
 
 def _noise(manifest: Manifest) -> str:
     """Return how far counts can be from the truth."""
-    if manifest.levels[-1].bound is None:
-        of_sums = "that of one leaf" if manifest.unlisted else "that of the widest cell"
+    finest = manifest.levels[-1]
+    if finest.threshold:
         return (
-            "- Counts are noisy, and those that did not reach the threshold are missing from every sum: no error bound is"
-            f" stated.\n  `sigma` is the standard deviation of the noise, above the finest level {of_sums}."
+            "- Counts are noisy, and leaves that did not reach the threshold are missing from every sum: no error bound is"
+            " stated.\n  `sigma` is the standard deviation of the noise of one leaf; a sum, which lacks leaves too, has none."
         )
+    if finest.bound is None:
+        measured = "- Counts are noisy; no error bound is stated. `sigma` is the standard deviation of the noise of one measurement"
+        if manifest.mechanism in TWO_PASSES:
+            return (
+                f"{measured},\n  and not of a count: each is estimated from its own measurement and those below it, and"
+                " made to add up."
+            )
+        return f"{measured},\n  before counts were made to add up."
     if manifest.levels[0].summed:
         return (
             "- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one"
@@ -145,12 +155,16 @@ def _noise(manifest: Manifest) -> str:
 
 
 def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
-    """Return what becomes of the noise where counts are added up."""
+    """Return which level to take, and what becomes of the noise where counts are added up."""
     if manifest.levels[0].summed:
-        return "Every sum of counts bears the noise of each of its leaves."
+        return (
+            "- Take any level that answers the question: a coarser one is the sum of the finest, and no nearer to the truth"
+            " than\n  that is. Every sum of counts bears the noise of each of its leaves."
+        )
     apart, one = (" of counts that have no area in common", "area") if of_trips else ("", "cell")
     return (
-        f"A sum{apart} bears the noise of\n  each; only all children of one {one} add up to its own, less noisy count."
+        f"- Prefer the coarsest level that answers the question. A sum{apart} bears the noise of\n  each; only all children of"
+        f" one {one} add up to its own, less noisy count."
     )
 
 
@@ -167,7 +181,7 @@ def _drawn(privacy: Privacy) -> str:
 def _promise(manifest: Manifest) -> str:
     """Return what the guarantee means to one unit, and where levels are published exactly, what it does not mean."""
     privacy = manifest.privacy
-    exact = [level.level for level in manifest.levels if not level.sigma]
+    exact = [level.level for level in manifest.levels if not (level.sigma or level.summed)]
     if len(exact) > 1 or (exact and not privacy.exact_records_per_unit):
         return (
             f"**Levels {exact[0]} to {exact[-1]} are published exactly, and in which of their cells a unit is, is not"
@@ -183,5 +197,6 @@ def _promise(manifest: Manifest) -> str:
 
 def _row(level: LevelEntry, place: Sequence[str]) -> str:
     names = " | ".join(place)
-    noise = f"{level.sigma:.2f}" if level.sigma else "exact"
-    return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {said_bound(level.sigma, level.bound)} |"
+    noise = said_sigma(level.sigma, summed=level.summed, digits=2)
+    bound = said_bound(level.sigma, level.bound, summed=level.summed)
+    return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {bound} |"

@@ -1,6 +1,8 @@
-"""Budgets as people read them: what is spent rounded up, what is left rounded down; and error bounds."""
+"""Budgets as people read them: what is spent rounded up, what is left rounded down; and a level's noise and error bound."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+_LONG = 1e7  # records: from here on digits are no longer read one by one
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
@@ -13,8 +15,17 @@ def rounded_down(value: float, digits: int = 6) -> str:
     return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
-def said_bound(sigma: float, bound: float | None) -> str:
-    """Return a level's error bound as it is read."""
+def said_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
+    """Return the noise of a level as it is read; `none` is told of a sum for which no σ is stated."""
     if not sigma:
+        return "none" if summed else "exact"
+    return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
+
+
+def said_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
+    """Return a level's error bound as it is read."""
+    if not (sigma or summed):
         return "exact"
-    return "none" if bound is None else f"± {bound:,.0f}"
+    if bound is None:
+        return "none"
+    return f"± {bound:,.0f}" if bound < _LONG else f"± {rounded_up(bound, 4)}"

@@ -164,6 +164,7 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
     assert "may be below zero" in readme
     assert "The total is that of the finest level's counts" in readme
     assert "Every sum of counts bears the noise of each of its leaves." in readme
+    assert "Prefer the coarsest" not in readme
 
 
 def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +214,8 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     readme = " ".join((folder / "README.md").read_text().split())
     assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
     assert "no error bound is stated" in readme
+    assert "| 0 | all | all | 1 | none | none |" in readme
+    assert "published exactly**" not in readme
     assert "may be below zero" not in readme
 
 
@@ -352,7 +355,15 @@ def test_too_many_leaves_are_refused_at_the_plan(world: World) -> None:
     assert e.value.field == "release.finest"
     plan = world.plan("stability_histogram")
     assert plan.levels[-1].possible_cells == 10_001**2
-    assert plan.levels[0].sigma == pytest.approx(plan.levels[-1].sigma * 10_001)
+
+
+def test_sums_have_the_noise_of_their_leaves_or_none_that_can_be_told(world: World) -> None:
+    """A level that is summed has √w σ where every leaf bears noise, and 0, read as none, where leaves may be left out."""
+    sigmas = [level.sigma for level in world.plan("gaussian").levels]
+    assert sigmas == pytest.approx([sigmas[-1] * leaves**0.5 for leaves in (25, 15, 9, 3, 1)])
+    *sums, leaf = world.plan("stability_histogram").levels
+    assert [(level.sigma, level.is_summed) for level in sums] == [(0, True)] * DEPTH
+    assert leaf.sigma > 0
 
 
 def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,10 +372,20 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     said = capsys.readouterr().out
     assert "100 records (expected_total) spread evenly: 4 in a leaf, kept from 40 on; most leaves are left out" in said
     assert "with 95 %" not in said
-    show_plan(plan_answer(world.plan("stability_histogram", expected_total=10_000)))
+    assert "ε = 1, δ = 1e-08, no ρ, by OpenDP's map" in said
+    assert "leaves are kept from a noisy count of 40 on" in said
+    rows = [line.split()[-3:] for line in said.splitlines() if line.startswith((" 0", " 3", " 4"))]
+    assert rows == [["summed", "none", "none"], ["summed", "none", "none"], ["none", "2.799", "none"]]
+    assert "\nhow far one unit moves a level:\n" in said
+    assert "at most Δ₀ = 2 counts change" in said
+    assert "other ε" not in said
+    wide = plan_answer(world.plan("stability_histogram", expected_total=10_000))
+    assert (wide["curve"], wide["typical"]["finest_above_noise"]) == ([], DEPTH)
+    show_plan(wide)
     assert "left out" not in capsys.readouterr().out
     show_plan(plan_answer(world.plan("gaussian")))
-    assert "with 95 %" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert all(words in said for words in ("with 95 %", "ρ = ", "Δ₂, how far one unit moves a level", "at other ε"))
 
 
 def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import tasks.tree.branches
+from flows.cli import WRONG, main
 from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
@@ -181,10 +182,15 @@ def test_a_priority_is_for_mechanisms_that_have_it(tmp_path: Path) -> None:
     assert "inftda." in str(refused.value)
 
 
-def test_counts_below_zero_are_no_records(tmp_path: Path) -> None:
-    """Synthetic records of a mechanism whose counts may be below zero are refused: they would miss its total."""
-    made = case_csv(tmp_path)
-    made.keys.update(mechanism="gaussian", release=made.keys["release"] | {"records": True})
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
+def test_counts_below_zero_are_no_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Synthetic records of a mechanism whose counts may be below zero are refused, by the key or the option that asks."""
+    made, spec = case_csv(tmp_path), tmp_path / "spec.yaml"
+    made.keys.update(mechanism="gaussian")
+    spec.write_text(yaml.safe_dump(made.keys))
+    for arguments in (["--records"], ["--records", "--dry-run"]):
+        assert main(["release", str(spec), *arguments]) == WRONG
+        assert "Error: --records must be left out with mechanism gaussian" in capsys.readouterr().err
+    made.keys.update(release=made.keys["release"] | {"records": True})
+    spec.write_text(yaml.safe_dump(made.keys))
     with pytest.raises(SpecError, match=r"release\.records must be left out with mechanism gaussian"):
-        make_plan(load_spec(tmp_path / "spec.yaml"))
+        make_plan(load_spec(spec))

@@ -31,6 +31,7 @@ def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a[b]" in said
     assert "level 1 [red]cty[/]" in said
     assert "from 5 to 10: decree [7]" in said
+    assert "the claim about these people is the weaker one:\nunprotected: level 1 [red]cty[/]\n" in said
 
 
 @pytest.mark.parametrize("code", [cli.DONE, cli.FAILED, None])

@@ -1,0 +1,81 @@
+"""What the README of a published folder says of its counts."""
+
+import pytest
+
+from flows.mechanisms import MECHANISMS
+from flows.two_passes import walk_twice
+from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.publish.readme import TWO_PASSES, readme
+from tasks.publish.rounding import said_bound, said_sigma
+
+PRIVACY = Privacy(
+    unit="one job",
+    neighbours="substitution",
+    max_records_per_unit=1,
+    epsilon=1.0,
+    delta=1e-8,
+    rho=0.02,
+    accountant="pld",
+)
+
+
+def said(mechanism: str, bound: float | None) -> str:
+    """Return the README of a release of one level of regions, as one line."""
+    total = LevelEntry(
+        level=0, axes={"home": None}, cells=1, nonzero=1, rho=0, sigma=0, l2_sensitivity=0, bound=bound and 0.0
+    )
+    regions = LevelEntry(
+        level=1, axes={"home": "region"}, cells=3, nonzero=2, rho=0.02, sigma=7.25, l2_sensitivity=1.4, bound=bound
+    )
+    manifest = Manifest(
+        id="jobs-1",
+        spec={"name": "jobs"},
+        privacy=PRIVACY,
+        unprotected=[],
+        levels=[total, regions],
+        mechanism=mechanism,
+        codebooks={"home": "0"},
+        seals=[SealEntry(level=level, branch="trunk", sha256="0") for level in (0, 1)],
+        ledger=LedgerHead(head="0", length=1),
+        versions={"trellis": "0.1.0"},
+    )
+    return " ".join(readme(manifest).split())
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "bound", "told"),
+    [
+        ("inftda", 30.0, "within its bound of the truth"),
+        ("tda_l2", None, "noise of one measurement, before counts were made to add up."),
+        ("inftda_reconciled", None, "noise of one measurement, and not of a count: each is estimated from"),
+        ("inftda_lenient", None, "noise of one measurement, and not of a count: each is estimated from"),
+    ],
+)
+def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, told: str) -> None:
+    """Without a bound it says that none is stated; of a threshold, or of the widest cell, it speaks where there is one."""
+    text = said(mechanism, bound)
+    assert told in text
+    assert ("no error bound is stated" in text) == (bound is None)
+    assert "threshold" not in text
+    assert "widest" not in text
+    assert f"| 1 | home region | 2 | 7.25 | {'none' if bound is None else '± 30'} |" in text
+    assert "| 0 | everything | 1 | exact | exact |" in text
+
+
+def test_mechanisms_of_two_passes_are_known() -> None:
+    """Those whose counts are called estimates are those that go over their noisy counts twice."""
+    twice = {
+        name for name, recipe in MECHANISMS.items() if getattr(recipe.traverse, "func", recipe.traverse) == walk_twice
+    }
+    assert twice == TWO_PASSES
+
+
+def test_noise_is_read_as_it_is() -> None:
+    """Exact levels, sums without a stated noise, and numbers too long to be read by digits are told apart."""
+    assert (said_sigma(0, summed=False), said_sigma(0, summed=True)) == ("exact", "none")
+    assert (said_sigma(4.8356, summed=False), said_sigma(4.8356, summed=True, digits=2)) == ("4.836", "4.84")
+    assert said_sigma(2.5e39, summed=True) == "2.500e+39"
+    assert [said_bound(0, bound, summed=False) for bound in (None, 0.0)] == ["exact", "exact"]
+    assert [said_bound(sigma, None, summed=True) for sigma in (0, 3.0)] == ["none", "none"]
+    assert said_bound(3.0, 1234.4, summed=False) == "± 1,234"
+    assert said_bound(3.0, 123_412_345.0, summed=True) == "± 1.235e+08"
