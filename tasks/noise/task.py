@@ -12,7 +12,7 @@ from storage.database import Connection, store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.releases import LevelTerms, Release, find_release
-from storage.running import check_going_on
+from storage.running import check_going_on, while_going_on
 from storage.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
 from storage.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
@@ -55,8 +55,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
             true_chunks = _true_counts(con, tree, parents)
             cells = int(cell_counts(tree, parents).sum())
         row_groups = (
-            {"noisy": _released(true_counts, terms, sampler)}
-            for true_counts in _while_going_on(release_id, true_chunks)
+            {"noisy": _released(true_counts, terms, sampler)} for true_counts in while_going_on(release_id, true_chunks)
         )
         sha256 = write_shard(noisy_path(release_id, level, branch), ("noisy",), row_groups)
     return Seal(level, branch, sha256, cells)
@@ -82,7 +81,7 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
         row_groups = (
             {"noisy": _released(true_counts, terms, sampler)}
             for part in parts
-            for true_counts in _while_going_on(release_id, part)
+            for true_counts in while_going_on(release_id, part)
         )
         sha256 = write_shard(noisy_path(release_id, level, TRUNK), ("noisy",), row_groups)
     return Seal(level, TRUNK, sha256, tree.possible_cells(level))
@@ -149,13 +148,6 @@ def _told_apart(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) ->
 def _check_charged(release: Release, level: int, charge: Charge | None) -> None:
     if not as_charged(release.levels[level], charge):
         raise StoreError(f"Level {level} of {release.id} is not as the ledger has charged it: nothing of it is drawn.")
-
-
-def _while_going_on(release_id: str, true_chunks: Iterator[IntArray]) -> Iterator[IntArray]:
-    """Yield chunks until the release is asked to stop. What was drawn by then is in no shard, and is drawn again."""
-    for true_counts in true_chunks:
-        check_going_on(release_id)
-        yield true_counts
 
 
 def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:

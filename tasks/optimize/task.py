@@ -3,17 +3,15 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
-
 from storage.database import store
 from storage.releases import Release, find_release
-from storage.running import check_going_on
+from storage.running import check_going_on, while_going_on
 from storage.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
 from tasks.optimize.siblings import as_they_are
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive, taking
 from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.task import load_level, load_parents, read_coded_leaves, tree_of
@@ -69,7 +67,7 @@ def keep_leaves(release_id: str) -> FrontierShard:
         parts = (_listed(release, group) for group in groups)
     else:
         parts = _all_leaves(tree_of(release), (group["noisy"] for group in groups))
-    return _write_frontier(release, level, TRUNK, _while_going_on(release_id, parts))
+    return _write_frontier(release, level, TRUNK, while_going_on(release_id, parts))
 
 
 @stage("sum level {level}")
@@ -79,14 +77,8 @@ def sum_level(release_id: str, level: int) -> FrontierShard:
         release, frontiers = find_release(con, release_id), list_frontiers(con, release_id)
     if (level, TRUNK) in frontiers:
         return frontiers[level, TRUNK]
-    children = _while_going_on(release_id, load_level(release, level + 1, frontiers))
+    children = while_going_on(release_id, load_level(release, level + 1, frontiers))
     return _write_frontier(release, level, TRUNK, sums_of_children(tree_of(release), level, children))
-
-
-def _while_going_on(release_id: str, parts: Iterator[Frontier]) -> Iterator[Frontier]:
-    for part in parts:
-        check_going_on(release_id)
-        yield part
 
 
 def _listed(release: Release, group: dict[str, IntArray]) -> Frontier:
@@ -97,13 +89,10 @@ def _listed(release: Release, group: dict[str, IntArray]) -> Frontier:
 
 def _all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
     """Yield the leaves whose noisy count is not 0, part by part, from the noisy counts of all, in whatever parts."""
-    waiting = np.zeros(0, dtype=np.int64)
+    take = taking(noisy)
     for parents in nodes_above_leaves(tree, CHUNK_CELLS):
         cells = expand(tree, parents)
-        while len(waiting) < len(cells):
-            waiting = np.concatenate((waiting, next(noisy))) if len(waiting) else next(noisy)
-        yield without_zeros(Frontier(cells.level, cells.areas, waiting[: len(cells)]))
-        waiting = waiting[len(cells) :]
+        yield without_zeros(Frontier(cells.level, cells.areas, take(len(cells))))
 
 
 def _write_frontier(release: Release, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
@@ -142,11 +131,7 @@ def in_chunks(
         noisy: of all cells, in their order.
         going_on: raises where the release is asked to stop; called before each chunk.
     """
-    waiting = np.zeros(0, dtype=np.int64)
+    take = taking(noisy)
     for parents in chunks(cells_per_parent, CHUNK_CELLS):
         going_on()
-        cells = int(cells_per_parent[parents].sum())
-        while len(waiting) < cells:
-            waiting = np.concatenate((waiting, next(noisy))) if len(waiting) else next(noisy)
-        yield parents, waiting[:cells]
-        waiting = waiting[cells:]
+        yield parents, take(int(cells_per_parent[parents].sum()))

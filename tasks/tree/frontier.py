@@ -1,6 +1,6 @@
 """The frontier: the surviving nodes of one level as columns, and the cells that hang below them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -129,6 +129,20 @@ def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
         cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, before + most_cells, side="right"))))
     for start, stop in pairwise(cuts):
         yield slice(start, stop)
+
+
+def taking(parts: Iterator[IntArray]) -> Callable[[int], IntArray]:
+    """Return what takes the next so many values, which come in whatever parts."""
+    waiting = np.zeros(0, dtype=np.int64)
+
+    def take(wanted: int) -> IntArray:
+        nonlocal waiting
+        while len(waiting) < wanted:
+            waiting = np.concatenate((waiting, next(parts))) if len(waiting) else next(parts)
+        taken, waiting = waiting[:wanted], waiting[wanted:]
+        return taken
+
+    return take
 
 
 def locate(wanted: Sequence[IntArray], present: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:

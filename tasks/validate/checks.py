@@ -4,9 +4,12 @@ A node appears once in a level where it does so in its branch, and children add 
 in the branch that has its parent, and no parent is in two branches, which the total of the level would show.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from tasks.tree.frontier import Frontier, locate
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive, locate, taking
 from tasks.tree.keys import all_differ, begins_run
 from tasks.tree.order import Tree
 
@@ -52,3 +55,24 @@ def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
     sums = np.zeros(len(parents), dtype=np.int64)
     np.add.at(sums, row, nodes.counts)
     return bool((sums == parents.counts).all())
+
+
+def exact_as_sealed(tree: Tree, parents: Frontier, exact: Iterator[IntArray], nodes: Frontier) -> bool:
+    """Return whether the nodes of a level that is published exactly are the cells with a count, each with just that.
+
+    Args:
+        tree: the axes and their order.
+        parents: the released nodes of the level above.
+        exact: the sealed counts of all their cells, in whatever parts.
+        nodes: the released nodes.
+    """
+    take, before = taking(exact), 0
+    for part in chunks(cell_counts(tree, parents), CHUNK_CELLS):
+        cells = expand(tree, parents[part])
+        sealed = keep_positive(cells, take(len(cells)))
+        released = nodes[before : before + len(sealed)]
+        columns = zip((*sealed.areas, sealed.counts), (*released.areas, released.counts), strict=True)
+        if not all(np.array_equal(one, other) for one, other in columns):
+            return False
+        before += len(sealed)
+    return before == len(nodes)

@@ -2,46 +2,64 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from storage.books import Charge, as_charged
 from storage.claims import shard_folder
 from storage.database import store
 from storage.ledger import charges_of
 from storage.releases import COUNTS_POSITIVE, LevelTerms, Release, find_release
 from storage.seals import TRUNK, Seal, list_branches, list_released, list_seals
-from storage.shards import is_shard, noisy_path, read_codebook
+from storage.shards import is_shard, noisy_path, read_codebook, read_row_groups
 from tasks.stage import stage
-from tasks.tree.frontier import Frontier
+from tasks.tree.frontier import Frontier, cell_counts
+from tasks.tree.order import Tree
 from tasks.tree.task import load_frontier, load_parents, read_coded_leaves, tree_of
-from tasks.validate.checks import areas_known_once, children_add_up, counts_whole, counts_whole_and_positive
+from tasks.validate.checks import (
+    areas_known_once,
+    children_add_up,
+    counts_whole,
+    counts_whole_and_positive,
+    exact_as_sealed,
+)
 
 CheckRow = tuple[str, int, bool]
 
 
 @stage("validate level {level}")
 def validate_level(release_id: str, level: int) -> list[CheckRow]:
-    """Return (check, level, passed) for every check of one level; a check that its mechanism waives is left out."""
+    """Return (check, level, passed) for every check of one level; one that its mechanism waives is left out.
+
+    That counts are those that were sealed is a check of levels that are published exactly, and of no other.
+    """
     with store() as con:
         release = find_release(con, release_id)
         frontiers, seals = list_released(con, release_id), list_seals(con, release_id)
         branches, charge = list_branches(con, release_id), charges_of(con, release_id).get(level)
-    tree, total = tree_of(release), 0
+    tree, total, is_exact = tree_of(release), 0, release.levels[level].is_invariant
+    intact = {
+        branch: is_shard(noisy_path(release_id, level, branch), seal.sha256)
+        for (of, branch), seal in seals.items()
+        if of == level
+    }
     of_counts = _check_of_counts(release)
     found = dict.fromkeys((of_counts.__name__, "children_add_up", "areas_known_once"), True)
+    found |= {"exact_as_sealed": True} if is_exact else {}
     for (of, branch), shard in frontiers.items():
         if of == level:
             nodes = load_frontier(release, shard)
             total += int(nodes.counts.sum())
             found[of_counts.__name__] &= of_counts(nodes)
             found["areas_known_once"] &= areas_known_once(tree, nodes)
-            if level:
-                parents = load_parents(release, level, branch, frontiers, branches)
+            parents = load_parents(release, level, branch, frontiers, branches) if level else None
+            if parents is not None:
                 found["children_add_up"] &= children_add_up(tree, parents, nodes)
+            if is_exact:
+                found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(
+                    release_id, tree, parents, seals[level, branch], nodes
+                )
     found["adds_to_total"] = total == int(load_frontier(release, frontiers[0, TRUNK]).counts.sum())
-    found["seals_match"] = all(
-        is_shard(noisy_path(release_id, level, branch), seal.sha256)
-        for (of, branch), seal in seals.items()
-        if of == level
-    )
+    found["seals_match"] = all(intact.values())
     if release.terms.get("unlisted") and level == len(release.levels) - 1:
         found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(release, seals[level, TRUNK])
     found["charged_as_planned"] = _charged_as_planned(release.levels[level], charge)
@@ -58,6 +76,15 @@ def _codes_as_sealed(release: Release, seal: Seal) -> bool:
 def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:
     """Return the check of the counts: of one that waives `counts_positive`, whether they are whole."""
     return counts_whole if COUNTS_POSITIVE in release.terms.get("waived", []) else counts_whole_and_positive
+
+
+def _is_as_sealed(release_id: str, tree: Tree, parents: Frontier | None, seal: Seal, nodes: Frontier) -> bool:
+    """Return whether the nodes of a branch are what was sealed; the root has no parents."""
+    path = noisy_path(release_id, seal.level, seal.branch)
+    exact = (group["noisy"] for group in read_row_groups(path, seal.sha256))
+    if parents is None:
+        return np.array_equal(nodes.counts, next(exact))
+    return seal.cells == int(cell_counts(tree, parents).sum()) and exact_as_sealed(tree, parents, exact, nodes)
 
 
 def _charged_as_planned(terms: LevelTerms, charge: Charge | None) -> bool:

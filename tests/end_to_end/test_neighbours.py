@@ -1,5 +1,6 @@
 """Releases under every relation, split and promise, through the plain driver: what is measured, exact, and charged."""
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from test_release_laws import Case, Made, case_csv, make, no_noise, seeded
 
+import tasks.optimize.task
 from flows import console
 from flows.answers import ledger_answer, release_answer
 from flows.verification import verify_answer
 from storage.database import store
+from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.releases import list_checks
 from storage.shards import noisy_path
@@ -34,6 +37,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
         *,
         named: str = "opendp",
         keys: dict[str, Any] | None = None,
+        mechanism: str = "inftda",
         **privacy: Any,
     ) -> Made:
         def case(folder: Path) -> Case:
@@ -45,7 +49,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
             return made
 
         monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
-        return make(tmp_path / "made", case, sampler, named=named)
+        return make(tmp_path / "made", case, sampler, named=named, mechanism=mechanism)
 
     return with_keys
 
@@ -165,6 +169,34 @@ def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.Ca
     said = " ".join(capsys.readouterr().out.split())
     assert "unprotected: level 2 (origin region, destination region)" in said
     assert "not protected at all" in said
+
+
+def test_invariants_are_exact_where_the_first_pass_is_lenient(release: Release) -> None:
+    """Levels down to the provinces are the truth, and checked to be what was sealed, however small their counts."""
+    made = release(mechanism="inftda_lenient", invariants=["province"], i_accept_unprotected=True)
+    assert all(made.level(level).equals(made.case.true_level(level)) for level in range(5))
+    with store() as con:
+        checks = list_checks(con, made.release.id)
+    assert all(check["passed"] for check in checks)
+    assert {row["level"] for row in checks if row["check"] == "exact_as_sealed"} == set(range(5))
+
+
+def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault that moves one record between siblings of an exact level, so that all adds up, stops the release by its name."""
+
+    def one_moved(exact: IntArray, _: IntArray, totals: IntArray) -> IntArray:
+        moved = exact.copy()
+        if len(totals) == 2:  # both regions of destination: the cells are pairs of regions
+            moved[:2] += [-1, 1] if moved[0] else [1, -1]
+        return moved
+
+    monkeypatch.setattr(tasks.optimize.task, "as_they_are", one_moved)
+    with pytest.raises(StoreError) as refusal:
+        release(invariants=["region"], i_accept_unprotected=True)
+    assert str(refusal.value).startswith("Not published: exact_as_sealed at level 2")
+    assert len(re.findall("at level", str(refusal.value))) == 1
 
 
 @pytest.mark.parametrize(

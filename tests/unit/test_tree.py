@@ -1,6 +1,6 @@
 """Axes from codebooks, the order of refinement, frontiers and their cells, chunks, branches: against plain Python."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +27,7 @@ from tasks.tree.branches import (
     most_cells,
     slices_of,
 )
-from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, keep_positive, locate
+from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, keep_positive, locate, taking
 from tasks.tree.order import alternate
 
 
@@ -203,6 +203,24 @@ _areas_of = {
     2**31: st.sampled_from([0, 1, 2, 2**24, 2**30, 2**31 - 1]),
     2**40: st.sampled_from([0, 1, 2**23, 2**24, 2**24 + 1, 2**33, 2**39, 2**40 - 1]),  # equal modulo 64 bits
 }
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=5)), st.data())
+def test_values_are_taken_in_order_in_whatever_parts_they_come(parts: list[list[int]], data: st.DataObject) -> None:
+    """What is taken, so many at a time, is what the parts hold one behind the other; no part is asked for too early."""
+    values = [value for part in parts for value in part]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(values)))))
+    given_out: list[int] = []
+
+    def coming() -> Iterator[IntArray]:
+        for part in parts:
+            given_out.append(len(part))
+            yield np.array(part, dtype=np.int64)
+
+    take = taking(coming())
+    for start, end in pairwise([0, *cuts]):
+        assert take(end - start).tolist() == values[start:end]
+        assert sum(given_out[:-1]) < end or not given_out
 
 
 @given(sizes=st.lists(st.sampled_from(sorted(_areas_of)), min_size=1, max_size=4), data=st.data())
