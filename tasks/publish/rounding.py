@@ -1,6 +1,8 @@
-"""Budgets as people read them: what is spent rounded up, what is left rounded down; and error bounds."""
+"""Budgets as people read them: what is spent rounded up, what is left rounded down; error bounds; and cells."""
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+_UNREADABLE = 10**15  # cells
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
@@ -18,3 +20,8 @@ def said_bound(sigma: float, bound: float | None) -> str:
     if not sigma:
         return "exact"
     return "none" if bound is None else f"± {bound:,.0f}"
+
+
+def said_cells(number: int) -> str:
+    """Return a number of cells as it is read: whole as long as it can be."""
+    return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
