@@ -222,7 +222,10 @@ def compare(
     runs: Annotated[int, typer.Option(help="How often each is tried.", min=1, max=10_000)] = 10,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where the page and the rows go; below the spec's output if left out."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the page and the rows go, in place of those there; a new one below the spec's output if left out.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -2,12 +2,14 @@
 
 import json
 import math
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from flows import console
 from flows.server import prefect_server, wait_until_recorded
 from flows.spec import SpecFile
+from storage.clock import utc_now
 from storage.errors import InputError, StoreError, UsageError, disk_fault
 from storage.files import beside
 from storage.home import home, subfolder
@@ -33,10 +35,12 @@ def compare_directly(
 ) -> dict[str, Any]:
     """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what is to be said.
 
+    Where no folder is named, each comparison has one of its own; in one that is named, it takes the place of an earlier one.
+
     Raises:
         TrellisError: as `make_comparison`; or the folder cannot be written, or the server is gone.
     """
-    folder = (out or file.output() / f"compare-{file.spec.name}").absolute()
+    folder = (out or _new_folder(file)).absolute()
     with prefect_server(subfolder("prefect"), home() / "address"):
         from httpx import HTTPError
 
@@ -65,3 +69,10 @@ def compare_directly(
             f"--out: {folder} cannot be written ({fault.strerror}).", field="--out"
         ) from None
     return answer
+
+
+def _new_folder(file: SpecFile) -> Path:
+    """Return `compare-<name>-<UTC time>` below the spec's output, with a number behind it where that is there."""
+    wanted = f"compare-{file.spec.name}-{utc_now().replace('-', '').replace(':', '')}"
+    names = chain([wanted], (f"{wanted}-{number}" for number in count(2)))
+    return next(folder for folder in (file.output() / name for name in names) if not folder.exists())

@@ -16,17 +16,25 @@ from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.plan import Plan, check_leaves, check_listed, make_plan, tree_over
-from flows.spec import SpecFile
+from flows.spec import SpecFile, says_public
 from flows.trial import Truth, truth_of
+from storage.database import store
 from storage.errors import SpecError, UsageError
+from storage.ledger import read_books
+from storage.releases import find_release, state_of
 from tasks.ingest.in_memory import read_in_memory
+from tasks.ingest.tables import same_place
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.errors import level_errors
 
+_SYNTHESISE = "Compare on public or made-up data: `trellis synthesise` draws some."
+
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
+
+_REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +83,8 @@ class Comparison:
         truth: the table.
         entries: what is tried.
         runs: how often.
-        refused: per mechanism that cannot be tried, why.
+        refused: per mechanism that cannot be tried, at some ε or at any, why.
+        notes: per mechanism for which not all of the spec holds, what was left out, and why.
     """
 
     plan: Plan
@@ -83,13 +92,14 @@ class Comparison:
     entries: tuple[Entry, ...]
     runs: int
     refused: dict[str, str]
+    notes: dict[str, list[str]]
 
 
 def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequence[float], runs: int) -> Comparison:
     """Return a comparison, with its table read; refuse one of a table that may not be seen.
 
     Raises:
-        SpecError: the spec does not say that its data is public, or could not be released.
+        SpecError: the spec does not say that its data is public, a release of the table did not, or it could not be released.
         UsageError: a mechanism is unknown, an ε is out of range, or nothing is left to compare.
         InputError: the table or a codebook breaks a rule.
     """
@@ -97,25 +107,27 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
         raise SpecError(
             "public_data must be true for a comparison: errors against the truth tell what is confidential.",
             field="public_data",
-            hint="Compare on public or made-up data: `trellis synthesise` draws some.",
+            hint=_SYNTHESISE,
         )
     wanted = [_named(name) for name in dict.fromkeys(mechanisms)]
     plan = make_plan(file)
-    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units)
+    _refuse_charged(plan)
+    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.unlisted else plan.tree
     truth = truth_of(tree, areas, true_counts)
-    entries, refused = [], {}
-    for mechanism, priority in wanted:
-        name = f"{mechanism.name}:{priority}" if priority else mechanism.name
-        try:
-            check_listed(file.spec, mechanism)
-            check_leaves(plan.tree, mechanism)
-            entries += [_entry(plan, name, mechanism, priority, epsilon) for epsilon in dict.fromkeys(epsilons)]
-        except SpecError as reason:
-            refused[name] = str(reason)
+    entries: list[Entry] = []
+    refused, notes = {}, {}
+    for mechanism, named in wanted:
+        name = f"{mechanism.name}:{named}" if named else mechanism.name
+        tried, reasons = _entries(plan, name, mechanism, named, epsilons)
+        entries += tried
+        if reasons:
+            refused[name] = " ".join(reasons)
+        if tried and (left_out := _notes(plan, mechanism, named)):
+            notes[name] = left_out
     if not entries:
         raise UsageError(f"None of them can be tried: {next(iter(refused.values()))}", field="--mechanisms")
-    return Comparison(plan, truth, tuple(entries), runs, refused)
+    return Comparison(plan, truth, tuple(entries), runs, refused, notes)
 
 
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
@@ -153,6 +165,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         ],
         "results": [_result(entry, rows) for entry in comparison.entries],
         "refused": comparison.refused,
+        "notes": comparison.notes,
         "folder": folder,
     }
 
@@ -168,12 +181,75 @@ def _named(name: str) -> tuple[Mechanism, str]:
     return MECHANISMS[of], priority
 
 
+def _refuse_charged(plan: Plan) -> None:
+    """Refuse a table of which a release was charged whose spec did not say that anybody may see it.
+
+    Raises:
+        SpecError: names the release; what was confidential then is not made public by another spec.
+    """
+    with store() as con:
+        for release_id in read_books(con).charged_on(lambda table: same_place(table, plan.table)):
+            if state_of(con, release_id) is None or not says_public(find_release(con, release_id).spec):
+                raise SpecError(
+                    f"input.table was charged by release {release_id}, whose spec did not say public_data: true: errors"
+                    " against the truth would tell what that release protects.",
+                    field="input.table",
+                    hint=_SYNTHESISE,
+                )
+
+
+def _entries(
+    plan: Plan, name: str, mechanism: Mechanism, named: str, epsilons: Sequence[float]
+) -> tuple[list[Entry], list[str]]:
+    """Return a mechanism at every ε at which it can be tried, and why it cannot be at the others."""
+    try:
+        check_listed(plan.file.spec, mechanism)
+        check_leaves(plan.file.spec, plan.tree, mechanism)
+    except SpecError as reason:
+        return [], [str(reason)]
+    entries, reasons = [], []
+    for epsilon in dict.fromkeys(epsilons):
+        try:
+            entries.append(_entry(plan, name, mechanism, named or _priority(plan, mechanism), epsilon))
+        except SpecError as reason:
+            reasons.append(f"At epsilon {epsilon:g}: {reason}")
+    return entries, reasons
+
+
+def _priority(plan: Plan, mechanism: Mechanism) -> str:
+    """Return the spec's priority where the mechanism has it."""
+    priority = plan.file.spec.priority
+    return priority if priority and priority in mechanism.optimisers else ""
+
+
+def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
+    """Return which keys of the spec hold for a mechanism in another way than for the others, in sentences."""
+    spec = plan.file.spec
+    notes = [
+        f"privacy.{key} is left out: {reason}."
+        for key, reason in mechanism.refused.items()
+        if key not in _REPLACED and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].default
+    ]
+    if spec.noise.sampler not in mechanism.noises:
+        notes.append(f"noise.sampler is {_sampler(plan, mechanism)}: it has no {spec.noise.sampler}.")
+    if spec.priority and not named:
+        has = spec.priority in mechanism.optimisers
+        notes.append(f"priority is {spec.priority}." if has else f"priority is left out: it has no {spec.priority}.")
+    return notes
+
+
+def _sampler(plan: Plan, mechanism: Mechanism) -> str:
+    """Return the spec's sampler where the mechanism has it, otherwise its first."""
+    sampler: str = plan.file.spec.noise.sampler
+    return sampler if sampler in mechanism.noises else next(iter(mechanism.noises))
+
+
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
     """Return a mechanism at an ε; what else the spec says of privacy holds where it has a meaning for the mechanism."""
     spec = plan.file.spec
     without = {key: PrivacyKeys.model_fields[key].default for key in mechanism.refused}
-    keys = spec.privacy.model_copy(update={**without, "epsilon": epsilon, "rho": None, "target": None})
-    sampler = spec.noise.sampler if spec.noise.sampler in mechanism.noises else next(iter(mechanism.noises))
+    keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
+    sampler = _sampler(plan, mechanism)
     scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler)
     return Entry(
         name,

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from typing import Any
 
 from rich.console import Console
@@ -14,12 +13,11 @@ from rich.table import Table
 from flows.runner import Report
 from storage.errors import TrellisError
 from tasks.publish.refinement import in_short, level_columns
-from tasks.publish.rounding import rounded_down, rounded_up, said_bound, said_sigma
+from tasks.publish.rounding import rounded_down, rounded_up, said_bound, said_cells, said_sigma
 
 Answer = dict[str, Any]
 
 _MANY = 10  # numbers to be listed
-_UNREADABLE = 10**15  # cells
 _WIDE = 140  # columns where the output goes to a file or a pipe
 
 _out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
@@ -259,27 +257,40 @@ def trials_progress(trials: int) -> Iterator[Callable[[int], None]]:
 
 
 def show_comparison(answer: Answer) -> None:
-    """Draw a comparison: per ε and level, the mean of the maximum absolute error of each mechanism, and where the rest is."""
+    """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is."""
     answer = _escaped(answer)
-    _out.print(f"[bold]{answer['name']}[/], δ = {answer['delta']:g}, runs: {answer['runs']}; nothing was charged\n")
+    _out.print(f"[bold]{answer['name']}[/], δ = {answer['delta']:g}, runs: {answer['runs']}; nothing was charged")
     for epsilon in dict.fromkeys(result["epsilon"] for result in answer["results"]):
         at = [result for result in answer["results"] if result["epsilon"] == epsilon]
-        table = Table(
-            "level",
-            box=None,
-            title=f"maximum absolute error at ε = {epsilon:g}, mean of the runs",
-            title_justify="left",
-        )
-        for result in at:
-            table.add_column(result["mechanism"].replace(":", ":\n"), justify="right", overflow="fold")
-        for number, level in enumerate(answer["levels"]):
-            spreads = [result["levels"][number]["max_absolute"] for result in at]
-            table.add_row(str(level["level"]), *(f"{one['mean']:,.1f}" for one in spreads))
-        table.add_row("seconds", *(f"{result['seconds']['mean']:.2f}" for result in at))
-        _out.print(table)
+        _out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
+        _out.print(_error_table(answer["levels"], at))
+        seconds = ", ".join(f"{result['mechanism']} {result['seconds']['mean']:.2f}" for result in at)
+        _out.print(f"seconds of a trial: {seconds}")
+    _out.print()
     for mechanism, reason in answer["refused"].items():
         _out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
+    for mechanism, notes in answer["notes"].items():
+        _out.print(f"[bold yellow]mind:[/] for {mechanism} {' '.join(notes)}")
     _out.print(f"page: {answer['folder']}/index.html", soft_wrap=True)
+
+
+def _error_table(levels: list[Answer], results: list[Answer]) -> Table:
+    """Return a table of errors: a row per mechanism, those of a level beneath one another, and a column per measure."""
+    table = Table("level", "mechanism", box=None)
+    for heading in ("maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative"):
+        table.add_column(heading, justify="right")
+    for number, level in enumerate(levels):
+        for place, result in enumerate(results):
+            means = {
+                measure: spread["mean"] for measure, spread in result["levels"][number].items() if measure != "level"
+            }
+            table.add_row(
+                "" if place else str(level["level"]),
+                result["mechanism"],
+                *(f"{means[measure]:,.1f}" for measure in ("max_absolute", "mean_absolute", "l1")),
+                *(f"{100 * means[measure]:.1f} %" for measure in ("false_discovery", "false_negative")),
+            )
+    return table
 
 
 def _show_levels(levels: list[Answer]) -> None:
@@ -305,15 +316,8 @@ def _level_table(levels: list[Answer], counted: dict[str, str]) -> Table:
     for heading in (*counted.values(), "ρ", "σ", "bound"):
         table.add_column(heading, justify="right")
     for level, *where in zip(levels, *columns.values(), strict=True):
-        table.add_row(str(level["level"]), *where, *(_cells(level[key]) for key in counted), *_noise_cells(level))
+        table.add_row(str(level["level"]), *where, *(said_cells(level[key]) for key in counted), *_noise_cells(level))
     return table
-
-
-def _cells(number: int | None) -> str:
-    """Return a number of cells: whole as long as it can be read so."""
-    if number is None:
-        return "unknown"
-    return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
 
 
 def _noise_cells(level: Answer) -> list[str]:

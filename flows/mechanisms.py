@@ -85,6 +85,7 @@ class Mechanism:
 
 
 _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
+_ONE_SHARE = "one level is measured, and it takes all"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
@@ -133,8 +134,8 @@ MECHANISMS = {
             trial=top_down,
             optimisers={"any": nearest_by_solver},
             bounds=chebyshev_bounds,
-            caution="tda_linf solves a mixed-integer program for every area that has a count: about a millisecond each, and"
-            " far more where areas have thousands of children. inftda finds an optimum a thousand times faster.",
+            caution="tda_linf solves a mixed-integer program for every node that has a count: about a millisecond each, and"
+            " far more where nodes have thousands of children. inftda finds an optimum a thousand times faster.",
         ),
         Mechanism(
             name="gaussian",
@@ -146,7 +147,7 @@ MECHANISMS = {
             measured="leaves",
             most_leaves=10**8,
             waived=frozenset({COUNTS_POSITIVE, FIXED_TOTAL}),
-            refused={"invariants": _NO_EXACT_LEVEL},
+            refused={"split": _ONE_SHARE, "invariants": _NO_EXACT_LEVEL},
         ),
         Mechanism(
             name="stability_histogram",
@@ -161,7 +162,7 @@ MECHANISMS = {
                 "rho": _NO_RHO,
                 "target": "it states no error bound",
                 "accountant": _NO_RHO,
-                "split": "one level is measured, and it takes all",
+                "split": _ONE_SHARE,
                 "invariants": _NO_EXACT_LEVEL,
             },
         ),

@@ -29,7 +29,7 @@ from tasks.machine import cores, default_memory
 from tasks.noise.accounting import float_above
 from tasks.noise.thresholding import Thresholded
 from tasks.publish.refinement import place
-from tasks.publish.rounding import rounded_down, rounded_up
+from tasks.publish.rounding import rounded_down, rounded_up, said_cells
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
@@ -233,7 +233,7 @@ def make_plan(file: SpecFile) -> Plan:
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.is_thresholded:  # which lists no children
         _check_fan_out(tree, spec.run.max_memory)
-    check_leaves(tree, mechanism)
+    check_leaves(spec, tree, mechanism)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
     guarantee = guarantee_of(scheme)
     return Plan(
@@ -331,16 +331,23 @@ def check_listed(spec: Spec, mechanism: Mechanism) -> None:
             )
 
 
-def check_leaves(tree: Tree, mechanism: Mechanism) -> None:
+def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     """Refuse a universe with more leaves than a mechanism measures."""
     leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
-    if most is not None and leaves > most:
-        raise SpecError(
-            f"release.finest must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes the"
-            f" noise of every one of them, got {leaves:,}.",
-            field="release.finest",
-            hint="Name a coarser level, or mechanism inftda, which goes down only where counts survive.",
-        )
+    if most is None or leaves <= most:
+        return
+    is_deep = any(axis.depth > 1 for axis in tree.axes)
+    fewer = ["Name a coarser level"] if is_deep else []
+    if spec.input.features and len(tree.axes) > 1:
+        fewer.append("leave a feature out" if fewer else "Leave a feature out")
+    other = "mechanism inftda, which goes down only where counts survive"
+    field = "input.features" if spec.input.features and not is_deep else "release.finest"
+    raise SpecError(
+        f"{field} must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes the noise of"
+        f" every one of them, got {said_cells(leaves)}.",
+        field=field,
+        hint=f"{', '.join(fewer)}, or take {other}." if fewer else f"Take {other}.",
+    )
 
 
 def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:

@@ -116,6 +116,14 @@ def says_the_same(text: str, other: str) -> bool:
     return one | {"run": None} == two | {"run": None}
 
 
+def says_public(text: str) -> bool:
+    """Return whether a spec says that anybody may see its table; one that cannot be read says nothing."""
+    try:
+        return _parse(text).get("public_data") is True
+    except SpecError:
+        return False
+
+
 def parse_target(text: str) -> Target:
     """Return the target written as `county=50@95%` (or `@0.95`).
 

@@ -241,6 +241,16 @@ class Books:
         """Return the account to which a release is charged; None if it is not reserved."""
         return self.accounts[self.charged_to[release_id]] if release_id in self.charged_to else None
 
+    def charged_on(self, is_table: Callable[[str], bool]) -> list[str]:
+        """Return the releases of a table, which its path tells, that have reserved or spent something and not given it back."""
+        return [
+            claim.release
+            for account in self.accounts.values()
+            for claim in account.claims.values()
+            if is_table(claim.table)
+            and any(charge.state != "void" for charge in account.charges_of(claim.release).values())
+        ]
+
     def declared_series(self, dataset: str, name: str) -> Series | None:
         """Return the last series of a name that was declared for a dataset's people."""
         account = self.account(dataset)

@@ -58,6 +58,17 @@ def same_table(one: Table, other: Table) -> bool:
     return one.path.samefile(other.path) and (one.inner or "").casefold() == (other.inner or "").casefold()
 
 
+def same_place(one: str, other: str) -> bool:
+    """Return whether two tables, as the ledger writes where they are, are one: by other names of a file too."""
+    (file, _, inner), (other_file, _, other_inner) = one.partition("::"), other.partition("::")
+    if inner.casefold() != other_inner.casefold():
+        return False
+    try:
+        return file == other_file or Path(file).samefile(other_file)
+    except OSError:  # what was there is gone
+        return False
+
+
 def same_content(one: Table, other: Table) -> bool:
     """Return whether one table is a copy of the other."""
     same_size = one.path.stat().st_size == other.path.stat().st_size

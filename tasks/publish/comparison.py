@@ -16,6 +16,8 @@ _FIGURES = (
     ("false_negative", "False negative rate", "of the true cells", "linear"),
 )
 
+_ONE_PANEL, _WHOLE_PAGE = 6.5, 9.6  # inches
+
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -41,6 +43,7 @@ summary {{ cursor: pointer; font-weight: 600; padding: .4rem 0 }}
 <h1>{title}</h1>
 <p>{summary}</p>
 {refused}
+{notes}
 {figures}
 <h2>In numbers</h2>
 {tables}
@@ -70,10 +73,15 @@ def comparison_page(answer: Answer) -> str:
         f"<p><b>{escape(mechanism)}</b> could not be tried: {escape(reason)}</p>"
         for mechanism, reason in answer["refused"].items()
     )
+    notes = "".join(
+        f"<p>For <b>{escape(mechanism)}</b> {escape(' '.join(of_it))}</p>"
+        for mechanism, of_it in answer["notes"].items()
+    )
     return _PAGE.format(
         title=f"Comparison of {len(mechanisms)} mechanism{'' if len(mechanisms) == 1 else 's'} on {escape(answer['name'])}",
         summary=summary,
         refused=refused,
+        notes=notes,
         figures="\n".join(_figure(answer, mechanisms, epsilons, *what) for what in _FIGURES)
         + _seconds(answer, mechanisms, epsilons),
         tables="\n".join(_tables(answer, mechanisms, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
@@ -90,11 +98,13 @@ def _figure(
     scale: str,
 ) -> str:
     """Draw a measure against the level, a panel per ε, a line per mechanism with bars from the least to the most."""
-    with figure(max(6.5, 3.2 * len(epsilons)), 3.4, len(epsilons)) as (drawn, panels):
+    width = _ONE_PANEL if len(epsilons) == 1 else max(_WHOLE_PAGE, 3.2 * len(epsilons))
+    with figure(width, 3.4, len(epsilons)) as (drawn, panels):
         for panel, epsilon in zip(panels, epsilons, strict=True):
-            for number, result in enumerate(_at(answer, epsilon)):
+            for result in _at(answer, epsilon):
+                number = mechanisms.index(result["mechanism"])
                 levels = [level for level in result["levels"] if level[measure]["mean"] or scale != "log"]
-                colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
+                colour, marker, line = STYLES[number % len(STYLES)]
                 spreads = [level[measure] for level in levels]
                 means = [spread["mean"] for spread in spreads]
                 aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide one another
@@ -118,18 +128,31 @@ def _figure(
             elif scale != "log":
                 panel.set_ylim(0, 1)
         panels[0].set_ylabel(unit)
-        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(mechanisms), 4))
+        drawn.legend(*_legend(panels, mechanisms), loc="outside lower center", ncols=min(len(mechanisms), 4))
         svg = as_svg(drawn, f"{title} by level, a panel for each ε and a line for each mechanism")
-    exact = " What is exact is left out." if scale == "log" else ""
-    told = f"{unit.capitalize()}; lines are means, bars reach from the least to the most of the runs.{exact}"
+    faultless = (
+        " A level without any error in any run is left out: a logarithmic scale has no 0." if scale == "log" else ""
+    )
+    told = f"{unit.capitalize()}; lines are means, bars reach from the least to the most of the runs.{faultless}"
     return f'<h2>{title}</h2>\n<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
 
 
+def _legend(panels: Sequence[Any], mechanisms: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Return the line and the name of every mechanism, in their order, from the first panel that has it."""
+    lines: dict[str, Any] = {}
+    for panel in panels:
+        for line, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            lines.setdefault(name, line)
+    named = [name for name in mechanisms if name in lines]
+    return [lines[name] for name in named], named
+
+
 def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float]) -> str:
-    with figure(6.5, 0.9 + 0.3 * len(mechanisms) * len(epsilons)) as (drawn, (panel,)):
-        labels = [f"{name}, ε = {epsilon:g}" for name in mechanisms for epsilon in epsilons]
-        found = {(result["mechanism"], result["epsilon"]): result["seconds"] for result in answer["results"]}
-        spreads = [found[name, epsilon] for name in mechanisms for epsilon in epsilons]
+    found = {(result["mechanism"], result["epsilon"]): result["seconds"] for result in answer["results"]}
+    tried = [(name, epsilon) for name in mechanisms for epsilon in epsilons if (name, epsilon) in found]
+    with figure(_ONE_PANEL, 0.9 + 0.3 * len(tried)) as (drawn, (panel,)):
+        labels = [f"{name}, ε = {epsilon:g}" for name, epsilon in tried]
+        spreads = [found[key] for key in tried]
         means = [spread["mean"] for spread in spreads]
         panel.barh(range(len(labels)), means, xerr=_reach(spreads), color="#9db4c0", edgecolor="#444444", capsize=2)
         panel.set_yticks(range(len(labels)), labels)
@@ -152,8 +175,9 @@ def _reach(spreads: Sequence[Mapping[str, float]]) -> list[list[float]]:
 
 
 def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_open: bool) -> str:
-    heads = "".join(f"<th>{escape(name)}</th>" for name in mechanisms)
     found = {result["mechanism"]: result for result in _at(answer, epsilon)}
+    mechanisms = [name for name in mechanisms if name in found]
+    heads = "".join(f"<th>{escape(name)}</th>" for name in mechanisms)
     tables = []
     for measure, title, unit, _ in _FIGURES:
         rows = "".join(

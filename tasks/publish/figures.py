@@ -7,13 +7,19 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-STYLES = (  # colour, marker, line: each by itself tells the first six apart
+STYLES = (  # colour, marker, line: each by itself tells all of them apart
     ("#1b6ca8", "o", "-"),
     ("#c8553d", "s", "--"),
     ("#3a7d44", "^", "-."),
     ("#7a4e9f", "D", ":"),
     ("#8a6d1b", "v", (0, (5, 1, 1, 1))),
     ("#444444", "x", (0, (1, 3))),
+    ("#d6619e", "P", (0, (8, 2))),
+    ("#17a2a8", "*", (0, (3, 1, 1, 1, 1, 1))),
+    ("#e69f00", "<", (0, (2, 1))),
+    ("#8c2d19", ">", (0, (10, 2, 2, 2))),
+    ("#5b7fde", "p", (0, (4, 4))),
+    ("#93b010", "+", (0, (1, 1, 5, 1))),
 )
 
 _PIXELS = 100  # of the page, for an inch of a figure

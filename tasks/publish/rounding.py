@@ -1,6 +1,8 @@
-"""Budgets as people read them: what is spent rounded up, what is left rounded down; and a level's noise and error bound."""
+"""Budgets as people read them: what is spent rounded up, what is left rounded down; noise and error bounds; and cells."""
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+_UNREADABLE = 10**15  # cells
 
 _LONG = 1e7  # records: from here on digits are no longer read one by one
 
@@ -29,3 +31,10 @@ def said_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
     if bound is None:
         return "none"
     return f"± {bound:,.0f}" if bound < _LONG else f"± {rounded_up(bound, 4)}"
+
+
+def said_cells(number: int | None) -> str:
+    """Return a number of cells as it is read: whole as long as it can be."""
+    if number is None:
+        return "unknown"
+    return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"

@@ -9,7 +9,11 @@ import yaml
 
 from flows.comparison import comparison_answer, make_comparison, trials_of
 from flows.mechanisms import MECHANISMS
+from flows.plan import make_plan
+from flows.reservation import new_release, reserve_release
 from flows.spec import load_spec
+from storage import ledger
+from storage.database import store
 from storage.errors import SpecError, UsageError
 
 KEYS = {
@@ -30,6 +34,12 @@ KEYS = {
     },
     "budget": {"epsilon": 1.0, "delta": 1e-6},
 }
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every test ask a ledger of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def spec_at(folder: Path, **keys: object) -> Path:
@@ -66,8 +76,95 @@ def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:
     comparison = make_comparison(spec, ["inftda", "gaussian"], [1.0], runs=1)
     assert [entry.name for entry in comparison.entries] == ["inftda"]
     assert "at most 100,000,000 leaves with mechanism gaussian" in comparison.refused["gaussian"]
+    assert "At epsilon" not in comparison.refused["gaussian"]
     with pytest.raises(UsageError, match="None of them can be tried"):
         make_comparison(spec, ["gaussian"], [1.0], runs=1)
+
+
+def test_a_bad_epsilon_costs_a_mechanism_nothing_else(tmp_path: Path) -> None:
+    """Where a mechanism cannot be tried at one ε, it is at the others, and the reason names the ε."""
+    comparison = make_comparison(load_spec(spec_at(tmp_path)), ["stability_histogram", "tda_l2"], [1.0, 1e-300], runs=1)
+    assert [(entry.name, entry.epsilon) for entry in comparison.entries] == [
+        ("stability_histogram", 1.0),
+        ("tda_l2", 1.0),
+    ]
+    assert set(comparison.refused) == {"stability_histogram", "tda_l2"}
+    assert all(reason.startswith("At epsilon 1e-300: privacy.epsilon") for reason in comparison.refused.values())
+
+
+def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
+    """The spec's priority, split, sampler and invariants hold for those that have them; the others say what is left out."""
+    privacy = KEYS["privacy"] | {"split": [1, 2], "invariants": [], "accountant": "zcdp"}  # type: ignore[operator]
+    keys = {"privacy": privacy, "priority": "least_squares", "noise": {"sampler": "table"}}
+    names = ["inftda", "inftda:false_positives", "inftda_reconciled", "gaussian", "stability_histogram"]
+    comparison = make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=1)
+    assert comparison.refused == {}
+    optimisers = {entry.name: entry.optimiser for entry in comparison.entries}
+    of_inftda = MECHANISMS["inftda"].optimisers
+    assert optimisers["inftda"] is of_inftda["least_squares"]
+    assert optimisers["inftda:false_positives"] is of_inftda["false_positives"]
+    assert optimisers["inftda_reconciled"] is of_inftda["false_positives"]
+    told = {name: [note.split(":")[0] for note in notes] for name, notes in comparison.notes.items()}
+    no_priority = "priority is left out"
+    assert told == {
+        "inftda": ["priority is least_squares."],
+        "inftda_reconciled": [no_priority],
+        "gaussian": ["privacy.split is left out", no_priority],
+        "stability_histogram": [
+            *("privacy.accountant is left out", "privacy.split is left out", "noise.sampler is opendp", no_priority),
+        ],
+    }
+
+
+@pytest.mark.parametrize("said_public", [False, True])
+@pytest.mark.parametrize("name", ["people.csv", "linked.csv"])
+def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_be_seen(
+    name: str, said_public: bool, tmp_path: Path
+) -> None:
+    """A ledger that has charged the file, under whatever name, by a spec without public_data stands against a new one."""
+    plan = make_plan(load_spec(spec_at(tmp_path, public_data=said_public)))
+    charged = new_release(plan)
+    reserve_release(charged, plan)
+    (tmp_path / "linked.csv").hardlink_to(tmp_path / "people.csv")
+    keys = KEYS | {"dataset": "another", "public_data": True, "input": KEYS["input"] | {"table": name}}  # type: ignore[operator]
+    (tmp_path / "another.yaml").write_text(yaml.safe_dump(keys))
+    spec = load_spec(tmp_path / "another.yaml")
+    with store() as con:
+        ledger.advance(con, charged.id, 1, "void")  # of two levels: the other one is still charged
+    if said_public:
+        assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
+        return
+    with pytest.raises(
+        SpecError, match=f"charged by release {charged.id}, whose spec did not say public_data"
+    ) as refused:
+        make_comparison(spec, ["inftda"], [1.0], runs=1)
+    assert refused.value.field == "input.table"
+    assert "synthesise" in refused.value.hint
+    with store() as con:
+        ledger.advance(con, charged.id, 2, "void")
+    assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
+
+
+def test_too_many_leaves_are_told_as_they_are_to_be_read(tmp_path: Path) -> None:
+    """Flat features have no coarser level to name, and a number of eighty digits is written as a power of ten."""
+    features = [f"f{number}" for number in range(40)]
+    keys = {
+        "mechanism": "gaussian",
+        "input": {"table": "people.csv", "features": features},
+        "hierarchy": {name: {"values": 100} for name in features},
+        "release": {"order": features},
+    }
+    with pytest.raises(SpecError, match=r"input.features must leave at most .*, got 1\.000e\+80\.$") as refused:
+        make_plan(load_spec(spec_at(tmp_path, **keys)))
+    assert refused.value.field == "input.features"
+    assert refused.value.hint.startswith("Leave a feature out, or take mechanism inftda")
+
+
+def test_leaves_have_no_levels_to_split_over(tmp_path: Path) -> None:
+    """A split is refused with gaussian, with the reason, as with the histogram."""
+    privacy = KEYS["privacy"] | {"split": [1, 2]}  # type: ignore[operator]
+    with pytest.raises(SpecError, match=r"privacy\.split must be left out with mechanism gaussian: one level"):
+        make_plan(load_spec(spec_at(tmp_path, mechanism="gaussian", privacy=privacy)))
 
 
 def test_only_public_tables_are_compared(tmp_path: Path) -> None:

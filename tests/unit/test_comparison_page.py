@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from tasks.publish.comparison import comparison_page
+from tasks.publish.figures import STYLES
 
 THIRD = {"mean": (0.1 + 0.1 + 0.1) / 3, "min": 0.1, "max": 0.1}  # the mean of equal numbers may be above each of them
 NOTHING = {"mean": 0.0, "min": 0, "max": 0}
@@ -18,8 +19,9 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     levels = [{"level": level} | dict.fromkeys(MEASURES, spread) for level in range(3)]
     results = [
         {"mechanism": name, "epsilon": epsilon, "seconds": THIRD, "levels": levels}
-        for name in ("one", "a & b")
+        for name in ("one", "a & b", "late")
         for epsilon in (0.1, 1.0)
+        if (name, epsilon) != ("late", 0.1)
     ]
     page = comparison_page(
         {
@@ -30,10 +32,22 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
             "levels": [{"level": level} for level in range(3)],
             "results": results,
             "refused": {"gaussian": "it has too many leaves"},
+            "notes": {"one": ["It <has> no split."]},
         }
     )
     assert "<made up>" not in page
     assert "<th>a &amp; b</th>" in page
     assert "it has too many leaves" in page
+    assert "<p>For <b>one</b> It &lt;has&gt; no split.</p>" in page
+    assert page.count("<th>late</th>") == len(MEASURES)  # of the ε at which it could be tried
+    assert "late, ε = 1<" in page
+    assert "late, ε = 0.1<" not in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
+
+
+def test_mechanisms_are_told_apart_without_colour() -> None:
+    """Twelve mechanisms have colours, markers and dashes of which no two are alike."""
+    assert len(STYLES) >= 10
+    for kind in zip(*STYLES, strict=True):
+        assert len(set(kind)) == len(STYLES)
