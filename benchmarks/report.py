@@ -21,8 +21,8 @@ PAGE = """\
 # Benchmarks
 
 Written by `python benchmarks/report.py` from what the last runs have left in `build/bench/`; do not edit. `make bench` runs
-everything below, then writes this page: forty minutes or so on two cores, 6 GB of memory and 10 GB of disk. Each benchmark
-by itself:
+everything in the first table, then writes this page: forty minutes or so on two cores, 6 GB of memory and 10 GB of disk.
+Each benchmark by itself:
 
 | command | measures |
 |---|---|
@@ -35,6 +35,13 @@ by itself:
 | `python benchmarks/intopt.py`, `sampler.py` | IntOpt beside a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
 | `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | what the [README](../README.md) quotes |
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |
+
+Not in `make bench`; the figures stand in [docs/mechanisms.md](../docs/mechanisms.md), some in the README:
+
+| command | measures |
+|---|---|
+| `python benchmarks/accuracy.py` | errors against the paper's InfTDA at the same ε and δ: `--only` some sets, `--runs`, `--seed` |
+| `python benchmarks/rejected.py` | the same of what was tried and not kept |
 
 `--sampler opendp` or `--sampler table` runs one sampler only; `--help` says what else there is. Seconds drift with what
 else a machine does, ratios taken in turn do so less; CPU seconds are of all threads together.
