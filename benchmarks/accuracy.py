@@ -19,7 +19,8 @@ import polars as pl
 from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 
-from flows.trial import Measure, Truth, first_pass, lenient, reconciled, top_down, truth_of
+from flows.mechanisms import MECHANISMS
+from flows.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Allocation, Measurement, finest, uniform
 from tasks.noise.measure import measure
@@ -75,7 +76,7 @@ def _reconciled(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[F
 
 
 def _lenient(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return lenient(truth, noise, sigmas, nearest_in_euclid)
+    return MECHANISMS["inftda_lenient"].trial(truth, noise, sigmas, nearest_in_euclid)
 
 
 BASELINE = Candidate("inftda, lemma", _once, nearest_in_chebyshev, "lemma")

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from flows.leaves_only import walk_leaves
 from flows.top_down import Traversal, walk_top_down
-from flows.trial import Trial, histogram, lenient, reconciled, top_down, universe
+from flows.trial import Trial, histogram, reconciled, top_down, universe
 from flows.two_passes import walk_twice
 from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
@@ -86,6 +86,7 @@ class Mechanism:
 
 _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
 _ONE_SHARE = "one level is measured, and it takes all"
+_LENIENT: Mapping[str, Any] = MappingProxyType({"first_optimiser": spread_in_euclid, "settling": settle_and_prune})
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
@@ -116,8 +117,8 @@ MECHANISMS = {
         Mechanism(
             name="inftda_lenient",
             noises=DISCRETE_GAUSSIANS,
-            traverse=partial(walk_twice, first_optimiser=spread_in_euclid, settling=settle_and_prune),
-            trial=lenient,
+            traverse=partial(walk_twice, **_LENIENT),
+            trial=partial(reconciled, **_LENIENT),
             optimisers={"least_squares": nearest_in_euclid},
         ),
         Mechanism(

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
-from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import (
     BoolArray,
     Estimates,
@@ -125,21 +124,26 @@ def histogram(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimis
     return frontiers_of_histogram(truth.tree, truth.levels[-1], partial(measure, truth.tree.depth))
 
 
-def reconciled(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
-    """Return what `inftda_reconciled` releases of levels 0 to T: a second pass over the noisy counts of the first.
+def reconciled(
+    truth: Truth,
+    measure: Measure,
+    sigmas: Sequence[float],
+    optimiser: Optimiser,
+    *,
+    first_optimiser: Optimiser | None = None,
+    settling: Settling = settle,
+) -> list[Frontier]:
+    """Return what mechanisms of two passes release of levels 0 to T: the second goes over the noisy counts of the first.
 
     Args:
         truth: the table.
         measure: the noise; asked once per level, by the first pass alone.
         sigmas: its scale at levels 0 to T; 0 where a level is exact.
-        optimiser: of both passes.
+        optimiser: of the second pass.
+        first_optimiser: of the first; left out, that of the second.
+        settling: what the second pass does with its optimiser on the way down.
     """
-    return second_pass(first_pass(truth, measure, sigmas, optimiser), sigmas, optimiser)
-
-
-def lenient(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
-    """Return what `inftda_lenient` releases of levels 0 to T; arguments as in `reconciled`, the optimiser of the second pass."""
-    return second_pass(first_pass(truth, measure, sigmas, spread_in_euclid), sigmas, optimiser, settle_and_prune)
+    return second_pass(first_pass(truth, measure, sigmas, first_optimiser or optimiser), sigmas, optimiser, settling)
 
 
 def second_pass(

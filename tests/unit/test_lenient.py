@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.trial import lenient, truth_of
+from flows.mechanisms import MECHANISMS
+from flows.trial import truth_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import Estimates, settle
 from tests.unit.test_trial import check_consistent, counts_of, noise_of, tables
+
+lenient = MECHANISMS["inftda_lenient"].trial
 
 families = st.lists(
     st.tuples(st.lists(st.integers(-60, 60), max_size=7), st.integers(0, 80), st.sampled_from([1.0, 100.0, 900.0])),
