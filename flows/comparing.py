@@ -40,7 +40,7 @@ def compare_directly(
     Raises:
         TrellisError: as `make_comparison`; or the folder cannot be written, or the server is gone.
     """
-    folder = (out or _new_folder(file)).absolute()
+    folder = (out or new_folder(file)).absolute()
     with prefect_server(subfolder("prefect"), home() / "address"):
         from httpx import HTTPError
 
@@ -71,7 +71,7 @@ def compare_directly(
     return answer
 
 
-def _new_folder(file: SpecFile) -> Path:
+def new_folder(file: SpecFile) -> Path:
     """Return `compare-<name>-<UTC time>` below the spec's output, with a number behind it where that is there."""
     wanted = f"compare-{file.spec.name}-{utc_now().replace('-', '').replace(':', '')}"
     names = chain([wanted], (f"{wanted}-{number}" for number in count(2)))

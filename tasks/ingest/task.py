@@ -74,7 +74,17 @@ def read_ends(source: Source) -> tuple[End, ...]:
         not_all_of = confidential if len(confidential) > 1 else None
         return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of)
 
-    return tuple(End(axis.name, axis.field, axis.columns, codebook_of(axis), axis.finest) for axis in source.axes)
+    return tuple(
+        End(
+            axis.name,
+            axis.field,
+            axis.columns,
+            codebook_of(axis),
+            axis.finest,
+            listed_by=f"hierarchy.{axis.name}" if isinstance(axis.codebook, Values) else "",
+        )
+        for axis in source.axes
+    )
 
 
 def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) -> tuple[End, ...]:

@@ -25,6 +25,7 @@ class End:
         codebook: every finest area, as `read_codebook` returns it, or `codes_of_records`.
         finest: the level of the codebook down to which the axis is released.
         promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
+        listed_by: the spec's key that lists its codes; empty where a table does.
     """
 
     name: str
@@ -33,6 +34,7 @@ class End:
     codebook: pl.DataFrame
     finest: str
     promised: int = 0
+    listed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +207,27 @@ def _text_of(column: str) -> str:
     return f"confidential.{identifier(column)}::VARCHAR"
 
 
-def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[str, str]]:
-    """Return the key and the words of every rule that a row may break, in the order in which `_summed` looks at them."""
+def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[str, str, str]]:
+    """Return the key, the words and the next step of every rule that a row may break, in the order of `_summed`."""
     rules = []
     for end in ends:
         columns = " and ".join(end.columns)
+        listed = end.listed_by or "the codebook"
         rules += [
-            (end.field, f"column {columns} must not be empty."),
-            (end.field, f"column {columns} has codes that the codebook lacks."),
+            (end.field, f"column {columns} must not be empty.", ""),
+            (
+                end.field,
+                f"column {columns} has codes that {listed} lacks.",
+                f"Give {listed} every code that there may be, or correct the table; codes are compared as text.",
+            ),
         ]
     rules += [
-        ("input.count", f"column {count} must not be empty."),
-        ("input.count", f"column {count} must be >= 0."),
-        ("input.count", f"column {count} must hold whole numbers."),
-        ("input.count", f"column {count} must hold numbers below 2**63."),
+        ("input.count", f"column {count} must not be empty.", ""),
+        ("input.count", f"column {count} must be >= 0.", ""),
+        ("input.count", f"column {count} must hold whole numbers.", ""),
+        ("input.count", f"column {count} must hold numbers below 2**63.", ""),
     ]
-    return [*rules, ("input.unit", f"column {units.column} must not be empty.")] if units.column else rules
+    return [*rules, ("input.unit", f"column {units.column} must not be empty.", "")] if units.column else rules
 
 
 def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
@@ -228,6 +235,6 @@ def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: st
         "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
     ).fetchall()
     for fault, rows in found:
-        field, rule = _rules(ends, count, units)[fault]
+        field, rule, next_step = _rules(ends, count, units)[fault]
         tell_caller(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
-        raise InputError(f"{table.field}: {rule}", field=field)
+        raise InputError(f"{table.field}: {rule}", field=field, hint=next_step)

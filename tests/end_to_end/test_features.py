@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -162,11 +163,13 @@ def test_a_value_outside_its_domain_is_refused(make, tmp_path, capfd, column, co
     write_tables(tmp_path)
     people = text_csv(tmp_path / "people.csv")
     pl.concat([people, people[:2].with_columns(pl.lit(code).alias(column))]).write_csv(tmp_path / "people.csv")
+    lacking = "the codebook" if column == "school" else rf"hierarchy\.{column}"  # where the spec itself lists them
     with pytest.raises(
-        TrellisError, match=rf"^input.table: column {column} has codes that the codebook lacks.$"
+        TrellisError, match=rf"^input.table: column {column} has codes that {lacking} lacks.$"
     ) as refused:
         make(SPEC)
     assert refused.value.field == "input.features"
+    assert re.match(rf"Give {lacking} every code", refused.value.hint)
     assert not (tmp_path / "out").exists()
 
 

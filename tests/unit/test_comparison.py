@@ -7,7 +7,9 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.comparison import comparison_answer, make_comparison, trials_of
+from flows.comparing import new_folder
+from flows.comparison import MEASURES, comparison_answer, make_comparison, trials_of
+from flows.console import show_comparison
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release, reserve_release
@@ -51,8 +53,8 @@ def spec_at(folder: Path, **keys: object) -> Path:
     return folder / "spec.yaml"
 
 
-def test_every_mechanism_can_be_tried(tmp_path: Path) -> None:
-    """Every mechanism, with every priority that it has, is tried on every level, and gets nearer as ε grows."""
+def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every mechanism, with every priority that it has, is tried on every level, gets nearer as ε grows, and is shown."""
     names = [
         f"{name}:{priority}" if len(mechanism.optimisers) > 1 else name
         for name, mechanism in MECHANISMS.items()
@@ -68,6 +70,29 @@ def test_every_mechanism_can_be_tried(tmp_path: Path) -> None:
     for loose, tight in zip(answer["results"][::2], answer["results"][1::2], strict=True):
         assert [level["level"] for level in tight["levels"]] == [0, 1, 2]
         assert tight["levels"][2]["l1"]["mean"] < loose["levels"][2]["l1"]["mean"]
+    show_comparison(answer)
+    said = capsys.readouterr().out.split("ε = 100,")[0].splitlines()
+    headings = next(number for number, line in enumerate(said) if line.split()[:2] == ["level", "mechanism"])
+    assert said[headings].split()[2:] == ["maximum", "mean", "ℓ₁", "discovery", "negative"]
+    shown = [line.replace(" %", "").split()[-6:] for line in said[headings + 1 : headings + 1 + 3 * len(names)]]
+    assert [cells[0] for cells in shown] == names * 3
+    coarse = [result for result in answer["results"] if result["epsilon"] == 0.1]
+    of_finest = [result["levels"][2] for result in coarse]
+    for cells, level in zip(shown[2 * len(names) :], of_finest, strict=True):
+        numbers = [float(cell.replace(",", "")) for cell in cells[1:]]
+        means = [level[measure]["mean"] * (100 if measure.startswith("false") else 1) for measure in MEASURES]
+        assert numbers == pytest.approx(means, abs=0.051)
+
+
+def test_a_comparison_takes_no_other_ones_place(tmp_path: Path) -> None:
+    """Where no folder is named, each comparison has a new one, however soon it follows on another."""
+    spec = load_spec(spec_at(tmp_path))
+    folders = []
+    for _ in range(3):
+        folders.append(new_folder(spec))
+        folders[-1].mkdir(parents=True)
+    assert len(set(folders)) == 3
+    assert all(folder.name.startswith("compare-features-2") for folder in folders)
 
 
 def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:

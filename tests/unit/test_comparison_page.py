@@ -42,6 +42,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     assert page.count("<th>late</th>") == len(MEASURES)  # of the ε at which it could be tried
     assert "late, ε = 1<" in page
     assert "late, ε = 0.1<" not in page
+    assert page.count('style="max-width: 960px"') == len(MEASURES)  # two panels fill the page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
 
