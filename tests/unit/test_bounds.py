@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.guarantee import _root, scheme_of
+from flows.guarantee import scheme_of
 from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS
 from tasks.validate.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
@@ -143,9 +143,3 @@ def test_more_records_never_lift_the_finest_level_above_noise(levels, total) -> 
         assert total / possible[after] < 2 * scales[after] * (1 + 1e-12)
     for level in range(1, after):
         assert total / possible[level] >= 2 * scales[level] * (1 - 1e-12)
-
-
-def test_the_noise_of_a_cell_beyond_every_float_is_a_number():
-    """A histogram may have more leaves in one cell than floats reach; their root is told all the same."""
-    assert _root(10**400) == pytest.approx(1e200, rel=1e-9)
-    assert _root(49) == 7
