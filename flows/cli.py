@@ -203,11 +203,13 @@ def _make(
     seconds: dict[str, float] = {}
     try:
         seconds = run_directly(flow_name, parameters, release_id, planned)
-    except (KeyboardInterrupt, TrellisError) as fault:
+    except BaseException as fault:
         if _say_what_became_of(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
-            if isinstance(fault, TrellisError):
-                raise
-            raise interrupted(release_id) from None
+            if isinstance(fault, KeyboardInterrupt):
+                raise interrupted(release_id) from None
+            raise  # Prefect's own TerminationSignal too, which is what SIGTERM becomes inside its engine
+        if not isinstance(fault, KeyboardInterrupt | TrellisError):
+            raise
     seconds["total"] = time.monotonic() - began
     _print(release_answer(release_id, seconds), as_json, console.show_release)
 
