@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 
 from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
-from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.plan import Plan, check_leaves, check_listed, make_plan, tree_over
+from flows.privacy_keys import PrivacyKeys
 from flows.spec import SpecFile, says_public
 from flows.trial import Truth, truth_of
 from storage.database import store

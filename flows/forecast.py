@@ -7,8 +7,8 @@ from typing import Any
 
 from flows.budget import composed_epsilon
 from flows.guarantee import Guarantee, guarantee_for
-from flows.keys import Target
 from flows.plan import Plan
+from flows.privacy_keys import Target
 from flows.schedule import days, days_of_series, scheduled_id
 from storage.books import Books, Cap, Spending
 from storage.database import Connection, store

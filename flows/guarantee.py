@@ -7,8 +7,8 @@ from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 from math import inf, sqrt
 
-from flows.keys import Finest, Geometric, PrivacyKeys, Target
 from flows.mechanisms import Mechanism
+from flows.privacy_keys import Finest, Geometric, PrivacyKeys, Target
 from storage.books import Charge
 from storage.errors import SpecError
 from storage.releases import DISCRETE_GAUSSIAN

@@ -1,26 +1,24 @@
 """The keys of a spec: what a person may write, each with its rule."""
 
-import math
 from datetime import date
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ByteSize,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
     model_validator,
 )
 
+from flows.hierarchy_keys import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
+from flows.key_rules import Columns, Keys, Name, Slug, as_list, no_boolean
+from flows.privacy_keys import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.schedule import checked_cron, parse_until
 from storage.columns import COUNT, column_name
-from tasks.ingest.codebook import MOST_CHILDREN
-from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 AXES = ("origin", "destination")
 MOST_FEATURES = 60
@@ -29,22 +27,6 @@ DEFAULT_MECHANISM = "inftda_reconciled"  # on no set that was tried worse than i
 
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
 _OF_FEATURES = ("input.features", "release.order")
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError(f"must be a number, got {str(value).lower()}.")  # noqa: TRY004 (pydantic wants a ValueError)
-    return value
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-def _differ(names: list[str]) -> list[str]:
-    if len(set(names)) < len(names):
-        raise ValueError("must name each column once.")
-    return names
 
 
 class _PerFeature(dict[str, Any]):
@@ -61,31 +43,6 @@ def _one_or_each(value: object) -> str:
     return _PER_END if both else _ONE
 
 
-def _kind_of_domain(value: object) -> str:
-    """Return whether the codes of a feature are in a table, or in the spec itself."""
-    return (
-        _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
-    )
-
-
-def _as_values(value: object) -> object:
-    """Return a number of codes, or codes as text: YAML reads those that look like numbers as such."""
-    if isinstance(value, list):
-        if not value:
-            raise ValueError("must list at least one code.")
-        wrong = next((code for code in value if isinstance(code, bool) or not isinstance(code, str | int)), None)
-        if wrong is not None or None in value:
-            raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
-        codes = tuple(str(code) for code in value)
-        blank = any(not code.strip() for code in codes)
-        if blank or len(set(codes)) < len(codes):
-            raise ValueError("must list each code once, and none that is blank.")
-        return codes
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHILDREN:
-        raise ValueError(f"must be a number of codes from 1 to 2**20, or a list of codes, got {value}.")
-    return value
-
-
 def _fit_for_tables(features: list[str]) -> list[str]:
     """Refuse features that tables, whose names DuckDB tells apart whatever the case, could not have beside each other."""
     if len(features) > MOST_FEATURES:
@@ -98,21 +55,6 @@ def _fit_for_tables(features: list[str]) -> list[str]:
                 f"must name columns by at most {_NAME_BYTES} bytes without slashes or line breaks, got {name!r}."
             )
     return features
-
-
-def _kind_of_split(value: object) -> str:
-    """Return whether a split is named, a ratio, the weight of the finest level, or a list."""
-    if isinstance(value, Finest) or (isinstance(value, dict) and "finest" in value):
-        return _BY_FINEST
-    if isinstance(value, dict | Geometric):
-        return _BY_RATIO
-    return _BY_LIST if isinstance(value, list) else _BY_NAME
-
-
-def _positive(value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"must be a finite number > 0, got {value:g}.")
-    return value
 
 
 def _known_timezone(name: str) -> str:
@@ -130,41 +72,16 @@ def _end_of_series(until: str) -> str:
     return until
 
 
-def _between(value: float) -> float:
-    if not 0 < value < 1:
-        raise ValueError(f"must be > 0 and < 1, got {value:g}.")
-    return value
-
-
 LEAST_MEMORY = 256_000_000  # bytes
 
 _NAME_BYTES = 128  # of a feature, after which files are named
 
 # pydantic puts these among the keys of an error
 _ONE, _PER_END, _PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
-_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_TABLE = (
-    "<by name>",
-    "<by ratio>",
-    "<by finest>",
-    "<by list>",
-    "<by table>",
-)
-TAGS = {_ONE, _PER_END, _PER_FEATURE, _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_TABLE}
-
-Number = Annotated[float, BeforeValidator(_no_boolean)]
-Positive = Annotated[Number, AfterValidator(_positive)]
-Delta = Annotated[Number, AfterValidator(_between)]
-Confidence = Annotated[Number, AfterValidator(_between)]
-Name = Annotated[str, Field(min_length=1)]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
-Columns = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1), AfterValidator(_differ)]
+TAGS = SPLIT_TAGS | DOMAIN_TAGS | {_ONE, _PER_END, _PER_FEATURE}
 
 
-class _Keys(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Input(_Keys):
+class Input(Keys):
     """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes."""
 
     table: str
@@ -175,48 +92,14 @@ class Input(_Keys):
     unit: Name | None = None
 
 
-class Hierarchy(_Keys):
-    """A public codebook and its columns, coarse to fine.
-
-    Attributes:
-        table: the codebook; if left out, the codes are those that the records have, and no one is to know them beforehand.
-    """
-
-    table: str | None = None
-    levels: Annotated[list[str], Field(min_length=1), AfterValidator(_differ)]
-
-
-class HierarchyPerEnd(_Keys):
-    """A codebook for each end of a trip."""
-
-    origin: Hierarchy
-    destination: Hierarchy
-
-
-class Values(_Keys):
-    """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text."""
-
-    values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return {"values": value} if isinstance(value, list) else value
-
-
-Domain = Annotated[
-    Annotated[Hierarchy, Tag(_BY_TABLE)] | Annotated[Values, Tag(_BY_LIST)], Discriminator(_kind_of_domain)
-]
-
-
-class FinestPerEnd(_Keys):
+class FinestPerEnd(Keys):
     """The finest released level for each end of a trip."""
 
     origin: str
     destination: str
 
 
-class ReleaseKeys(_Keys):
+class ReleaseKeys(Keys):
     """Which tree, how deep, and what is published besides its levels.
 
     Attributes:
@@ -242,87 +125,13 @@ class ReleaseKeys(_Keys):
     records: Annotated[bool, Field(strict=True)] = False
 
 
-class Target(_Keys):
-    """An error bound that is asked for, in place of a budget."""
-
-    level: str
-    max_error: Positive
-    confidence: Confidence
-
-
-class Geometric(_Keys):
-    """Shares of ρ each of which is so many times that of the level above."""
-
-    geometric: Positive
-
-
-class Finest(_Keys):
-    """Equal shares of ρ for all levels but the finest, which has so many times as much."""
-
-    finest: Positive
-
-
-class PrivacyKeys(_Keys):
-    """Who is protected, from what change, and how strongly."""
-
-    unit: str = Field(min_length=1)
-    neighbours: Literal["substitution", "add_remove"]
-    max_records_per_unit: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=MOST_RECORDS, strict=True)]
-    exact_records_per_unit: bool | None = None
-    distinct: Name | None = None
-    epsilon: Positive | None = None
-    rho: Positive | None = None
-    target: Target | None = None
-    delta: Delta
-    accountant: Literal["pld", "zcdp", "lemma"] | None = None
-    split: Annotated[
-        Annotated[Literal["uniform"], Tag(_BY_NAME)]
-        | Annotated[Geometric, Tag(_BY_RATIO)]
-        | Annotated[Finest, Tag(_BY_FINEST)]
-        | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)],
-        Discriminator(_kind_of_split),
-    ] = "uniform"
-    invariants: Annotated[list[str], BeforeValidator(_as_list)] = []
-    i_accept_unprotected: bool = False
-
-    @property
-    def total_is_public(self) -> bool:
-        """Whether every unit has the same number of records, so that no substitution moves the total."""
-        exact = self.max_records_per_unit == 1 if self.exact_records_per_unit is None else self.exact_records_per_unit
-        return self.neighbours == SUBSTITUTION and exact
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "PrivacyKeys":
-        given = [key for key in ("epsilon", "rho", "target") if getattr(self, key) is not None]
-        if len(given) != 1:
-            raise ValueError(f"epsilon, rho or target must be given, one of them; got {' and '.join(given) or 'none'}.")
-        if self.exact_records_per_unit and self.neighbours != SUBSTITUTION:
-            raise ValueError(
-                "exact_records_per_unit says nothing under add_remove, where units come and go; leave it out."
-            )
-        if self.invariants and self.neighbours != SUBSTITUTION:
-            raise ValueError("invariants cannot be kept under add_remove: one unit more would change them.")
-        if self.invariants and not self.i_accept_unprotected:
-            raise ValueError(
-                "invariants are published exactly and not protected: say i_accept_unprotected: true if that must be."
-            )
-        return self
-
-
-class BudgetKeys(_Keys):
-    """The cap on all releases of a dataset together."""
-
-    epsilon: Positive
-    delta: Delta
-
-
-class NoiseKeys(_Keys):
+class NoiseKeys(Keys):
     """Who draws the noise, and nothing else about it: `opendp`, or the table sampler, which is faster."""
 
     sampler: Literal["opendp", "table"] = "opendp"
 
 
-class RunKeys(_Keys):
+class RunKeys(Keys):
     """How a release is run; what it publishes does not depend on it.
 
     Attributes:
@@ -330,10 +139,10 @@ class RunKeys(_Keys):
     """
 
     workers: Literal["threads", "processes"] = "threads"
-    max_memory: Annotated[ByteSize, BeforeValidator(_no_boolean), Field(ge=LEAST_MEMORY)] | None = None
+    max_memory: Annotated[ByteSize, BeforeValidator(no_boolean), Field(ge=LEAST_MEMORY)] | None = None
 
 
-class ScheduleKeys(_Keys):
+class ScheduleKeys(Keys):
     """When releases are made, and how many or until which day; without an end each is reserved on its own day."""
 
     cron: Annotated[str, AfterValidator(checked_cron)]
@@ -341,7 +150,7 @@ class ScheduleKeys(_Keys):
     until: Annotated[str, BeforeValidator(_as_text), AfterValidator(_end_of_series)] | None = None
 
 
-class Spec(_Keys):
+class Spec(Keys):
     """A release spec. Unknown keys are refused.
 
     Attributes:
@@ -371,7 +180,7 @@ class Spec(_Keys):
     schedule: ScheduleKeys | None = None
     keep_noisy_counts: bool = True
     keep_vault: bool = False
-    expected_total: Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, strict=True)] | None = None
+    expected_total: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, strict=True)] | None = None
     public_data: Annotated[bool, Field(strict=True)] = False
     output: str = "out"
 
@@ -395,7 +204,7 @@ class Spec(_Keys):
                 raise ValueError(f"{key} must be given.")
         if not by_feature:
             return keys
-        features, domains = _as_list(keys["input"]["features"]), keys.get("hierarchy")
+        features, domains = as_list(keys["input"]["features"]), keys.get("hierarchy")
         finest = keys["release"].get("finest")
         if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
             for name in features:

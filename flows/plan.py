@@ -14,7 +14,8 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.keys import Hierarchy, RunKeys, Spec
+from flows.hierarchy_keys import Hierarchy
+from flows.keys import RunKeys, Spec
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec import SpecFile
 from storage.books import Asked, Claim, Spending

@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from flows.keys import TAGS, Hierarchy, PrivacyKeys, Spec, Target
+from flows.hierarchy_keys import Hierarchy
+from flows.keys import TAGS, Spec
+from flows.privacy_keys import PrivacyKeys, Target
 from storage.errors import SpecError, UsageError
 from storage.files import sha256_of
 from storage.releases import RELEASED_CODES

@@ -22,9 +22,9 @@ from flows.audit import audit_answer
 from flows.console import show_plan
 from flows.driver import finish_release, make_release
 from flows.forecast import plan_answer
-from flows.keys import Target
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
+from flows.privacy_keys import Target
 from flows.reservation import check_budget, declare_series, new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec

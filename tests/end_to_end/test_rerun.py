@@ -141,8 +141,8 @@ def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> Non
     """
     assert stopped.codes == [130, 130, 130]
     assert stopped.states == ["failed", "failed", "failed"]
-    assert all(f"{stopped.id} is failed; what it has drawn stays charged." in said for said in stopped.said)
-    assert all(f"`trellis rerun {stopped.id}` goes on with it." in said for said in stopped.said)
+    for told in (f"{stopped.id} is failed; what it has drawn stays charged.", f"`trellis rerun {stopped.id}` goes on"):
+        assert [said for said in stopped.said if told not in said] == []
     runs = guarded.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
     assert runs == [("CANCELLED",)] * 3
     api = guarded.environment["PREFECT_API_URL"]

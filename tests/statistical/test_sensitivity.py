@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.guarantee import scheme_of
-from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS
+from flows.privacy_keys import PrivacyKeys
 from tasks.noise.sensitivity import (
     ADD_REMOVE,
     MOST_RECORDS,

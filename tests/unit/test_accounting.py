@@ -18,8 +18,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
-from flows.keys import PrivacyKeys
 from flows.mechanisms import MECHANISMS
+from flows.privacy_keys import PrivacyKeys
 from storage.errors import SpecError
 from tasks.noise.accounting import (
     ACCOUNTANTS,

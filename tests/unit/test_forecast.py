@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from flows.forecast import plan_answer
-from flows.keys import Target
 from flows.plan import make_plan
+from flows.privacy_keys import Target
 from flows.spec import load_spec
 from storage.errors import UsageError
 

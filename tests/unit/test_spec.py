@@ -12,7 +12,8 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.keys import Input, PrivacyKeys, Spec
+from flows.keys import Input, Spec
+from flows.privacy_keys import PrivacyKeys
 from flows.spec import SpecFile, expand_variables, load_spec, parse_target, says_the_same
 from storage.errors import InputError, SpecError, UsageError
 

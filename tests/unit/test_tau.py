@@ -23,9 +23,9 @@ from flows.budget import cap_of, composed_epsilon, standing_of
 from flows.driver import make_release
 from flows.forecast import plan_answer
 from flows.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
-from flows.keys import PrivacyKeys
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from flows.plan import make_plan
+from flows.privacy_keys import PrivacyKeys
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec

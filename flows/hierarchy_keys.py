@@ -1,0 +1,71 @@
+"""The keys of a spec that say where the codes of an axis are, and how they lie in one another."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from flows.key_rules import Keys, differ
+from tasks.ingest.codebook import MOST_CHILDREN
+
+# pydantic puts these among the keys of an error
+_BY_TABLE, _BY_LIST = "<by table>", "<by list>"
+DOMAIN_TAGS = {_BY_TABLE, _BY_LIST}
+
+
+def _kind_of_domain(value: object) -> str:
+    """Return whether the codes of a feature are in a table, or in the spec itself."""
+    return (
+        _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
+    )
+
+
+def _as_values(value: object) -> object:
+    """Return a number of codes, or codes as text: YAML reads those that look like numbers as such."""
+    if isinstance(value, list):
+        if not value:
+            raise ValueError("must list at least one code.")
+        wrong = next((code for code in value if isinstance(code, bool) or not isinstance(code, str | int)), None)
+        if wrong is not None or None in value:
+            raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
+        codes = tuple(str(code) for code in value)
+        blank = any(not code.strip() for code in codes)
+        if blank or len(set(codes)) < len(codes):
+            raise ValueError("must list each code once, and none that is blank.")
+        return codes
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHILDREN:
+        raise ValueError(f"must be a number of codes from 1 to 2**20, or a list of codes, got {value}.")
+    return value
+
+
+class Hierarchy(Keys):
+    """A public codebook and its columns, coarse to fine.
+
+    Attributes:
+        table: the codebook; if left out, the codes are those that the records have, and no one is to know them beforehand.
+    """
+
+    table: str | None = None
+    levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
+
+
+class HierarchyPerEnd(Keys):
+    """A codebook for each end of a trip."""
+
+    origin: Hierarchy
+    destination: Hierarchy
+
+
+class Values(Keys):
+    """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text."""
+
+    values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return {"values": value} if isinstance(value, list) else value
+
+
+Domain = Annotated[
+    Annotated[Hierarchy, Tag(_BY_TABLE)] | Annotated[Values, Tag(_BY_LIST)], Discriminator(_kind_of_domain)
+]
