@@ -67,15 +67,10 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
 
     Leaves that are sealed already are left as they are. Only a part of the universe is in memory at a time.
     """
-    with store() as con:
-        release = find_release(con, release_id)
-        level = len(release.levels) - 1
-        sealed = list_seals(con, release_id).get((level, TRUNK))
-        charge = charges_of(con, release_id).get(level)
+    release, level, sealed = _leaves(release_id)
     if sealed:
         return sealed
     tree, terms = tree_of(release), release.levels[level]
-    _check_charged(release, level, charge)
     with vault(release_id, memory=memory_of(release.terms) // 4) as con:
         parts = (_true_counts(con, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
         row_groups = (
@@ -95,15 +90,10 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     no codebook lists the codes, it has those of the leaves that are kept in place of their areas, whose numbers would tell
     of the others.
     """
-    with store() as con:
-        release = find_release(con, release_id)
-        level = len(release.levels) - 1
-        sealed = list_seals(con, release_id).get((level, TRUNK))
-        charge = charges_of(con, release_id).get(level)
+    release, level, sealed = _leaves(release_id)
     if sealed:
         return sealed
     terms, privacy, axes = release.levels[level], release.terms["privacy"], len(release.terms["axes"])
-    _check_charged(release, level, charge)
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
     with vault(release_id, memory=memory_of(release.terms) // 4) as con:
@@ -143,6 +133,18 @@ def _told_apart(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) ->
         else:
             columns[f"area_{axis}"] = of_axis
     return columns
+
+
+def _leaves(release_id: str) -> tuple[Release, int, Seal | None]:
+    """Return a release, the level of its leaves, and their seal; where there is none, they are as the ledger has charged them."""
+    with store() as con:
+        release = find_release(con, release_id)
+        level = len(release.levels) - 1
+        sealed = list_seals(con, release_id).get((level, TRUNK))
+        charge = charges_of(con, release_id).get(level)
+    if sealed is None:
+        _check_charged(release, level, charge)
+    return release, level, sealed
 
 
 def _check_charged(release: Release, level: int, charge: Charge | None) -> None:

@@ -3,11 +3,13 @@
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.optimize.siblings import (
     ascending_siblings,
     check_siblings,
     least_threshold,
+    share_above,
     solve_in_blocks,
     sum_siblings,
 )
@@ -90,16 +92,10 @@ def _solve(noisy: IntArray, first_cell: IntArray, totals: IntArray, small_first:
     else:
         to_zero = np.where((most - totals > bound) | (totals == 0), most - totals, -lift)
 
-    left = np.flatnonzero(noisy > np.repeat(to_zero, fan_out))
-    parents = np.repeat(np.arange(len(totals)), fan_out)[left]
-    often = np.bincount(parents, minlength=len(totals))
-    y = np.zeros_like(noisy)
-    y[left] = totals[parents]
-    shared = often > 1
-    if shared.any():
-        left = left[shared[parents]]
-        y[left] = _share(noisy[left], often[shared], totals[shared], lift[shared], bound[shared], small_first)
-    return y
+    def share(x: IntArray, often: IntArray, of: NDArray[np.bool_]) -> IntArray:
+        return _share(x, often, totals[of], lift[of], bound[of], small_first)
+
+    return share_above(noisy, totals, fan_out, to_zero, share)
 
 
 def _share(

@@ -6,6 +6,7 @@ from tasks.optimize.siblings import (
     ascending_siblings,
     check_siblings,
     least_threshold,
+    share_above,
     solve_in_blocks,
     sum_siblings,
 )
@@ -57,16 +58,7 @@ def _solve(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
     mean = (sum_siblings(noisy, first_cell[1:]) - totals) // fan_out
     to_zero = np.maximum(most - totals, mean)
 
-    left = np.flatnonzero(noisy > np.repeat(to_zero, fan_out))
-    parents = np.repeat(np.arange(len(totals)), fan_out)[left]
-    often = np.bincount(parents, minlength=len(totals))
-    y = np.zeros_like(noisy)
-    y[left] = totals[parents]
-    shared = often > 1
-    if shared.any():
-        left = left[shared[parents]]
-        y[left] = _share(noisy[left], often[shared], totals[shared])
-    return y
+    return share_above(noisy, totals, fan_out, to_zero, lambda x, often, of: _share(x, often, totals[of]))
 
 
 def _share(noisy: IntArray, fan_out: IntArray, totals: IntArray) -> IntArray:

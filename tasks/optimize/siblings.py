@@ -119,3 +119,32 @@ def least_threshold(x: IntArray, fan_out: IntArray, totals: IntArray) -> IntArra
     """Return, per parent, the least integer t with Σ max(0, x_i − t) ≤ c: θ of `simplex_threshold`, rounded up."""
     numerator, denominator = simplex_threshold(x, fan_out, totals)
     return -(-numerator // denominator)
+
+
+def share_above(
+    noisy: IntArray,
+    totals: IntArray,
+    fan_out: IntArray,
+    to_zero: IntArray,
+    share: Callable[[IntArray, IntArray, NDArray[np.bool_]], IntArray],
+) -> IntArray:
+    """Return counts of which those of cells up to a bound are zero; a cell that alone is above it has all of its parent's.
+
+    Args:
+        noisy: x, shape (cells,), int64, records.
+        totals: c, shape (parents,), int64, records.
+        fan_out: shape (parents,): how many cells each parent has.
+        to_zero: shape (parents,): cells with x up to so much end at zero. No cell is above it where c = 0.
+        share: from the noisy counts of the cells above it whose parents have several, from how many those are of each of
+            these parents, and from which of all parents they are, to the cells' counts.
+    """
+    left = np.flatnonzero(noisy > np.repeat(to_zero, fan_out))
+    parents = np.repeat(np.arange(len(totals)), fan_out)[left]
+    often = np.bincount(parents, minlength=len(totals))
+    y = np.zeros_like(noisy)
+    y[left] = totals[parents]
+    shared = often > 1
+    if shared.any():
+        left = left[shared[parents]]
+        y[left] = share(noisy[left], often[shared], shared)
+    return y
