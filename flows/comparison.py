@@ -228,7 +228,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     notes = [
         f"privacy.{key} is left out: {reason}."
         for key, reason in mechanism.refused.items()
-        if key not in _REPLACED and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].default
+        if key not in _REPLACED
+        and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
     ]
     if spec.noise.sampler not in mechanism.noises:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}: it has no {spec.noise.sampler}.")
@@ -247,7 +248,7 @@ def _sampler(plan: Plan, mechanism: Mechanism) -> str:
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
     """Return a mechanism at an ε; what else the spec says of privacy holds where it has a meaning for the mechanism."""
     spec = plan.file.spec
-    without = {key: PrivacyKeys.model_fields[key].default for key in mechanism.refused}
+    without = {key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in mechanism.refused}
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = _sampler(plan, mechanism)
     scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler)
