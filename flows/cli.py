@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -229,6 +230,10 @@ def compare(
             help="Where the page and the rows go, in place of those there; a new one below the spec's output if left out.",
         ),
     ] = None,
+    intervals: Annotated[
+        bool,
+        typer.Option("--intervals", help="Print coverage and width of the intervals too; the page always has them."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
@@ -237,7 +242,7 @@ def compare(
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
-    _print(answer, as_json, console.show_comparison)
+    _print(answer, as_json, partial(console.show_comparison, intervals=intervals))
 
 
 @app.command()
