@@ -9,12 +9,14 @@ from tasks.validate.coverage import SELECTED, TRUE_COUNTS
 
 Answer = Mapping[str, Any]
 
+_SAID = {"more": "above 10", "nonzero": "non-zero"}
+
 _SECTION = """<h2>Intervals</h2>
 <p>What a release by the spec would state of its counts. Promised: for each fixed cell, over all noise, its interval holds the
 true count with a probability of at least {confidence}. So each column by true count, which was fixed before any noise was drawn,
-is at least that on average over runs, within sampling error; that is what the dashed line is for. All cells that a level could
-have count, measured or not. Not promised: coverage among cells that noise has selected, those released as non-zero, and those
-zeroed, which are released as 0, measured or not, while their true count is not 0.</p>
+is at least that on average over runs, within sampling error; that is what the dashed line is for. Every cell that a level could
+have is counted, measured or not. Not promised: coverage among cells that noise has selected, those released as non-zero, and
+those zeroed, which are released as 0, measured or not, while their true count is not 0.</p>
 {figures}
 {tables}"""
 
@@ -61,11 +63,10 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
                     linewidth=1.2,
                 )
             panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
-            panel.set_title(f"true count {group}")
+            panel.set_title(f"true count {_SAID.get(group, group)}")
             panel.set_xlabel("level")
             panel.set_xticks([level["level"] for level in answer["levels"]])
             panel.set_xlim(-0.5, len(answer["levels"]) - 0.5)
-            panel.set_ylim(top=1.01)
         panels[0].set_ylabel("covered")
         lines, names = panels[0].get_legend_handles_labels()
         drawn.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4))
@@ -78,13 +79,14 @@ def _tables(epsilon: float, results: Sequence[Answer]) -> str:
     tables = "\n".join(_table(result) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>By true count: the share"
-        " covered, mean over the runs, and its standard error; and the mean of high − low, in records. The last two columns are of"
-        " cells that noise has selected.</p></details>"
+        " covered in per cent, mean over the runs, and its standard error; and the mean of high − low, in records. The last two"
+        " columns are of cells that noise has selected.</p></details>"
     )
 
 
 def _table(result: Answer) -> str:
-    heads = "".join(f"<th>{group}</th><th>width</th>" for group in TRUE_COUNTS) + "<th>non-zero</th><th>zeroed</th>"
+    heads = "".join(f"<th>{_SAID.get(group, group)}</th><th>width</th>" for group in TRUE_COUNTS)
+    heads += "".join(f"<th>{_SAID.get(group, group)}</th>" for group in SELECTED)
     rows = ""
     for level in result["levels"]:
         groups = level["intervals"] or {}
@@ -99,7 +101,7 @@ def _covered(of: Answer | None) -> str:
     if not of or not of["coverage"]:
         return ""
     error = of["coverage"]["standard_error"]
-    return f"{100 * of['coverage']['mean']:.1f} %" + ("" if error is None else f" ± {100 * error:.1f}")
+    return f"{100 * of['coverage']['mean']:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
 
 
 def _width(of: Answer | None) -> str:

@@ -48,7 +48,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     assert "late, ε = 1<" in page
     assert "late, ε = 0.1<" not in page
     assert page.count('style="max-width: 960px"') == len(MEASURES) + 2  # two panels fill the page, and so do four
-    assert f"<td>{100 * spread['mean']:.1f} % ± 0.0</td><td>{spread['mean']:.1f}</td>" in page
+    assert f"<td>{100 * spread['mean']:.1f} ± 0.0</td><td>{spread['mean']:.1f}</td>" in page
     assert "of at least 90 %" in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
