@@ -9,9 +9,24 @@ import typer
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
+
+def _names(column: str) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        from storage.names import known_names
+
+        return [name for name in known_names(column) if name.startswith(incomplete)]
+
+    return complete
+
+
+complete_release, complete_dataset = _names("id"), _names("dataset")
+
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, YAML.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
-ReleaseId = Annotated[str, typer.Argument(metavar="ID", help="A release, as `trellis releases` lists them.")]
+ReleaseId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="A release, as `trellis releases` lists them.", autocompletion=complete_release),
+]
 
 
 def print_answer(answer: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

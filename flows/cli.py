@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import FrameType
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -30,12 +30,33 @@ from storage.errors import (
     kind_and_place,
 )
 
+COMPLETING = "_TRELLIS_COMPLETE"  # what a shell sets that asks how a line may go on
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"trellis {version('trellis')}")  # noqa: T201 (the command line)
+        raise typer.Exit
+
+
 app = typer.Typer(
     help="Differentially private count tables over public hierarchies.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback()
+def trellis(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Differentially private count tables over public hierarchies."""
+
 
 budget = typer.Typer(help="The cap on what releases about the same people cost together.", rich_markup_mode=None)
 app.add_typer(budget, name="budget")
@@ -75,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if not arguments:
+    if not arguments and COMPLETING not in os.environ:
         app(args=["--help"], prog_name="trellis", standalone_mode=False)
         return WRONG
     try:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows import console
-from flows.arguments import DONE, FAILED, AsJson, ReleaseId, print_answer
+from flows.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, print_answer
 
 
 def releases(as_json: AsJson = False) -> None:
@@ -33,7 +33,9 @@ def show(
 
 
 def ledger(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Only this dataset.")] = None,
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="[DATASET]", help="Only this dataset.", autocompletion=complete_dataset)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show caps, charges, and what is left."""
@@ -58,7 +60,12 @@ def audit(
 
 
 def raise_budget(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="The dataset whose people's cap is raised.")],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET", help="The dataset whose people's cap is raised.", autocompletion=complete_dataset
+        ),
+    ],
     epsilon: Annotated[float, typer.Option(help="The new cap, at the δ of the old one.")],
     reason: Annotated[str, typer.Option(help="Why; recorded for good.")],
     as_json: AsJson = False,
