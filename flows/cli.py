@@ -62,6 +62,7 @@ budget = typer.Typer(help="The cap on what releases about the same people cost t
 app.add_typer(budget, name="budget")
 
 for command in (  # in the order of the help
+    spec_commands.new,
     spec_commands.plan,
     release_commands.release,
     release_commands.rerun,

@@ -72,6 +72,15 @@ def show_plan(answer: Answer) -> None:
         _out.print("[green]rehearsed:[/] table, codebooks and budget would do. Nothing was drawn, charged or kept.")
 
 
+def show_starter(answer: Answer) -> None:
+    """Print a starter spec, or say where it is."""
+    if answer["path"] is None:
+        print(answer["spec"], end="")  # noqa: T201 (a file, whatever its lines look like)
+        return
+    _out.print(f"spec: {escape(answer['path'])}", soft_wrap=True)
+    say(f"`trellis check {answer['path']}` says what is left to do.")
+
+
 def show_release(answer: Answer) -> None:
     """Draw a release that was made, or of which a branch was: the levels, seconds per room, and where it is."""
     answer = _escaped(answer)

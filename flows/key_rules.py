@@ -32,12 +32,14 @@ def differ(names: list[str]) -> list[str]:
 
 
 def _positive(value: float) -> float:
+    """Refuse what is not a finite number > 0."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"must be a finite number > 0, got {value:g}.")
     return value
 
 
 def _between(value: float) -> float:
+    """Refuse what is not > 0 and < 1."""
     if not 0 < value < 1:
         raise ValueError(f"must be > 0 and < 1, got {value:g}.")
     return value
@@ -48,5 +50,8 @@ Positive = Annotated[Number, AfterValidator(_positive)]
 Delta = Annotated[Number, AfterValidator(_between)]
 Confidence = Annotated[Number, AfterValidator(_between)]
 Name = Annotated[str, Field(min_length=1)]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+Slug = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="lower-case letters, digits and hyphens, at most 64"),
+]
 Columns = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1), AfterValidator(differ)]

@@ -58,6 +58,7 @@ def _fit_for_tables(features: list[str]) -> list[str]:
 
 
 def _known_timezone(name: str) -> str:
+    """Refuse what is no time zone."""
     if name not in available_timezones():
         raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
     return name
@@ -68,6 +69,7 @@ def _as_text(value: object) -> object:
 
 
 def _end_of_series(until: str) -> str:
+    """Refuse what is neither a number of releases nor a day."""
     parse_until(until)
     return until
 
@@ -82,7 +84,16 @@ TAGS = SPLIT_TAGS | DOMAIN_TAGS | {_ONE, _PER_END, _PER_FEATURE}
 
 
 class Input(Keys):
-    """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes."""
+    """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes.
+
+    Attributes:
+        table: .csv, .csv.gz, .parquet or file.duckdb::table; relative to the spec; ${NAME} comes from the environment.
+        origin: the column of codes where a trip begins: of the finest areas, or a column per level, coarse to fine.
+        destination: the same for where it ends.
+        features: columns of codes, in place of origin and destination.
+        count: the column of counts; if left out, a row is a record.
+        unit: the column that tells units apart, so that ingest bounds the records of each.
+    """
 
     table: str
     origin: Columns | None = None
@@ -93,7 +104,12 @@ class Input(Keys):
 
 
 class FinestPerEnd(Keys):
-    """The finest released level for each end of a trip."""
+    """The finest released level for each end of a trip.
+
+    Attributes:
+        origin: of where trips begin.
+        destination: of where they end.
+    """
 
     origin: str
     destination: str
@@ -126,7 +142,11 @@ class ReleaseKeys(Keys):
 
 
 class NoiseKeys(Keys):
-    """Who draws the noise, and nothing else about it: `opendp`, or the table sampler, which is faster."""
+    """Who draws the noise, and nothing else about it.
+
+    Attributes:
+        sampler: opendp, or the table sampler, which is much faster and takes a little off delta.
+    """
 
     sampler: Literal["opendp", "table"] = "opendp"
 
@@ -135,6 +155,7 @@ class RunKeys(Keys):
     """How a release is run; what it publishes does not depend on it.
 
     Attributes:
+        workers: what branches are walked in.
         max_memory: for the arrays of all branches that are walked at once; a quarter of the machine if left out.
     """
 
@@ -143,7 +164,13 @@ class RunKeys(Keys):
 
 
 class ScheduleKeys(Keys):
-    """When releases are made, and how many or until which day; without an end each is reserved on its own day."""
+    """When releases are made, and how many or until which day; without an end each is reserved on its own day.
+
+    Attributes:
+        cron: minute, hour, day of the month, month and day of the week.
+        timezone: in which they are meant.
+        until: so many releases, or the last day: a series, reserved as a whole; without an end if left out.
+    """
 
     cron: Annotated[str, AfterValidator(checked_cron)]
     timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
@@ -154,10 +181,19 @@ class Spec(Keys):
     """A release spec. Unknown keys are refused.
 
     Attributes:
+        name: of the series; a release's id is <name>-<UTC time>, or <name>-<day> where there is a schedule.
+        dataset: whose people; unit, neighbours and budget belong to it, and are fixed by its first release.
+        same_people_as: a dataset whose budget this one shares: versions, corrections, subsets of the same people.
+        hierarchy: the public areas or codes: one codebook for both ends of trips, or {origin: …, destination: …}, or for each
+            feature a codebook, or {values: …}.
         mechanism: which recipe of docs/mechanisms.md.
         priority: which of equally good counts are taken: those with few false positives (if left out) or few false negatives,
             or those nearest in the Euclidean norm.
+        keep_noisy_counts: whether the sealed measurements are kept after publication.
+        keep_vault: whether the true counts are kept after publication.
+        expected_total: a public guess of the number of records, for the plan.
         public_data: whether anybody may see the table, so that errors against the truth may be shown.
+        output: the folder below which releases are published; relative to the spec; --output overrides it.
     """
 
     name: Slug

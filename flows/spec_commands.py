@@ -1,4 +1,4 @@
-"""The commands about a spec that release nothing: what it would be worth, how mechanisms compare, and made-up tables."""
+"""The commands about a spec that release nothing: its beginning, what it would be worth, comparisons, made-up tables."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,6 +7,22 @@ import typer
 
 from flows import console
 from flows.arguments import AsJson, SpecPath, print_answer
+
+
+def new(
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="The confidential table: .csv, .csv.gz, .parquet or file.duckdb::table."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The spec to write, a new file; on stdout if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a spec for a table: columns guessed from its header, every key explained. Reads no row."""
+    from flows.starter import starter_answer
+
+    print_answer(starter_answer(table, out), as_json, console.show_starter)
 
 
 def plan(
