@@ -18,7 +18,8 @@ from flows.hierarchy_keys import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd
 from flows.key_rules import Columns, Keys, Name, Slug, as_list, no_boolean
 from flows.privacy_keys import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.schedule import checked_cron, parse_until
-from storage.columns import COUNT, column_name
+from storage.columns import NOISY, NUMBERS, VARIANCE, column_name
+from tasks.validate.intervals import CONFIDENCE
 
 AXES = ("origin", "destination")
 MOST_FEATURES = 60
@@ -115,6 +116,18 @@ class FinestPerEnd(Keys):
     destination: str
 
 
+class IntervalKeys(Keys):
+    """The intervals around released counts.
+
+    Attributes:
+        confidence: with at least this probability, over all noise, the interval of any one cell covers its true count.
+        simultaneous: whether to publish those as well that cover the true counts of all cells at once.
+    """
+
+    confidence: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = CONFIDENCE
+    simultaneous: Annotated[bool, Field(strict=True)] = False
+
+
 class ReleaseKeys(Keys):
     """Which tree, how deep, and what is published besides its levels.
 
@@ -124,6 +137,8 @@ class ReleaseKeys(Keys):
         finest: the finest released level, of both ends or of each; of features those that stop above their finest.
         csv: whether the finest level is published as CSV too; if left out, up to five million rows.
         records: whether it is published as synthetic records too, a row for each.
+        intervals: how sure the intervals around counts are.
+        noisy_counts: whether the sealed noisy counts are published too; if left out, up to twenty million cells.
     """
 
     tree: Literal["destination", "origin"] | None = None
@@ -139,6 +154,8 @@ class ReleaseKeys(Keys):
     ) = None
     csv: Annotated[bool, Field(strict=True)] | None = None
     records: Annotated[bool, Field(strict=True)] = False
+    intervals: IntervalKeys = IntervalKeys()
+    noisy_counts: Annotated[bool, Field(strict=True)] | None = None
 
 
 class NoiseKeys(Keys):
@@ -258,6 +275,12 @@ class Spec(Keys):
         return keys
 
     @model_validator(mode="after")
+    def _noisy_counts_are_kept(self) -> "Spec":
+        if self.release.noisy_counts and not self.keep_noisy_counts:
+            raise ValueError("release.noisy_counts must not be true where keep_noisy_counts is false.")
+        return self
+
+    @model_validator(mode="after")
     def _people_fit(self) -> "Spec":
         if self.same_people_as == self.dataset:
             raise ValueError("same_people_as must be another dataset.")
@@ -306,7 +329,7 @@ class Spec(Keys):
             if name not in features:
                 raise ValueError(f"release.finest must name features, got {name}.")
         columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
-        seen = {COUNT}
+        seen = {*NUMBERS, NOISY, VARIANCE}
         for column in columns:
             if column.casefold() in seen:
                 raise ValueError(f"input.features would make two columns of the published tables be called {column}.")

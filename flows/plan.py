@@ -181,6 +181,8 @@ class Plan:
             "csv": spec.release.csv,
             **({"waived": sorted(self.mechanism.waived)} if self.mechanism.waived else {}),
             "records": spec.release.records,
+            "intervals": spec.release.intervals.model_dump(),
+            "noisy_counts": spec.release.noisy_counts,
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
@@ -309,6 +311,15 @@ def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
         raise SpecError(
             f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
             field="release.records",
+        )
+    if spec.release.intervals.simultaneous and any(
+        isinstance(hierarchy, Hierarchy) and hierarchy.table is None
+        for _, hierarchy in map(spec.hierarchy_of, spec.axes)
+    ):
+        raise SpecError(
+            "release.intervals.simultaneous must be left out where no codebook lists the codes: nobody knows of how many"
+            " cells the intervals would have to hold at once.",
+            field="release.intervals.simultaneous",
         )
     if spec.noise.sampler not in mechanism.noises:
         raise SpecError(

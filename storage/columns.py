@@ -3,7 +3,13 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-COUNT = "count"  # the last one
+COUNT = "count"  # behind the codes
+LOW, HIGH = "low", "high"  # behind it: where the truth of each cell is, with the stated probability
+INTERVAL = (LOW, HIGH)
+SIMULTANEOUS = ("simultaneous_low", "simultaneous_high")  # and where that of all cells at once is, on request
+BOUNDS = (*INTERVAL, *SIMULTANEOUS)
+NUMBERS = (COUNT, *BOUNDS)
+NOISY, VARIANCE = "noisy_count", "variance"
 
 
 def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from storage.claims import shard_folder
-from storage.columns import column_name, flat_features
+from storage.columns import BOUNDS, column_name, flat_features
 from storage.database import Connection, file_literal
 from storage.releases import Release, find_release
 from storage.seals import list_released
@@ -35,7 +35,7 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
         path = folder / "counts" / f"level_{level}.parquet"
         _drop(con, release_id, f"level_{level}")
         if level and pq.read_metadata(path).num_rows > TABLE_ROWS:
-            _store_numbers(con, release_id, level)
+            _store_numbers(con, release_id, level, path)
         else:
             rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
             con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
@@ -50,8 +50,11 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
         con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{name}")
 
 
-def _store_numbers(con: Connection, release_id: str, level: int) -> None:
-    """Keep a level as a table of numbers, one table of codes per axis, and the view that puts them together."""
+def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> None:
+    """Keep a level as a table of numbers, one table of codes per axis, and the view that puts them together.
+
+    The intervals are those of the published table, whose rows stand in the same order.
+    """
     schema, numbers = _name(release_id), f"level_{level}_numbers"
     release = find_release(con, release_id)
     axes = [(number, axis, reached) for number, (axis, reached) in enumerate(release.levels[level].axes.items())]
@@ -61,9 +64,13 @@ def _store_numbers(con: Connection, release_id: str, level: int) -> None:
     files = ", ".join(file_literal(frontier_path(release_id, shard)) for shard in shards)
     areas = ", ".join(f"area_{number}" for number, _, reached in axes if reached)
     narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number, _, reached in axes if reached)
+    ends = [name for name in pq.read_schema(path).names if name in BOUNDS]
+    intervals = ", ".join(ends)
+    published = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
     con.execute(
-        f"CREATE OR REPLACE TABLE {schema}.{numbers} AS"
-        f" SELECT {narrow}, count FROM read_parquet([{files}], hive_partitioning = false) ORDER BY {areas}"
+        f"CREATE OR REPLACE TABLE {schema}.{numbers} AS SELECT * FROM"
+        f" (SELECT {narrow}, count FROM read_parquet([{files}], hive_partitioning = false) ORDER BY {areas})"
+        + (f" POSITIONAL JOIN (SELECT {intervals} FROM {published})" if ends else "")
     )
     joins, columns = "", ""
     for number, axis, reached in axes:
@@ -73,7 +80,7 @@ def _store_numbers(con: Connection, release_id: str, level: int) -> None:
             columns += f"codes_{number}.* EXCLUDE ({key}), "
     con.execute(
         f"CREATE VIEW {schema}.level_{level} AS"
-        f" SELECT {columns}count FROM {schema}.{numbers} AS numbers{joins} ORDER BY {areas}"
+        f" SELECT {columns}{', '.join(('count', *ends))} FROM {schema}.{numbers} AS numbers{joins} ORDER BY {areas}"
     )
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from storage.columns import COUNT
+from storage.columns import NUMBERS
 from tasks.publish.reading import UNREADABLE, batches
 
 _BLOCK = 2**24  # bytes of CSV that are read at once
@@ -46,12 +46,12 @@ def csv_failures(path: Path, finest: Path) -> list[str]:
 
 
 def open_csv(path: Path, names: Sequence[str]) -> csv.CSVStreamingReader:
-    """Return a reader of a CSV, in which columns of these names are text, and `count` a number.
+    """Return a reader of a CSV, in which columns of these names are text, and those of `NUMBERS` whole numbers.
 
     Raises:
         UNREADABLE: it is no CSV.
     """
-    kinds = dict.fromkeys(names, pa.string()) | {COUNT: pa.int64()}
+    kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(NUMBERS, pa.int64())
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=_BLOCK),

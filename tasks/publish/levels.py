@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from storage.columns import COUNT
 from tasks.publish.adding_up import AddingUp
 from tasks.publish.areas import AxisAreas, Numbers
 from tasks.publish.manifest import LevelEntry
@@ -48,6 +50,8 @@ def check_level(
     *,
     is_finest: bool,
     may_be_negative: bool = False,
+    bounds: Sequence[str] = (),
+    are_stated: bool = True,
 ) -> Level:
     """Return what a level's table holds: whether it is what the manifest says, and adds up to the level above.
 
@@ -59,14 +63,17 @@ def check_level(
         above: the level above; None at level 0.
         is_finest: whether no level below asks for its rows.
         may_be_negative: whether counts may be below zero, so that a row that is left out is one of 0.
+        bounds: the columns of intervals: low and high of each kind.
+        are_stated: whether there are intervals at this level; otherwise all of these columns are missing.
     Raises:
         UNREADABLE: it cannot be read whole.
     """
     texts = [name for of_axis in columns.values() for name in of_axis]
-    if not has_columns(path, texts):
-        told = f"columns must be {', '.join(texts)} (text) and count (int64)." if texts else "the column must be count."
-        return Level(columns, [told])
-    seen = _Seen(may_be_zero=entry.level == 0, may_be_negative=may_be_negative, has_codes=bool(texts))
+    numbers = [COUNT, *bounds]
+    if not has_columns(path, texts, numbers):
+        of_codes = f"{', '.join(texts)} (text) and " if texts else ""
+        return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64)."])
+    seen = _Seen(may_be_zero=entry.level == 0, may_be_negative=may_be_negative, codes=len(texts), are_stated=are_stated)
     sums = _Sums(columns, areas, above)
     parts = []
     for batch in batches(path):
@@ -84,6 +91,9 @@ def check_level(
     if seen.is_missing:
         which = "other than zero" if may_be_negative else "above zero"
         wrong.append(f"counts must be whole and {which}, and no code missing.")
+    if seen.is_outside:
+        where = "lie between low and high" if are_stated else "have no low and high"
+        wrong.append(f"counts must {where}.")
     if may_be_negative and seen.magnitude >= _TOO_MUCH:  # elsewhere the totals tell
         wrong.append("counts must add up inside 64 bits.")
     if seen.is_repeated or (seen.is_unsorted and _has_repeated(path, columns, areas)):
@@ -106,20 +116,22 @@ class _Seen:
         total: of the counts, records; exact, whatever they are.
         magnitude: of the counts without their signs; exact.
         is_missing: whether a code or a count is missing, or a count too small.
+        is_outside: whether a count lies outside of its interval, or has none; or has one where none is stated.
         is_repeated: whether two rows that follow one another have the same areas.
         is_unsorted: whether a row follows one that should come later.
     """
 
-    def __init__(self, *, may_be_zero: bool, may_be_negative: bool, has_codes: bool) -> None:
+    def __init__(self, *, may_be_zero: bool, may_be_negative: bool, codes: int, are_stated: bool) -> None:
         self.rows = self.total = self.magnitude = 0
-        self.is_missing = self.is_repeated = self.is_unsorted = False
-        self._may_be_zero, self._may_be_negative, self._has_codes = may_be_zero, may_be_negative, has_codes
+        self.is_missing = self.is_outside = self.is_repeated = self.is_unsorted = False
+        self._may_be_zero, self._may_be_negative, self._codes = may_be_zero, may_be_negative, codes
+        self._are_stated = are_stated
         self._last: list[tuple[bool, str]] | None = None  # codes of the last row; what is missing comes first
 
     @property
     def wrong(self) -> bool:
         """Whether anything is."""
-        return self.is_missing or self.is_repeated or self.is_unsorted
+        return self.is_missing or self.is_outside or self.is_repeated or self.is_unsorted
 
     def take(self, batch: pa.RecordBatch, rows: Rows, ranks: Sequence[IntArray]) -> None:
         """Look at the next rows of the table; `ranks` has per axis their order among each other."""
@@ -128,21 +140,33 @@ class _Seen:
         total = _exact_sum(counts)
         self.total += total
         self.magnitude += total - 2 * _exact_sum(counts[counts < 0])
-        nothing = any(column.null_count for column in batch.columns)
+        nothing = any(column.null_count for column in batch.columns[: self._codes + 1])
         negative = not self._may_be_negative and int(counts.min()) < 0
         zero = not self._may_be_zero and not counts.all()
         self.is_missing = self.is_missing or nothing or negative or zero
-        if not self._has_codes:
+        self.is_outside = self.is_outside or self._outside(batch.columns[self._codes + 1 :], counts)
+        if not self._codes:
             return
         follows, equal = np.zeros(len(rows) - 1, dtype=bool), np.ones(len(rows) - 1, dtype=bool)
         for of_axis in ranks:
             follows |= equal & (of_axis[1:] > of_axis[:-1])
             equal &= of_axis[1:] == of_axis[:-1]
-        first, last = _codes(batch, 0), _codes(batch, len(rows) - 1)
+        first, last = (_codes(batch, row, self._codes) for row in (0, len(rows) - 1))
         self.is_repeated = self.is_repeated or bool(equal.any()) or first == self._last
         is_before = self._last is not None and first < self._last
         self.is_unsorted = self.is_unsorted or not (follows | equal).all() or is_before
         self._last = last
+
+    def _outside(self, bounds: Sequence[pa.Array], counts: IntArray) -> bool:
+        """Return whether some counts lie outside of their intervals, or intervals are there or not where they should not be."""
+        if not self._are_stated:
+            return any(end.null_count < len(end) for end in bounds)
+        if any(end.null_count for end in bounds):
+            return True
+        ends = [end.to_numpy() for end in bounds]
+        return any(
+            (low > counts).any() or (high < counts).any() for low, high in zip(ends[::2], ends[1::2], strict=True)
+        )
 
 
 class _Sums:
@@ -183,8 +207,12 @@ def _exact_sum(counts: IntArray) -> int:
 
 def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Rows, tuple[IntArray, ...]]:
     """Return rows with their areas as numbers, and per axis the order of these rows among each other."""
-    *texts, counts = batch.columns  # by place: in a file from elsewhere two may have the same name
-    ends = np.cumsum([len(of_axis) for of_axis in columns.values()]).tolist()
+    _, *ends = accumulate((len(of_axis) for of_axis in columns.values()), initial=0)
+    codes = sum(len(of_axis) for of_axis in columns.values())
+    texts, counts = (
+        batch.columns[:codes],
+        batch.columns[codes],
+    )  # by place: in a file from elsewhere two may share a name
 
     def number(axis: str, end: int) -> tuple[Numbers, IntArray]:
         return areas[axis].number(batch.num_rows, texts[end - len(columns[axis]) : end])
@@ -201,6 +229,6 @@ def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:
     return not all_differ(rows.areas, [areas[axis].known(len(of_axis)) for axis, of_axis in columns.items()])
 
 
-def _codes(batch: pa.RecordBatch, row: int) -> list[tuple[bool, str]]:
-    codes = [column[row].as_py() for column in batch.columns[:-1]]
+def _codes(batch: pa.RecordBatch, row: int, number: int) -> list[tuple[bool, str]]:
+    codes = [column[row].as_py() for column in batch.columns[:number]]
     return [(code is not None, code or "") for code in codes]

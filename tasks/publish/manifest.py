@@ -5,9 +5,23 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from storage.columns import INTERVAL, SIMULTANEOUS
 from storage.releases import DISCRETE_GAUSSIAN, RELEASED_CODES
 
-_OF_LEAVES_ONLY = ("summed", "mechanism", "epsilon", "delta", "scale", "threshold")  # what older manifests have not
+# what older manifests have not
+_OF_SOME_LEVELS = (
+    "summed",
+    "mechanism",
+    "epsilon",
+    "delta",
+    "scale",
+    "threshold",
+    "bias",
+    "half_width",
+    "cap_margin",
+    "simultaneous_half_width",
+)
+_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts")
 
 
 class _Part(BaseModel):
@@ -54,6 +68,12 @@ class LevelEntry(_Part):
         epsilon: of that, as charged; likewise `delta`.
         scale: of its noise, records.
         threshold: the least noisy count that was kept, records.
+        bias: released minus noisy counts, the mean over the cells measured, records; it bears noise itself. None where nothing
+            was measured, or only what reached a threshold was kept.
+        half_width: z of the interval around a cell's noisy count, records; None where intervals differ from cell to cell, or
+            none are stated.
+        cap_margin: z' by which the noisy count of a cell may exceed the truth as one that holds others, records.
+        simultaneous_half_width: z of the intervals that hold at once, where they are published.
     """
 
     level: int
@@ -71,6 +91,29 @@ class LevelEntry(_Part):
     delta: float = 0.0
     scale: float = 0.0
     threshold: int = 0
+    bias: float | None = None
+    half_width: int | None = None
+    cap_margin: int | None = None
+    simultaneous_half_width: int | None = None
+
+
+class Intervals(_Part):
+    """The intervals in the tables: with the stated probability, over all noise, that of any one cell covers its true count.
+
+    Attributes:
+        confidence: that probability.
+        simultaneous: whether the tables also have those that cover the true counts of all cells of all levels at once.
+        rounded: whether they end at multiples of the noise's sigma, rounded up, since noisy counts were not to be kept.
+    """
+
+    confidence: float
+    simultaneous: bool = False
+    rounded: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the tables."""
+        return INTERVAL + SIMULTANEOUS if self.simultaneous else INTERVAL
 
 
 class SealEntry(_Part):
@@ -98,6 +141,8 @@ class Manifest(_Part):
         waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
         records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
             and are too many; None, and left out of the file, where they were not asked for.
+        intervals: those in the tables; None in folders from before there were any.
+        noisy_counts: whether the sealed noisy counts are published.
     """
 
     id: str
@@ -113,6 +158,13 @@ class Manifest(_Part):
     csv: bool = True
     waived: list[str] = []
     records: Literal["csv", "parquet", "left out"] | None = None
+    intervals: Intervals | None = None
+    noisy_counts: bool = False
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The columns of intervals that every table has."""
+        return self.intervals.columns if self.intervals else ()
 
     @property
     def unlisted(self) -> list[str]:
@@ -121,9 +173,9 @@ class Manifest(_Part):
 
     def text(self) -> str:
         """Return the manifest as it is published."""
-        content = self.model_dump(exclude={name for name in ("csv", "waived", "records") if _is_default(self, name)})
+        content = self.model_dump(exclude={name for name in _OF_SOME_RELEASES if _is_default(self, name)})
         for level, entry in zip(self.levels, content["levels"], strict=True):
-            for name in _OF_LEAVES_ONLY:
+            for name in _OF_SOME_LEVELS:
                 if _is_default(level, name):
                     del entry[name]
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

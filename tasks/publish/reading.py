@@ -12,17 +12,17 @@ BATCH_ROWS = 1_000_000
 UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # what a file that is not what it should be raises
 
 
-def has_columns(path: Path, texts: Sequence[str]) -> bool:
-    """Return whether a table has columns of text, and then `count` int64, and no other.
+def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str]) -> bool:
+    """Return whether a table has columns of text, and then of int64, and no other.
 
     Raises:
         UNREADABLE: it is no Parquet.
     """
     schema = pq.read_schema(path)
-    if schema.names != [*texts, "count"]:
+    if schema.names != [*texts, *numbers]:
         return False
-    *of_texts, of_count = schema.types
-    return all(_is_text(kind) for kind in of_texts) and bool(of_count.equals(pa.int64()))
+    of_texts, of_numbers = schema.types[: len(texts)], schema.types[len(texts) :]
+    return all(map(_is_text, of_texts)) and all(kind.equals(pa.int64()) for kind in of_numbers)
 
 
 def batches(path: Path) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The rows of a published table as numbers."""
+"""The rows of a published table as numbers, and the intervals around their counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,20 @@ class Rows:
     Attributes:
         areas: per axis, integers, shape (rows,): the area's number at the axis level that the level has reached.
         counts: int64, shape (rows,), records.
+        bounds: the ends of intervals around the counts, int64, shape (rows,) each: low and high, and where they are asked
+            for those that hold at once; none where no interval is stated.
     """
 
     areas: tuple[AreaArray, ...]
     counts: IntArray
+    bounds: tuple[IntArray, ...] = ()
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def __getitem__(self, rows: "slice | IntArray") -> "Rows":
-        return Rows(tuple(areas[rows] for areas in self.areas), self.counts[rows])
+        bounds = tuple(ends[rows] for ends in self.bounds)
+        return Rows(tuple(areas[rows] for areas in self.areas), self.counts[rows], bounds)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -33,7 +37,8 @@ def joined(parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
-    return Rows(areas, np.concatenate([part.counts for part in parts]))
+    bounds = tuple(np.concatenate(columns) for columns in zip(*(part.bounds for part in parts), strict=True))
+    return Rows(areas, np.concatenate([part.counts for part in parts]), bounds)
 
 
 def in_order(rows: Rows, sizes: Sequence[int]) -> Rows:

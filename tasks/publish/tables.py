@@ -1,6 +1,6 @@
 """Published tables: codes in place of area numbers, one table per level, written a row group at a time."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,12 @@ _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
 def level_tables(
-    tree: Tree, level: int, rows: Rows, row_group: int = ROW_GROUP, flat: Collection[str] = ()
+    tree: Tree,
+    level: int,
+    rows: Rows,
+    row_group: int = ROW_GROUP,
+    flat: Collection[str] = (),
+    bounds: Sequence[str] = (),
 ) -> Iterator[pa.Table]:
     """Yield a level as readers get it, a row group at a time and at least one.
 
@@ -30,10 +35,11 @@ def level_tables(
         rows: its nodes with a count above zero, in the order of their areas, which is that of their codes.
         row_group: the most rows of a row group.
         flat: the features that have one level.
+        bounds: what the ends of the rows' intervals are called; where the rows have none, they are missing.
     Yields:
-        One text column per axis and axis level reached, called by `column_name`, coarse to fine, then `count` int64; a row per
-        node with a count above zero. Level 0 has the column `count` and one row. Text is encoded as a dictionary of the
-        codes that occur, each once.
+        One text column per axis and axis level reached, called by `column_name`, coarse to fine, then `count` and the bounds,
+        int64; a row per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary of
+        the codes that occur, each once.
     """
     reached = tree.axis_levels(level)
     columns = {
@@ -44,11 +50,13 @@ def level_tables(
         for number, axis in enumerate(tree.axes)
         for own_level in range(1, reached[number] + 1)
     }
-    schema = pa.schema([(name, _CODES) for name in columns] + [(COUNT, pa.int64())])
+    schema = pa.schema([(name, _CODES) for name in columns] + [(name, pa.int64()) for name in (COUNT, *bounds)])
     for first in range(0, max(len(rows), 1), row_group):
         part = rows[first : first + row_group]
         texts = [codes.text(part.areas[axis]) for axis, codes in columns.values()]
-        yield pa.table([*texts, pa.array(part.counts)], schema=schema)
+        nothing = pa.nulls(len(part), pa.int64())
+        ends = [pa.array(end) for end in part.bounds] if part.bounds else [nothing] * len(bounds)
+        yield pa.table([*texts, pa.array(part.counts), *ends], schema=schema)
 
 
 def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> None:

@@ -2,14 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from storage.columns import flat_features
 from storage.database import store
@@ -18,16 +17,17 @@ from storage.files import replace, sha256_of_all
 from storage.ledger import Head, head
 from storage.published import partial_folder
 from storage.releases import Release, find_release
-from storage.seals import FrontierShard, Seal, level_entries, list_released, list_seals
+from storage.seals import Seal, level_entries, list_seals
 from tasks.publish.csv import write_csv
-from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.publish.measured import ReleasedLevels, are_noisy_counts_published, interval_terms
+from tasks.publish.noisy_counts import NoisyCounts
 from tasks.publish.readme import readme
 from tasks.publish.records import finest_columns, record_tables, records_path
-from tasks.publish.rows import Rows, in_order
 from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
-from tasks.tree.task import load_level, tree_of
+from tasks.tree.task import tree_of
 from tasks.validate.size import RecordsKind, is_csv_written, records_kind
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
@@ -42,21 +42,22 @@ def publish(release_id: str) -> None:
     """
     with store() as con:
         release = find_release(con, release_id)
-        frontiers, seals = list_released(con, release_id), list_seals(con, release_id)
+        seals = list_seals(con, release_id)
         levels, ledger = level_entries(con, release), head(con)
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
-    with _beside(folder) as partial:
+    with _beside(folder) as beside:
         csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
-        records = _write_counts(partial, release, frontiers, csv=csv)
-        _write_manifest(partial, release, levels, seals, ledger, csv=csv, records=records)
-        files = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
-        sums = zip(sha256_of_all(partial / name for name in files), files, strict=True)
-        (partial / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
-        _make_durable_and_readable(partial)
+        noisy = are_noisy_counts_published(release, sum(seal.cells for seal in seals.values()))
+        records = _write_counts(beside, release, levels, csv=csv, noisy=noisy)
+        _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
+        files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
+        sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
+        (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
+        _make_durable_and_readable(beside)
 
 
 @contextmanager
@@ -80,51 +81,38 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _write_counts(
-    folder: Path, release: Release, frontiers: dict[tuple[int, str], FrontierShard], *, csv: bool
+    folder: Path, release: Release, entries: Sequence[dict[str, Any]], *, csv: bool, noisy: bool
 ) -> RecordsKind | None:
-    """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records."""
+    """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records.
+
+    What is learnt on the way of the levels is added to their entries.
+    """
     (folder / "counts").mkdir()
-    tree, flat = tree_of(release), flat_features(release.terms["published_spec"])
-    with ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(_load_in_order, release, 0, frontiers)
+    tree, terms = tree_of(release), interval_terms(release)
+    sink = NoisyCounts(folder, tree, release.levels) if noisy else None
+    levels = ReleasedLevels(release, tree, terms, sink.add if sink else None)
+    table = partial(level_tables, tree, flat=flat_features(release.terms["published_spec"]), bounds=terms.columns)
+    with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(levels.rows, 0)
         for level in range(tree.depth + 1):
             rows = coming.result()
             if level < tree.depth:
-                coming = ahead.submit(_load_in_order, release, level + 1, frontiers)
-            tables = level_tables(tree, level, rows, flat=flat)
+                coming = ahead.submit(levels.rows, level + 1)
+            tables = table(level, rows)
             write_parquet(folder / "counts" / f"level_{level}.parquet", tables, tree.axes[0].name)
+    for entry, known in zip(entries, levels.known(), strict=True):
+        entry |= known
     if csv:
-        write_csv(folder / "counts.csv", level_tables(tree, tree.depth, rows, flat=flat))
+        write_csv(folder / "counts.csv", table(tree.depth, rows))
     records = records_kind(int(rows.counts.sum())) if release.terms.get("records") else None
     if records in {"csv", "parquet"}:
-        tables = record_tables(level_tables(tree, tree.depth, rows, flat=flat), finest_columns(tree, flat))
+        flat = flat_features(release.terms["published_spec"])
+        tables = record_tables(table(tree.depth, rows), finest_columns(tree, flat))
         if records == "csv":
             write_csv(records_path(folder, records), tables)
         else:
             write_parquet(records_path(folder, records), tables, tree.axes[0].name)
     return records
-
-
-def _load_in_order(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Rows:
-    """Return all released nodes of a level in the order of their codes, areas in half the bytes of a frontier's.
-
-    Raises:
-        StoreError: the shards hold more or less nodes than the store has recorded.
-    """
-    rows = sum(shard.nonzero for (of, _), shard in frontiers.items() if of == level)
-    areas = tuple(np.empty(rows, dtype=np.int32) for _ in release.terms["axes"])
-    counts, first, end = np.empty(rows, dtype=np.int64), 0, 0
-    for part in load_level(release, level, frontiers):
-        end = first + len(part)
-        if end > rows:
-            break
-        for column, of_part in zip(areas, part.areas, strict=True):
-            column[first:end] = of_part
-        counts[first:end] = part.counts
-        first = end
-    if end != rows:
-        raise StoreError(f"Level {level} of {release.id} has not as many nodes as were recorded.")
-    return in_order(Rows(areas, counts), tree_of(release).sizes(level))
 
 
 def _write_manifest(
@@ -136,7 +124,9 @@ def _write_manifest(
     *,
     csv: bool,
     records: RecordsKind | None,
+    noisy: bool,
 ) -> None:
+    terms = interval_terms(release)
     manifest = Manifest(
         id=release.id,
         spec=release.terms["published_spec"],
@@ -151,6 +141,8 @@ def _write_manifest(
         csv=csv,
         waived=release.terms.get("waived", []),
         records=records,
+        intervals=Intervals(confidence=terms.confidence, simultaneous=terms.simultaneous, rounded=terms.rounded),
+        noisy_counts=noisy,
     )
     (folder / "manifest.json").write_text(manifest.text())
     (folder / "README.md").write_text(readme(manifest))

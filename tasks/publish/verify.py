@@ -12,6 +12,7 @@ from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures
 from tasks.publish.levels import check_level
 from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.noisy_counts import noisy_counts_failures
 from tasks.publish.reading import UNREADABLE
 from tasks.publish.records import records_failures
 
@@ -77,22 +78,33 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     """Return what is wrong with the tables; sums are looked at where every table is right by itself."""
     columns, finest = _columns(manifest), manifest.levels[-1]
     areas = {axis: AxisAreas() for axis in columns[-1]}
-    wrong, do_not_add_up, above = [], [], None
+    wrong, do_not_add_up, totals, above = [], [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
         path, name = _table(folder, entry), f"level_{entry.level}"
         try:
             level = check_level(
-                path, entry, of_level, areas, above, is_finest=entry is finest, may_be_negative=may_be_negative
+                path,
+                entry,
+                of_level,
+                areas,
+                above,
+                is_finest=entry is finest,
+                may_be_negative=may_be_negative,
+                bounds=manifest.bounds,
+                are_stated=not (entry.summed and finest.threshold),
             )
         except UNREADABLE:
             return [f"{name}.parquet is missing or not Parquet."]
         wrong += [f"{name}: {told}" for told in level.wrong]
         if not level.adds_up:
             do_not_add_up.append(f"{name}: children do not add up to their parents.")
+        totals.append(level.total)
         above = level
     if wrong:
         return wrong
+    if manifest.noisy_counts:
+        do_not_add_up += noisy_counts_failures(folder, manifest, totals)
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
 
 

@@ -57,14 +57,19 @@ class Axis:
         """Return the most children that any area of a level has."""
         return int(np.diff(self.first_child[level]).max(initial=0))
 
-    def most_descendants(self, level: int, below: int) -> int:
-        """Return the most areas of the level `below` that lie in one area of `level`; 1 where that is no finer."""
-        if below <= level:
-            return 1
+    def first_descendants(self, level: int, below: int) -> IntArray:
+        """Return where the areas of the level `below`, which is as fine or finer, begin in each area of `level`, and the end.
+
+        Shape (areas of the level + 1,): area a has the numbers first[a] to first[a + 1] (not included).
+        """
         first = np.arange(self.areas(level) + 1)
         for step in range(level, below):
             first = self.first_child[step][first]
-        return int(np.diff(first).max(initial=0))
+        return first
+
+    def most_descendants(self, level: int, below: int) -> int:
+        """Return the most areas of the level `below` that lie in one area of `level`; 1 where that is no finer."""
+        return 1 if below <= level else int(np.diff(self.first_descendants(level, below)).max(initial=0))
 
     def ancestors(self, areas: IntArray, level: int, above: int) -> IntArray:
         """Return, for areas numbered at `level`, the areas that hold them at the level `above`."""

@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.tree.axis import Axis
+import numpy as np
+
+from tasks.tree.axis import Axis, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,19 @@ class Tree:
             for level in range(self.depth + 1)
             if all(reached >= own for reached, own in zip(self.axis_levels(level), wanted, strict=True))
         )
+
+    def leaves_below(self, level: int, areas: Sequence[IntArray]) -> IntArray:
+        """Return how many leaves lie below some nodes of a level, shape (nodes,); all of them must fit in 64 bits.
+
+        Args:
+            level: of the nodes.
+            areas: per axis, int64, shape (nodes,).
+        """
+        leaves = np.ones(len(areas[0]), dtype=np.int64)
+        depths = zip(self.axes, self.axis_levels(level), self.axis_levels(self.depth), areas, strict=True)
+        for axis, own_level, finest, of_axis in depths:
+            leaves *= np.diff(axis.first_descendants(own_level, finest))[of_axis]
+        return leaves
 
     def most_cells_below(self, axis_levels: Sequence[int], promised: Sequence[int]) -> int:
         """Return the most cells of one partition that any node of another can meet.

@@ -94,7 +94,12 @@ def table_of(folder: Path, level: int) -> pl.DataFrame:
 
 
 def put(folder: Path, level: int, table: pl.DataFrame, row_group: int = GROUP) -> None:
-    """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group."""
+    """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group.
+
+    Intervals are widened where counts have left them.
+    """
+    if {"count", "low", "high"} <= set(table.columns):
+        table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
     pq.write_table(table.to_arrow(), folder / "counts" / f"level_{level}.parquet", row_group_size=row_group)
     if level == DEPTH and (folder / "counts.csv").exists():
         table.write_csv(folder / "counts.csv")
@@ -217,7 +222,7 @@ def test_a_missing_code_comes_first(folder):
 def test_one_wrong_sum_among_many_is_found(folder, level):
     """Records moved between two parents, late in the table, are found at that level and the next, the total staying."""
     table = table_of(folder, level)
-    parents = table_of(folder, level - 1).columns[:-1]
+    parents = table_of(folder, level - 1).columns[:-3]
     last = table.row(table.height - 1, named=True)
     others = table.with_row_index().filter(pl.any_horizontal(pl.col(code) != last[code] for code in parents))
     other = others["index"][-1]
@@ -233,15 +238,19 @@ def test_one_wrong_sum_among_many_is_found(folder, level):
 
 def test_sums_beyond_64_bits_do_not_add_up(folder):
     """Counts that come to the right sums only because 64 bits overflow are found."""
-    table, parents = table_of(folder, DEPTH).with_row_index(), table_of(folder, DEPTH - 1).columns[:-1]
+    table, parents = table_of(folder, DEPTH).with_row_index(), table_of(folder, DEPTH - 1).columns[:-3]
     children = next(rows for rows in table.group_by(parents).agg("index")["index"].to_list() if len(rows) > 2)
     more = np.zeros(table.height, dtype=np.int64)
     more[children[:3]] = [2**63 - 1000, 2**63 - 1000, 2000]
     assert sum(more.tolist()) == 2**64
     changed = table.drop("index").with_columns(pl.Series("count", table["count"].to_numpy() + more))
     put(folder, DEPTH, changed)
-    assert changed.group_by(parents).agg(pl.sum("count")).sort(parents).equals(table_of(folder, DEPTH - 1))
-    assert failures(folder) == [f"level_{DEPTH}: children do not add up to their parents."]
+    above = table_of(folder, DEPTH - 1).drop("low", "high")
+    assert changed.group_by(parents).agg(pl.sum("count")).sort(parents).equals(above)
+    assert failures(folder) == [
+        f"level_{DEPTH}: children do not add up to their parents.",
+        f"noisy_counts/level_{DEPTH}.parquet does not have the bias that the manifest states.",
+    ]
 
 
 def without_csv(folder: Path) -> None:
@@ -263,9 +272,10 @@ def test_csv_may_be_missing_where_the_manifest_says_so(folder):
 def test_columns_that_share_a_name_are_told_apart(folder):
     """A manifest and a table whose axes would name two columns the same are looked at by place, and do not crash."""
     table = table_of(folder, 2).to_arrow()
-    pq.write_table(table.rename_columns(["a_b_c", "a_b_c", "count"]), folder / "counts" / "level_2.parquet")
+    numbers = ["count", "low", "high"]
+    pq.write_table(table.rename_columns(["a_b_c", "a_b_c", *numbers]), folder / "counts" / "level_2.parquet")
     pq.write_table(
-        table_of(folder, 1).to_arrow().rename_columns(["a_b_c", "count"]), folder / "counts" / "level_1.parquet"
+        table_of(folder, 1).to_arrow().rename_columns(["a_b_c", *numbers]), folder / "counts" / "level_1.parquet"
     )
 
     def rename(manifest: dict[str, Any]) -> None:
@@ -275,7 +285,7 @@ def test_columns_that_share_a_name_are_told_apart(folder):
             entry["axes"] = {"a": origin and "b_c", "a_b": destination and "c"}
         manifest["seals"] = [seal for seal in manifest["seals"] if seal["level"] < 3]
         manifest["privacy"]["rho"] = sum(entry["rho"] for entry in manifest["levels"])
-        manifest["csv"] = False
+        manifest["csv"] = manifest["noisy_counts"] = False
 
     (folder / "counts.csv").unlink()
     change_manifest(folder, rename)
@@ -290,7 +300,8 @@ def test_a_manifest_without_axes_is_found(folder):
             entry["axes"] = {}
 
     change_manifest(folder, forget)
-    assert failures(folder) == [f"level_{level}: the column must be count." for level in range(1, DEPTH + 1)]
+    told = "columns must be count, low, high (int64)."
+    assert failures(folder) == [f"level_{level}: {told}" for level in range(1, DEPTH + 1)]
 
 
 def test_csv_that_nobody_promised_must_be_the_finest_level(folder):

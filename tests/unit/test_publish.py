@@ -50,7 +50,9 @@ SPEC = {
 PEOPLE = 500
 DEPTH = 6  # three levels at either end
 COUNTS = [f"counts/level_{level}.parquet" for level in range(DEPTH + 1)]
-FILES = [*COUNTS, "counts.csv", "manifest.json", "README.md", "SHA256SUMS"]
+NOISY = [f"noisy_counts/level_{level}.parquet" for level in range(DEPTH + 1)]
+FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", "manifest.json", "README.md", "SHA256SUMS"]
+NUMBERS = ["count", "low", "high"]
 
 LEVEL_COLUMNS = [
     [],
@@ -84,7 +86,12 @@ class Folder:
         return pl.read_parquet(self.path / COUNTS[level])
 
     def put(self, level: int, table: pl.DataFrame) -> None:
-        """Replace the table of a level, and where it is the finest `counts.csv` too, so that these two agree."""
+        """Replace the table of a level, and where it is the finest `counts.csv` too, so that these two agree.
+
+        Intervals are widened where counts have left them.
+        """
+        if {"count", "low", "high"} <= set(table.columns):
+            table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
         table.write_parquet(self.path / COUNTS[level])
         if level == DEPTH:
             table.write_csv(self.path / "counts.csv")
@@ -160,29 +167,30 @@ def test_folder_holds_these_files(made):
     """A folder holds its tables, manifest, README and checksums, readable by all, and nothing is left beside it."""
     assert sorted(str(file.relative_to(made)) for file in made.rglob("*") if file.is_file()) == sorted(FILES)
     assert {file.stat().st_mode & 0o777 for file in made.rglob("*") if file.is_file()} == {0o644}
-    assert {file.stat().st_mode & 0o777 for file in (made, made / "counts")} == {0o755}
+    assert {file.stat().st_mode & 0o777 for file in (made, made / "counts", made / "noisy_counts")} == {0o755}
     assert [file.name for file in made.parent.iterdir()] == [made.name]
 
 
 @pytest.mark.parametrize("level", range(DEPTH + 1))
 def test_tables_are_as_promised(made, level):
-    """A level has a text column per axis and level reached, then the count; sorted, without zeros, adding up to all."""
+    """A level has a text column per axis and level reached, then count, low and high; sorted, without zeros, adding up."""
     table = Folder(made).table(level)
-    assert table.columns == [*LEVEL_COLUMNS[level], "count"]
-    assert table.dtypes == [pl.String] * len(LEVEL_COLUMNS[level]) + [pl.Int64]
+    assert table.columns == [*LEVEL_COLUMNS[level], *NUMBERS]
+    assert table.dtypes == [pl.String] * len(LEVEL_COLUMNS[level]) + [pl.Int64] * 3
+    assert ((table["low"] >= 0) & (table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
     assert table["count"].sum() == PEOPLE
     assert (table["count"] > 0).all()
     if level:
         assert_frame_equal(table, table.sort(LEVEL_COLUMNS[level]))
         assert table.height > 1  # there is something for the other tests to spoil
     else:
-        assert table.rows() == [(PEOPLE,)]
+        assert table.rows() == [(PEOPLE, PEOPLE, PEOPLE)]
 
 
 def test_csv_is_the_finest_level(made):
     """`counts.csv` holds the finest level, leading zeros included."""
     csv = pl.read_csv(made / "counts.csv", infer_schema=False)
-    assert_frame_equal(csv.with_columns(pl.col("count").cast(pl.Int64)), Folder(made).table(DEPTH))
+    assert_frame_equal(csv.with_columns(pl.col(NUMBERS).cast(pl.Int64)), Folder(made).table(DEPTH))
     assert csv["origin_municipality"].str.starts_with("0").all()
 
 
@@ -190,8 +198,11 @@ def test_manifest_says_what_was_done(made):
     """The manifest has the promised keys, and in them what the spec asked for and what the tables hold."""
     manifest = Folder(made).manifest()
     assert list(manifest) == [
-        *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions")
+        *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
+        *("intervals", "noisy_counts"),
     ]
+    assert manifest["intervals"] == {"confidence": 0.9, "simultaneous": False, "rounded": False}
+    assert manifest["noisy_counts"] is True
     assert manifest["id"] == made.name
     assert manifest["mechanism"] == "inftda"
     asked = {key: SPEC["privacy"][key] for key in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta")}
@@ -231,6 +242,9 @@ def test_manifest_lists_every_level(made):
             "l2_sensitivity",
             "derivation",
             "bound",
+            "bias",
+            "half_width",
+            "cap_margin",
         ]
         assert level["nonzero"] == Folder(made).table(level["level"]).height <= level["cells"]
         reached = {f"{axis}_{name}" for axis, name in level["axes"].items() if name}

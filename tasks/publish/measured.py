@@ -1,0 +1,288 @@
+"""The levels of a release as they are published: its counts, and the intervals that its sealed noisy counts put around them."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from storage.columns import INTERVAL, SIMULTANEOUS
+from storage.database import store
+from storage.errors import StoreError
+from storage.releases import LevelTerms, Release
+from storage.seals import (
+    TRUNK,
+    Branch,
+    FrontierShard,
+    Seal,
+    list_branches,
+    list_frontiers,
+    list_released,
+    list_seals,
+)
+from storage.shards import frontier_path, noisy_path, read_row_groups, read_shard
+from tasks.publish.rows import Rows, in_order
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
+from tasks.tree.leaves import nodes_above_leaves
+from tasks.tree.order import Tree
+from tasks.tree.task import load_frontier, load_parents
+from tasks.validate.intervals import (
+    CONFIDENCE,
+    NO_CAP,
+    Margins,
+    caps,
+    intervals,
+    margins_of,
+    rounded_outwards,
+    simultaneous_margins,
+    sum_margins,
+)
+from tasks.validate.quantiles import laplace_quantile
+
+MOST_NOISY_CELLS = 20_000_000  # of a release, whose noisy counts nobody has asked to publish
+
+Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalTerms:
+    """Which intervals a release publishes.
+
+    Attributes:
+        confidence: the probability with which the interval of a cell covers its truth.
+        simultaneous: whether there are also those that cover those of all cells at once.
+        rounded: whether they end at multiples of the noise's σ, so that they do not give noisy counts away that were not to be
+            kept.
+    """
+
+    confidence: float
+    simultaneous: bool
+    rounded: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of published tables."""
+        return INTERVAL + SIMULTANEOUS if self.simultaneous else INTERVAL
+
+
+def interval_terms(release: Release) -> IntervalTerms:
+    """Return which intervals a release publishes; one that was reserved before there were any, the usual ones."""
+    asked: Mapping[str, float | bool] = release.terms.get("intervals", {})
+    return IntervalTerms(
+        float(asked.get("confidence", CONFIDENCE)),
+        bool(asked.get("simultaneous", False)),
+        not (
+            release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold or release.levels[0].is_summed
+        ),
+    )
+
+
+def are_noisy_counts_published(release: Release, cells: int) -> bool:
+    """Return whether the noisy counts of a release are published: as it is asked for, otherwise where its cells are few.
+
+    Never where they were not to be kept, and where only those that reached a threshold were kept: those are the counts.
+    """
+    if not release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold:
+        return False
+    asked = release.terms.get("noisy_counts")
+    return cells <= MOST_NOISY_CELLS if asked is None else bool(asked)
+
+
+def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
+    """Return, per kind of interval, the margins of levels 0 to T; none where not every level is measured."""
+    if any(level.is_summed for level in levels) or levels[-1].threshold:
+        return []
+    sigmas = [level.sigma for level in levels]
+    kinds = [margins_of(sigmas, terms.confidence)]
+    if terms.simultaneous:
+        kinds.append(simultaneous_margins(sigmas, [level.possible_cells or 1 for level in levels], terms.confidence))
+    return kinds
+
+
+@dataclass(slots=True)
+class ReleasedLevels:
+    """The levels of a release, asked for one after the other from level 0 on.
+
+    Attributes:
+        release: validated.
+        tree: of it.
+        terms: of its intervals.
+        sink: is given what was measured, cells in the order of the tree, as they come; None where nobody asks.
+        bias: released minus noisy, the mean over measured cells, records, by the levels asked for that have one.
+    """
+
+    release: Release
+    tree: Tree
+    terms: IntervalTerms
+    sink: Sink | None = None
+    bias: dict[int, float] = field(default_factory=dict)
+    _frontiers: dict[tuple[int, str], FrontierShard] = field(init=False)
+    _released: dict[tuple[int, str], FrontierShard] = field(init=False)
+    _seals: dict[tuple[int, str], Seal] = field(init=False)
+    _branches: dict[str, Branch] = field(init=False)
+    _margins: list[list[Margins]] = field(init=False)
+    _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
+
+    def __post_init__(self) -> None:
+        """Ask the store what there is."""
+        with store() as con:
+            self._frontiers, self._released = list_frontiers(con, self.release.id), list_released(con, self.release.id)
+            self._seals, self._branches = list_seals(con, self.release.id), list_branches(con, self.release.id)
+        self._margins = margins_by_level(self.release.levels, self.terms)
+
+    def rows(self, level: int) -> Rows:
+        """Return all released nodes of a level in the order of their codes, areas in half the bytes of a frontier's.
+
+        Raises:
+            StoreError: the shards hold more or less nodes than the store has recorded.
+        """
+        parts = self._measured(level) if self._margins else self._leaves(level)
+        size = sum(shard.nonzero for (of, _), shard in self._released.items() if of == level)
+        areas = tuple(np.empty(size, dtype=np.int32) for _ in self.tree.axes)
+        ends = tuple(np.empty(size, dtype=np.int64) for _ in self.terms.columns)
+        counts, first, end, is_stated = np.empty(size, dtype=np.int64), 0, 0, True
+        for part in parts:
+            end = first + len(part)
+            if end > size:
+                break
+            counts[first:end] = part.counts
+            for area, of_part in zip(areas, part.areas, strict=True):
+                area[first:end] = of_part
+            is_stated = is_stated and bool(part.bounds)
+            for column, of_part in zip(ends if part.bounds else (), part.bounds, strict=True):
+                column[first:end] = of_part
+            first = end
+        if end != size:
+            raise StoreError(f"Level {level} of {self.release.id} has not as many nodes as were recorded.")
+        return in_order(Rows(areas, counts, ends if is_stated else ()), self.tree.sizes(level))
+
+    def known(self) -> list[dict[str, Any]]:
+        """Return, per level, what has become known of it and of its intervals, once all were asked for."""
+        entries: list[dict[str, Any]] = [{"bias": self.bias.get(terms.level)} for terms in self.release.levels]
+        for entry, *of_level in zip(entries, *self._margins, strict=True):
+            if of_level:
+                entry |= {"half_width": of_level[0].own, "cap_margin": of_level[0].cap}
+            if len(of_level) > 1:
+                entry["simultaneous_half_width"] = of_level[1].own
+        return entries
+
+    def _measured(self, level: int) -> Iterator[Rows]:
+        """Yield a measured level branch by branch, and keep what its nodes can count at most for the next one."""
+        above, self._caps = self._caps, {}
+        noisy_sum = cells = 0
+        released_sum = 0
+        margins = [of_kind[level] for of_kind in self._margins]
+        for (of, branch), shard in self._frontiers.items():
+            if of != level:
+                continue
+            kept = load_frontier(self.release, shard)
+            noisy, caps_above, seen, measured = self._of_nodes(level, branch, kept, above)
+            noisy_sum, cells = noisy_sum + seen, cells + measured
+            self._caps[branch] = [
+                caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, caps_above, strict=True)
+            ]
+            rows, counts = self._released_of(level, branch, kept)
+            released_sum += int(counts.sum())
+            bounds: list[IntArray] = []
+            for margin, of_kind in zip(margins, caps_above, strict=True):
+                bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
+            yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds))
+        self.bias[level] = (released_sum - noisy_sum) / cells if cells else 0.0
+
+    def _of_nodes(
+        self, level: int, branch: str, kept: Frontier, above: Mapping[str, list[IntArray]]
+    ) -> tuple[IntArray, list[IntArray], int, int]:
+        """Return the noisy counts of the nodes that were kept of a branch, and the caps of what holds them, by kind.
+
+        And the sum of all noisy counts of the branch, and how many there are; the sink gets them.
+        """
+        seal = self._seals[level, branch]
+        groups = read_row_groups(noisy_path(self.release.id, level, branch), seal.sha256)
+        parts = (group["noisy"] for group in groups)
+        if level == 0:
+            noisy = next(parts)
+            self._give(level, kept.areas, noisy)
+            return noisy, [np.full(1, NO_CAP) for _ in self._margins], int(noisy.sum()), 1
+        parents = load_parents(self.release, level, branch, self._frontiers, self._branches)
+        first_kept, cell = cells_of(self.tree, parents, kept)
+        of_cells = cell_counts(self.tree, parents)
+        take, before, noisy_sum = taking(parts), 0, 0
+        of_nodes = np.empty(len(kept), dtype=np.int64)
+        for nodes in chunks(of_cells, CHUNK_CELLS):
+            chunk = take(int(of_cells[nodes].sum()))
+            rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
+            of_nodes[rows] = chunk[cell[rows] - before]
+            if self.sink:
+                self._give(level, expand(self.tree, parents[nodes]).areas, chunk)
+            before, noisy_sum = before + len(chunk), noisy_sum + int(chunk.sum())
+        parent = np.repeat(np.arange(len(parents)), np.diff(first_kept))
+        return of_nodes, [of_kind[parent] for of_kind in self._caps_of_parents(branch, level, above)], noisy_sum, before
+
+    def _caps_of_parents(self, branch: str, level: int, above: Mapping[str, list[IntArray]]) -> list[IntArray]:
+        """Return the caps of the nodes on which a level of a branch stands, by kind."""
+        cut = self._branches.get(branch)
+        if cut is None or cut.cut_level != level - 1:
+            return above[branch]
+        return [of_kind[cut.first_node : cut.end_node] for of_kind in above[cut.parent]]
+
+    def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
+        """Return which of the nodes that were kept are released, and their counts."""
+        shard = self._released[level, branch]
+        if not shard.is_settled:
+            return slice(None), kept.counts
+        columns = read_shard(frontier_path(self.release.id, shard), shard.sha256)
+        return columns["row"], columns["count"]
+
+    def _leaves(self, level: int) -> Iterator[Rows]:
+        """Yield a level of a mechanism that measures leaves, with intervals where they can be stated."""
+        finest = self.release.levels[-1]
+        is_finest = level == self.tree.depth
+        if is_finest and not finest.threshold:
+            self.bias[level] = 0.0
+            self._give_leaves(level)
+        shard = self._frontiers[level, TRUNK]
+        for columns in read_row_groups(frontier_path(self.release.id, shard), shard.sha256):
+            areas = tuple(columns[f"area_{axis}"] for axis in range(len(self.tree.axes)))
+            counts = columns["count"]
+            bounds: list[IntArray] = []
+            for log_tail in self._log_tails(level):
+                if finest.threshold:
+                    margin: int | IntArray = laplace_quantile(finest.scale, log_tail)
+                else:
+                    margin = sum_margins(finest.sigma, self.tree.leaves_below(level, areas), log_tail)
+                bounds += intervals(counts, margin, NO_CAP, counts)
+            yield Rows(areas, counts, tuple(bounds))
+
+    def _log_tails(self, level: int) -> list[float]:
+        """Return, per kind of interval, the logarithm of the probability to one side; none where none can be stated."""
+        terms, finest = self.release.levels[level], self.release.levels[-1]
+        if finest.threshold and level < finest.level:
+            return []
+        kinds = [math.log((1 - self.terms.confidence) / 2)]
+        if self.terms.simultaneous:
+            levels = 1 if finest.threshold else len(self.release.levels)
+            if terms.possible_cells is None:
+                return []
+            kinds.append(kinds[0] - math.log(levels * terms.possible_cells))
+        return kinds
+
+    def _give_leaves(self, level: int) -> None:
+        """Give the sink the noisy counts of all leaves."""
+        if self.sink is None:
+            return
+        path = noisy_path(self.release.id, level, TRUNK)
+        take = taking(group["noisy"] for group in read_row_groups(path, self._seals[level, TRUNK].sha256))
+        for parents in nodes_above_leaves(self.tree, CHUNK_CELLS):
+            cells = expand(self.tree, parents)
+            self._give(level, cells.areas, take(len(cells)))
+
+    def _give(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
+        if self.sink:
+            self.sink(level, areas, noisy)
+
+    def _rounded(self, level: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
+        if not self.terms.rounded:
+            return low, high
+        return rounded_outwards(low, high, max(1, math.ceil(self.release.levels[level].sigma)))

@@ -1,0 +1,163 @@
+"""The sealed noisy counts as they are published: unbiased, with their variance, for readers who do their own estimation."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.columns import NOISY, VARIANCE
+from storage.releases import LevelTerms
+from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.reading import UNREADABLE
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.order import Tree
+
+FOLDER = "noisy_counts"
+CODEBOOK = f"{FOLDER}/codebook.parquet"
+CODEBOOK_SCHEMA = pa.schema(
+    [
+        ("axis", pa.string()),
+        ("level", pa.string()),
+        ("area", pa.int32()),
+        ("parent", pa.int32()),
+        ("code", pa.string()),
+    ]
+)
+
+_ROW_GROUP = 500_000  # rows, at least, but for the last one
+
+
+def noisy_counts_path(folder: Path, level: int) -> Path:
+    """Return where a published folder has the noisy counts of a level."""
+    return folder / FOLDER / f"level_{level}.parquet"
+
+
+def noisy_schema(axes: Sequence[str]) -> pa.Schema:
+    """Return the columns of the noisy counts of a level: per axis that is refined the number of the area, and theirs."""
+    return pa.schema([*((axis, pa.int32()) for axis in axes), (NOISY, pa.int64()), (VARIANCE, pa.float64())])
+
+
+class NoisyCounts:
+    """The noisy counts of a release, written as they come: level after level from 0 on, cells in the order of the tree."""
+
+    def __init__(self, folder: Path, tree: Tree, levels: Sequence[LevelTerms]) -> None:
+        """Write the codebook, and expect the counts.
+
+        Args:
+            folder: that is being published.
+            tree: of the release.
+            levels: of the release; of those that are summed nothing is expected.
+        """
+        self._folder, self._tree, self._levels = folder, tree, levels
+        self._writer: pq.ParquetWriter | None = None
+        self._level = -1
+        self._waiting: list[pa.Table] = []
+        (folder / FOLDER).mkdir()
+        tables = [_codebook(axis) for axis in tree.axes]
+        pq.write_table(pa.concat_tables(tables), folder / CODEBOOK, compression="zstd", store_schema=False)
+
+    def add(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
+        """Add cells of a level, by the numbers of their areas, shape (cells,) each."""
+        if level != self._level:
+            self.close()
+            self._level = level
+        axes = self._axes(level)
+        schema = noisy_schema([self._tree.axes[axis].name for axis in axes])
+        if self._writer is None:
+            path = noisy_counts_path(self._folder, level)
+            self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, store_schema=False)
+        columns: list[Any] = [areas[axis].astype(np.int32) for axis in axes]
+        variance = np.broadcast_to(np.float64(self._levels[level].sigma ** 2), len(noisy))
+        self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
+        if sum(map(len, self._waiting)) >= _ROW_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is waiting, and end the file of the level."""
+        self._flush()
+        if self._writer:
+            self._writer.close()
+            self._writer = None
+
+    def _flush(self) -> None:
+        if self._writer and self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=2 * _ROW_GROUP)
+        self._waiting = []
+
+    def _axes(self, level: int) -> list[int]:
+        """Return the numbers of the axes that a level has refined."""
+        return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
+
+
+def _codebook(axis: Axis) -> pa.Table:
+    """Return the areas of all levels of an axis, by their numbers."""
+    parts = []
+    for level, (name, parent, codes) in enumerate(zip(axis.level_names, axis.parent, axis.codes, strict=True), 1):
+        areas = axis.areas(level)
+        columns = [
+            pa.array([axis.name]).take(pa.array(np.zeros(areas, dtype=np.int32))),
+            pa.array([name]).take(pa.array(np.zeros(areas, dtype=np.int32))),
+            pa.array(np.arange(areas, dtype=np.int32)),
+            pa.array(parent.astype(np.int32)),
+            codes.to_arrow().cast(pa.string()),
+        ]
+        parts.append(pa.table(columns, schema=CODEBOOK_SCHEMA))
+    return pa.concat_tables(parts)
+
+
+def noisy_counts_failures(folder: Path, manifest: Manifest, totals: Sequence[int]) -> list[str]:
+    """Return what is wrong with the noisy counts of a published folder, a sentence each.
+
+    Args:
+        folder: the folder.
+        manifest: of it.
+        totals: of the released counts of levels 0 to T, records.
+    """
+    try:
+        if not pq.read_schema(folder / CODEBOOK).equals(CODEBOOK_SCHEMA):
+            return [f"{CODEBOOK} must have the columns {', '.join(CODEBOOK_SCHEMA.names)}."]
+        codebook = pq.read_table(folder / CODEBOOK)
+        areas = {
+            (of["axis"], of["level"]): of["area_max"] + 1
+            for of in codebook.group_by(["axis", "level"]).aggregate([("area", "max")]).to_pylist()
+        }
+    except UNREADABLE:
+        return [f"{CODEBOOK} is missing or not Parquet."]
+    failures = []
+    for entry, total in zip(manifest.levels, totals, strict=True):
+        if not entry.summed:
+            try:
+                told = _level_failure(noisy_counts_path(folder, entry.level), entry, areas, total)
+            except UNREADABLE:
+                told = "is missing or not Parquet."
+            failures += [f"{FOLDER}/level_{entry.level}.parquet {told}"] if told else []
+    return failures
+
+
+def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:
+    """Return what is wrong with the noisy counts of a level, of which it is known what the released ones come to."""
+    refined = {axis: level for axis, level in entry.axes.items() if level}
+    rows = noisy_sum = 0
+    with pq.ParquetFile(path) as file:
+        if not file.schema_arrow.equals(noisy_schema(list(refined))):
+            return f"must have the columns {', '.join(noisy_schema(list(refined)).names)}."
+        for batch in file.iter_batches(_ROW_GROUP):
+            rows += len(batch)
+            if any(column.null_count for column in batch.columns):
+                return "must not miss a value."
+            if not (batch.column(VARIANCE).to_numpy() == entry.sigma**2).all():
+                return "must state the variance that the manifest's sigma has."
+            for axis, level in refined.items():
+                numbers = batch.column(axis).to_numpy()
+                if len(numbers) and not (numbers.min() >= 0 and numbers.max() < areas.get((axis, level), 0)):
+                    return f"names an area of {axis} that the codebook lacks."
+            noisy_sum += int(batch.column(NOISY).to_numpy().sum())
+    if rows != entry.cells:
+        return f"has {rows} rows, the manifest says {entry.cells}."
+    if entry.bias is not None and rows and not math.isclose(entry.bias, (total - noisy_sum) / rows, abs_tol=1e-9):
+        return "does not have the bias that the manifest states."
+    return ""

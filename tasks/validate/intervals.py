@@ -1,0 +1,134 @@
+r"""Intervals around released counts, from sealed noisy counts: they cover the truth of every fixed cell, whatever was pruned.
+
+Fix a cell, and look at the noise of all cells that hold it, as if all of it had been drawn up front. With probability 1 − α
+its own noise is within z, above and below, and that of each cell above it no further below 0 than its margin. Then the truth
+is at least x − z, and at most x + z and x' + z' of every cell above that was measured, because a cell counts no more than
+one that holds it. A cell that was not measured has no x, and 0 below. α is shared out before anything is drawn.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.tree.axis import IntArray
+from tasks.validate.quantiles import gaussian_quantile
+
+CONFIDENCE = 0.9  # of intervals, where a spec says nothing
+
+NO_CAP = 2**62  # above what any cell counts
+
+_FEW, _STEP = 100, 0.02  # leaves of a sum that are taken as they are; logarithm of the ratio of those that are not
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """How far the noise of a level goes.
+
+    Attributes:
+        own: z of a cell of the level, to both sides, records.
+        cap: z' of a cell of the level as one that holds others, downwards, records.
+    """
+
+    own: int
+    cap: int
+
+
+def margins_of(sigmas: Sequence[float], confidence: float) -> list[Margins]:
+    r"""Return the margins of the levels 0 to T.
+
+    .. math:: \delta = \frac{\alpha / 2}{L - 1}, \qquad P[X' < -z'] \le \delta, \qquad P[|X| > z] \le \alpha - a \delta
+
+    with L the number of levels that bear noise and a how many of them are above. The finest level keeps α/2 to itself.
+
+    Args:
+        sigmas: σ of levels 0 to T, records; 0 where a level is exact, which then has the margins 0.
+        confidence: 1 − α, in (0, 1).
+    """
+    alpha = 1 - confidence
+    share = above_share(sigmas, confidence)
+    margins, above = [], 0
+    for sigma in sigmas:
+        if not sigma:
+            margins.append(Margins(0, 0))
+            continue
+        own = gaussian_quantile(sigma, math.log((alpha - above * share) / 2))
+        margins.append(Margins(own, gaussian_quantile(sigma, math.log(share)) if share else own))
+        above += 1
+    return margins
+
+
+def above_share(sigmas: Sequence[float], confidence: float) -> float:
+    """Return δ, the part of α that each level above a cell takes if it bears noise; 0 where no two levels do."""
+    noisy = sum(sigma > 0 for sigma in sigmas)
+    return (1 - confidence) / 2 / (noisy - 1) if noisy > 1 else 0.0
+
+
+def simultaneous_margins(sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float) -> list[Margins]:
+    r"""Return margins with which, with the given probability, the intervals of all cells of all levels hold at once.
+
+    .. math:: P[|X| > z] \le \frac{\alpha}{L N_k}
+
+    Args:
+        sigmas: as in `margins_of`.
+        possible_cells: N of levels 0 to T: every cell that could have been measured.
+        confidence: 1 − α, in (0, 1).
+    """
+    noisy = sum(sigma > 0 for sigma in sigmas)
+    margins = []
+    for sigma, cells in zip(sigmas, possible_cells, strict=True):
+        tail = math.log((1 - confidence) / 2) - (math.log(noisy * cells) if noisy else 0.0)
+        margin = gaussian_quantile(sigma, tail) if sigma else 0
+        margins.append(Margins(margin, margin))
+    return margins
+
+
+def caps(noisy: IntArray, margin: int, above: IntArray) -> IntArray:
+    """Return the most that cells can count, by their own noisy counts and by what holds them.
+
+    Args:
+        noisy: x, shape (cells,), int64, records.
+        margin: z' of their level.
+        above: the caps of the cells that hold them, shape (cells,), int64; `NO_CAP` where nothing does.
+    """
+    return np.minimum(above, np.maximum(noisy + margin, 0))
+
+
+def intervals(
+    noisy: IntArray, margin: int | IntArray, above: int | IntArray, counts: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the intervals of measured cells, low and high, with their released counts inside.
+
+    Args:
+        noisy: x, shape (cells,), int64, records.
+        margin: z of their level, or of each.
+        above: the caps of the cells that hold them; `NO_CAP` where there is none.
+        counts: released, shape (cells,), int64, records.
+    """
+    low = np.maximum(noisy - margin, 0)
+    high = np.minimum(np.maximum(noisy + margin, 0), above)
+    return np.minimum(low, counts), np.maximum(high, counts)
+
+
+def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray, IntArray]:
+    """Return intervals that end at multiples of a step, and do not give away what they were computed from."""
+    return low // step * step, -(-high // step) * step
+
+
+def sum_margins(sigma: float, leaves: IntArray, log_tail: float) -> IntArray:
+    """Return z of cells that are sums of noisy leaves, shape (cells,), records, at most some percent too large.
+
+    The noise of more leaves goes further, so that z may be that of a few leaves more: those of a geometric series, of which
+    so few are computed as there are.
+
+    Args:
+        sigma: σ of a leaf, records.
+        leaves: of each cell, shape (cells,), int64, >= 1.
+        log_tail: the logarithm of the probability that the sum goes beyond z to one side.
+    """
+    steps = np.ceil(np.log(leaves) / _STEP).astype(np.int64)
+    steps, which = np.unique(np.where(leaves <= _FEW, -leaves, steps), return_inverse=True)
+    terms = [-int(step) if step < 0 else math.ceil(math.exp(int(step) * _STEP)) + 1 for step in steps]
+    margins = np.array([gaussian_quantile(sigma, log_tail, number) for number in terms], dtype=np.int64)
+    return margins[which]

@@ -1,0 +1,80 @@
+"""How far noise goes: the least whole number that it exceeds with at most a given probability. No noise is looked at."""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+_MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far
+_LEAST_LISTED = -500.0  # of a logarithm of a probability: below it sums of floats say nothing
+_CARE = 1e-12  # of a probability, by which it is lowered: more than floats lose, or any sampler lacks
+_REACH = 12.0  # standard deviations, beyond which a characteristic function is taken to be 0
+_POINTS = 4096  # at which that is summed up
+
+
+@lru_cache(maxsize=4096)
+def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
+    r"""Return the least z >= 0 that the sum of independent discrete Gaussians exceeds with at most a given probability.
+
+    For one term with a σ up to 2¹³ it is exact. Otherwise it is by the bound
+
+    .. math:: P[S > z] \le \kappa \, Q(z / \sigma \sqrt{n}), \qquad \kappa = P[S = 0] \, \sigma \sqrt{2 \pi n}
+
+    which makes it at most 1 larger where σ is 1 or more. The points of ℤⁿ with the sum s lie on a lattice moved by s/n in
+    every coordinate, and a lattice that is moved has no larger sum of Gaussians: so P[S = s] ≤ P[S = 0] exp(−s²/2nσ²), and
+    the sum over s > z is below its integral.
+
+    Args:
+        sigma: σ of one term, records, > 0.
+        log_tail: the natural logarithm of the probability, < 0; probabilities may be smaller than floats are.
+        terms: n, >= 1.
+    Returns:
+        Records. By symmetry it is as improbable that the sum is below -z.
+    Source:
+        Canonne, Kamath and Steinke (2020) for the discrete Gaussian; Banaszczyk (1993) for lattices that are moved.
+    """
+    log_tail -= _CARE
+    if terms == 1 and sigma <= _MOST_LISTED and log_tail > _LEAST_LISTED:
+        return _listed(sigma, math.exp(log_tail))
+    log_kappa = _log_kappa(sigma, terms)
+    deviations = -float(ndtri_exp(min(log_tail - log_kappa, math.log(0.5))))
+    return max(0, math.ceil(sigma * math.sqrt(terms) * deviations))
+
+
+def laplace_quantile(scale: float, log_tail: float) -> int:
+    r"""Return the least z >= 0 that discrete Laplace noise exceeds with at most a given probability.
+
+    .. math:: P[X > z] = q^{z + 1} / (1 + q), \qquad q = e^{-1/s}
+
+    Args:
+        scale: s, records, > 0.
+        log_tail: the natural logarithm of the probability, < 0.
+    """
+    return max(0, math.ceil(-scale * (log_tail - _CARE + math.log1p(math.exp(-1 / scale)))) - 1)
+
+
+def _listed(sigma: float, tail: float) -> int:
+    """Return the quantile of one discrete Gaussian from a list of its probabilities, smallest first so that none is lost."""
+    values = np.arange(math.ceil(40 * sigma) + 2)
+    weights = np.exp(-((values / sigma) ** 2) / 2)
+    beyond = np.cumsum(weights[::-1])[::-1]  # of all from a value on
+    whole = 2 * beyond[0] - 1
+    return max(0, int(np.count_nonzero(beyond > tail * whole)) - 1)
+
+
+def _log_kappa(sigma: float, terms: int) -> float:
+    r"""Return the logarithm of P[S = 0] σ √(2πn), by P[S = 0] = 1/2π ∫ φ(t)ⁿ dt, φ the characteristic function of a term."""
+    deviation = sigma * math.sqrt(terms)
+    reach = min(_REACH, math.pi * deviation)
+    angles = np.linspace(0, reach, _POINTS + 1) / deviation
+    images = np.arange(-1, 2)  # of a Gaussian with the deviation 1/σ, wrapped around the circle, where σ is not small
+    if sigma >= 1:
+        wrapped = np.exp(-((sigma * (angles[:, None] - 2 * np.pi * images)) ** 2) / 2).sum(axis=1)
+    else:
+        values = np.arange(1, 41)
+        wrapped = 1 + 2 * (np.cos(np.outer(angles, values)) * np.exp(-((values / sigma) ** 2) / 2)).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        powers = np.exp(terms * np.log(np.maximum(wrapped / wrapped[0], 0)))
+    integral = float(np.trapezoid(powers, dx=reach / _POINTS)) * math.sqrt(2 / math.pi)
+    return math.log(integral) + _CARE

@@ -1,0 +1,164 @@
+"""Intervals: the quantiles of noise are exact, and every fixed cell is covered as often as is promised."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.validate.intervals import (
+    NO_CAP,
+    Margins,
+    above_share,
+    caps,
+    intervals,
+    margins_of,
+    rounded_outwards,
+    simultaneous_margins,
+    sum_margins,
+)
+from tasks.validate.quantiles import gaussian_quantile, laplace_quantile
+
+
+def gaussian(sigma: float, terms: int = 1) -> tuple[np.ndarray, int]:
+    """Return the probabilities of the sum of discrete Gaussians, by convolution, and where 0 is among them."""
+    reach = math.ceil(40 * sigma) + 3
+    values = np.arange(-reach, reach + 1)
+    weights = np.exp(-((values / sigma) ** 2) / 2)
+    one, together = weights / weights.sum(), np.ones(1)
+    for _ in range(terms):
+        together = np.convolve(together, one)
+    return together, (len(together) - 1) // 2
+
+
+def least_beyond(probabilities: np.ndarray, zero: int, tail: float) -> int:
+    """Return the least z >= 0 that is exceeded with at most a probability."""
+    beyond = np.cumsum(probabilities[::-1])[::-1]
+    return next(z for z in range(len(probabilities)) if beyond[zero + z + 1] <= tail)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.5, 0.9, 1, 2.5, 4.836, 31.4])
+@pytest.mark.parametrize("tail", [0.3, 0.05, 0.025, 1e-3, 1e-7])
+def test_the_quantile_of_one_discrete_gaussian_is_exact(sigma, tail):
+    """The quantile is the least whole number that the noise exceeds with at most the probability."""
+    assert gaussian_quantile(sigma, math.log(tail)) == least_beyond(*gaussian(sigma), tail)
+
+
+@pytest.mark.parametrize(("sigma", "terms"), list(product([1, 1.5, 4.836], [2, 3, 10, 40])))
+@pytest.mark.parametrize("tail", [0.05, 0.025, 1e-3, 1e-7])
+def test_the_quantile_of_a_sum_is_at_most_one_too_large(sigma, terms, tail):
+    """The bound on the tail of a sum never falls short, and is at most 1 above the quantile by convolution."""
+    exact = least_beyond(*gaussian(sigma, terms), tail)
+    assert exact <= gaussian_quantile(sigma, math.log(tail), terms) <= exact + 1
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.3, 0.7])
+def test_the_quantile_of_a_sum_of_little_noise_does_not_fall_short(sigma):
+    """Where noise is mostly 0 the bound is loose, to the safe side."""
+    for terms, tail in product([2, 5, 30], [0.05, 1e-4]):
+        assert gaussian_quantile(sigma, math.log(tail), terms) >= least_beyond(*gaussian(sigma, terms), tail)
+
+
+def test_the_quantile_of_much_noise_is_that_of_the_normal_distribution():
+    """Beyond what can be listed the quantile is at most 1 above the one by summing up its probabilities."""
+    sigma = 9000.0
+    listed = least_beyond(*gaussian(sigma), 0.05)
+    assert listed <= gaussian_quantile(sigma, math.log(0.05)) <= listed + 1
+
+
+def test_tails_smaller_than_floats_have_quantiles():
+    """The logarithm of a probability may be any: e^(-5000) is exceeded at about 100 standard deviations."""
+    assert 99 * 5 < gaussian_quantile(5.0, -5000.0) < 100 * 5 + 1
+
+
+@pytest.mark.parametrize("scale", [0.3, 1, 3, 40])
+@pytest.mark.parametrize("tail", [0.4, 0.05, 1e-3, 1e-9])
+def test_the_quantile_of_discrete_laplace_noise_is_exact(scale, tail):
+    """The closed form is the least whole number that the noise exceeds with at most the probability."""
+    values = np.arange(math.ceil(60 * scale) + 3)
+    weights = np.exp(-values / scale)
+    probabilities = np.concatenate((weights[:0:-1], weights))
+    expected = least_beyond(probabilities / probabilities.sum(), len(values) - 1, tail)
+    assert laplace_quantile(scale, math.log(tail)) == expected
+
+
+def test_alpha_is_shared_out_as_is_said():
+    """Each noisy level above takes δ, the cell keeps the rest, the finest α/2; with one noisy level that keeps all."""
+    sigmas = [0.0, 4.0, 4.0, 6.0, 6.0]
+    assert above_share(sigmas, 0.9) == pytest.approx(0.05 / 3)
+    margins = margins_of(sigmas, 0.9)
+    for level, (sigma, above) in enumerate(zip(sigmas[1:], range(4), strict=True), 1):
+        own, cap = margins[level].own, margins[level].cap
+        assert own == gaussian_quantile(sigma, math.log((0.1 - above * 0.05 / 3) / 2))
+        assert cap == gaussian_quantile(sigma, math.log(0.05 / 3))
+    assert margins[0] == Margins(0, 0)
+    assert margins[4].own == gaussian_quantile(6.0, math.log(0.025))
+    assert margins_of([0.0, 4.0], 0.9)[1].own == gaussian_quantile(4.0, math.log(0.05))
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_counts_lie_in_their_intervals(data):
+    """low <= count <= high, low is never above what was measured less its margin, and high never above the caps or the count."""
+    cells = data.draw(st.integers(1, 6))
+    numbers = st.lists(st.integers(-50, 500), min_size=cells, max_size=cells).map(np.array)
+    noisy, counts, above = data.draw(numbers), np.abs(data.draw(numbers)), np.abs(data.draw(numbers))
+    margin = data.draw(st.integers(0, 30))
+    low, high = intervals(noisy, margin, above, counts)
+    assert ((low <= counts) & (counts <= high) & (low >= 0)).all()
+    assert (low <= np.maximum(noisy - margin, 0)).all()
+    assert (high == np.maximum(np.minimum(np.maximum(noisy + margin, 0), above), counts)).all()
+    step = data.draw(st.integers(1, 9))
+    wider_low, wider_high = rounded_outwards(low, high, step)
+    assert ((wider_low <= low) & (wider_low > low - step) & (wider_high >= high) & (wider_high < high + step)).all()
+    assert not (wider_low % step).any()
+    assert not (wider_high % step).any()
+
+
+CHAIN = ([0.0, 3.0, 3.0, 5.0], [4000, 900, 30, 6])  # σ, and true counts, of a cell and of those that hold it
+RUNS = 20_000
+
+
+@pytest.mark.parametrize("true", [CHAIN[1], [4000, 900, 3, 0], [4000, 1, 1, 1], [4000, 0, 0, 0]])
+@pytest.mark.parametrize("margins", ["one", "all"])
+def test_a_fixed_cell_is_covered_whatever_was_pruned(true, margins):
+    """A cell that is pruned wherever its own noisy count, or one above, is small is covered with the stated probability.
+
+    Over 20,000 draws of all noise; with 0.9 the mean would have to be 0.9 - 0.0095 to fail by chance once in a million times.
+    """
+    sigmas, random = CHAIN[0], np.random.default_rng(6)
+    of_levels = margins_of(sigmas, 0.9) if margins == "one" else simultaneous_margins(sigmas, [1, 5, 25, 125], 0.9)
+    above, alive = np.full(RUNS, NO_CAP), np.ones(RUNS, dtype=bool)
+    for sigma, count, margin in zip(sigmas, true, of_levels, strict=True):
+        probabilities, zero = gaussian(sigma) if sigma else (np.ones(1), 0)
+        noisy = count + random.choice(len(probabilities), RUNS, p=probabilities) - zero
+        released = np.where(alive & (noisy > 4), noisy, 0)
+        own_low, own_high = intervals(noisy, margin.own, above, released)
+        low, high = np.where(alive, own_low, 0), np.where(alive, own_high, above)
+        above = np.where(alive, caps(noisy, margin.cap, above), above)
+        alive &= released > 0
+    covered = np.mean((low <= true[-1]) & (true[-1] <= high))
+    assert covered >= 0.9 - 4.75 * math.sqrt(0.09 / RUNS)
+
+
+def test_the_naive_interval_does_not_cover_what_was_pruned():
+    """x ± z around the noisy count covers far less than is promised among cells that were zeroed: the check above can fail."""
+    random, margin = np.random.default_rng(7), gaussian_quantile(5.0, math.log(0.05))
+    probabilities, zero = gaussian(5.0)
+    noisy = 6 + random.choice(len(probabilities), RUNS, p=probabilities) - zero
+    zeroed = noisy <= 0
+    assert np.mean((noisy - margin <= 6) & (noisy + margin >= 6)) >= 0.89
+    assert np.mean((noisy + margin >= 6)[zeroed]) < 0.7
+
+
+def test_margins_of_sums_are_those_of_as_many_leaves_or_a_few_more():
+    """Few leaves are taken as they are; of many, the margin is at least that of so many and at most two per cent above."""
+    leaves = np.array([1, 2, 99, 100, 101, 150, 5_000, 10**8, 2])
+    log_tail = math.log(0.05)
+    margins = sum_margins(3.0, leaves, log_tail)
+    exact = np.array([gaussian_quantile(3.0, log_tail, int(number)) for number in leaves])
+    assert (margins[:4] == exact[:4]).all()
+    assert margins[8] == exact[8]
+    assert ((margins >= exact) & (margins <= 1.02 * exact + 1)).all()
