@@ -51,8 +51,8 @@ _WIDTH = 110  # columns
 
 _HEAD = (
     "a release spec for {table}, begun by `trellis new`",
-    f"Lines that end in {FILL_IN} are yours to decide: do, and take the two words away. Keys behind a # are left out, and"
-    " show their default or an example: take the # away to give one.",
+    f"Lines that end in {FILL_IN} are yours to decide: do, and take the two words away.",
+    "Keys behind a # are left out, and show their default or an example: take the # away to give one.",
     "`trellis check` says what is left to do, `trellis plan` what it would cost and be worth, `trellis release` makes it.",
 )
 
