@@ -63,6 +63,7 @@ app.add_typer(budget, name="budget")
 
 for command in (  # in the order of the help
     spec_commands.new,
+    spec_commands.check,
     spec_commands.plan,
     release_commands.release,
     release_commands.rerun,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.columns import COUNT
+from storage.columns import NOISY, NUMBERS, VARIANCE
 
 # What stands where a trip begins, and what stands in its place where it ends: LODES, taxis, shared bicycles, surveys.
 _ENDS = (
@@ -136,4 +136,9 @@ def _is_unit(name: str) -> bool:
 
 def _may_be_feature(name: str) -> bool:
     """Return whether a name may be that of a feature: it becomes a column, and part of the names of files."""
-    return bool(name.strip()) and name.isprintable() and "/" not in name and name.casefold() != COUNT
+    return (
+        bool(name.strip())
+        and name.isprintable()
+        and "/" not in name
+        and name.casefold() not in {*NUMBERS, NOISY, VARIANCE}
+    )

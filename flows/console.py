@@ -81,6 +81,33 @@ def show_starter(answer: Answer) -> None:
     say(f"`trellis check {answer['path']}` says what is left to do.")
 
 
+def show_check(answer: Answer) -> None:
+    """Draw all that is wrong with a spec; or that it can be released, down to which level, and what that spends."""
+    answer = _escaped(answer)
+    for problem in answer["problems"]:
+        _out.print(f"[bold red]wrong:[/] {problem['error']}", soft_wrap=True)
+        if problem["hint"]:
+            _out.print(f"  {problem['hint']}", soft_wrap=True)
+    if not answer["ok"]:
+        many = len(answer["problems"])
+        _out.print(
+            f"\n{many} {'problem' if many == 1 else 'problems'}; nothing was read of the confidential table but its header."
+        )
+        return
+    finest, budget = answer["levels"][-1], answer["budget"]
+    _out.print(
+        f"[green]can be released:[/] {answer['name']}, dataset {answer['dataset']}, mechanism {answer['mechanism']}"
+    )
+    where = ", ".join(f"{axis} {level}" for axis, level in finest["axes"].items() if level)
+    _out.print(f"levels 0 to {finest['level']}, the finest of {where}")
+    _out.print(answer["statement"])
+    _say_unprotected(answer["unprotected"])
+    _out.print(
+        f"budget (ε at δ = {budget['cap']['delta']:g}): cap {budget['cap']['epsilon']:g}, spent before"
+        f" {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"
+    )
+
+
 def show_release(answer: Answer) -> None:
     """Draw a release that was made, or of which a branch was: the levels, seconds per room, and where it is."""
     answer = _escaped(answer)

@@ -5,6 +5,7 @@ The starter spec, the reference, and whatever else explains a key, read the *Att
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -37,6 +38,21 @@ def explanation(model: Model, key: str) -> str:
         return " ".join(of_key[1].split())
     below = section_of(model.model_fields[key])
     return summary(below) if below else ""
+
+
+def next_step(model: Model, path: str) -> str:
+    """Return what is said of the key that a dotted path leads to, or of a key it may have been meant for.
+
+    Empty where the path leads to what a spec itself names, such as a feature.
+    """
+    key, _, rest = path.partition(".")
+    if key not in model.model_fields:
+        meant = get_close_matches(key, model.model_fields, 1)
+        return f"Meant may be {meant[0]}: {explanation(model, meant[0])}" if meant else ""
+    below = section_of(model.model_fields[key])
+    if rest and below:
+        return next_step(below, rest)
+    return f"{key}: {explanation(model, key)}"
 
 
 def section_of(key: FieldInfo) -> Model | None:

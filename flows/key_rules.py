@@ -1,6 +1,7 @@
 """The rules of single values in a spec, and what all its keys have in common."""
 
 import math
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -10,6 +11,28 @@ class Keys(BaseModel):
     """Some keys of a spec. Others are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Faults(ValueError):
+    """What is wrong with several keys together; reads as the first of it.
+
+    Attributes:
+        messages: all of it.
+    """
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = tuple(messages)
+        super().__init__(self.messages[0])
+
+
+def refuse(messages: Iterable[str]) -> None:
+    """Raise what is wrong, if anything is, all at once.
+
+    Raises:
+        Faults: of the messages.
+    """
+    if found := tuple(messages):
+        raise Faults(found)
 
 
 def no_boolean(value: object) -> object:

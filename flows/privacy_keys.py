@@ -1,10 +1,11 @@
 """The keys of a spec that say who is protected, how strongly, and at most for how much."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.key_rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean
+from flows.key_rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean, refuse
 from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 # pydantic puts these among the keys of an error
@@ -107,20 +108,19 @@ class PrivacyKeys(Keys):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PrivacyKeys":
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[str]:
         given = [key for key in ("epsilon", "rho", "target") if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(f"epsilon, rho or target must be given, one of them; got {' and '.join(given) or 'none'}.")
+            yield f"epsilon, rho or target must be given, one of them; got {' and '.join(given) or 'none'}."
         if self.exact_records_per_unit and self.neighbours != SUBSTITUTION:
-            raise ValueError(
-                "exact_records_per_unit says nothing under add_remove, where units come and go; leave it out."
-            )
+            yield "exact_records_per_unit says nothing under add_remove, where units come and go; leave it out."
         if self.invariants and self.neighbours != SUBSTITUTION:
-            raise ValueError("invariants cannot be kept under add_remove: one unit more would change them.")
+            yield "invariants cannot be kept under add_remove: one unit more would change them."
         if self.invariants and not self.i_accept_unprotected:
-            raise ValueError(
-                "invariants are published exactly and not protected: say i_accept_unprotected: true if that must be."
-            )
-        return self
+            yield "invariants are published exactly and not protected: say i_accept_unprotected: true if that must be."
 
 
 class BudgetKeys(Keys):

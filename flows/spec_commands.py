@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flows import console
-from flows.arguments import AsJson, SpecPath, print_answer
+from flows.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
 
 
 def new(
@@ -23,6 +23,15 @@ def new(
     from flows.starter import starter_answer
 
     print_answer(starter_answer(table, out), as_json, console.show_starter)
+
+
+def check(spec: SpecPath, as_json: AsJson = False) -> int:
+    """Say all that is wrong with a spec at once, or that it can be released. Reads no row of the confidential table."""
+    from flows.check import check_answer
+
+    answer = check_answer(spec)
+    print_answer(answer, as_json, console.show_check)
+    return DONE if answer["ok"] else WRONG
 
 
 def plan(
