@@ -36,8 +36,8 @@ def explanation(model: Model, key: str) -> str:
     of_key = re.search(rf"^    {re.escape(key)}: (.*(?:\n {{8,}}.*)*)", section[1], re.MULTILINE) if section else None
     if of_key:
         return " ".join(of_key[1].split())
-    below = section_of(model.model_fields[key])
-    return summary(below) if below else ""
+    below = sections_in(model.model_fields[key])
+    return summary(below[0]) if len(below) == 1 else ""
 
 
 def next_step(model: Model, path: str) -> str:
@@ -84,7 +84,8 @@ def said_default(key: FieldInfo) -> str:
 
 def rules(key: FieldInfo) -> list[str]:
     """Return the rules of a key's value: bounds, and what its validators say that they refuse."""
-    return list(dict.fromkeys(_rules(key.annotation, key.metadata)))
+    described = [key.description] if key.description else []
+    return list(dict.fromkeys([*described, *_rules(key.annotation, key.metadata)]))
 
 
 def options(annotation: Any) -> list[Any]:
