@@ -1,53 +1,53 @@
 """docs/reference, made from the code: `make reference`, or `python docs/generate.py`. A test holds the pages to it."""
 
+import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 import yaml
 from pydantic.fields import FieldInfo
 
+from flows.answers import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
+from flows.audit import audit_answer
+from flows.check import check_answer
 from flows.cli import app, main
+from flows.driver import make_release
 from flows.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
+from flows.forecast import plan_answer
 from flows.keys import Spec
+from flows.plan import make_plan
+from flows.reservation import new_release
+from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from flows.starter import example
+from flows.starter import example, starter_answer
+from flows.verification import verify_answer
 from storage.catalogue import catalogue
 from tasks.publish.manifest import Manifest
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = Path(__file__).parent / "reference"
 SPECS = [REPOSITORY / "deployments" / "specs" / f"{name}.yaml" for name in ("rhode-island", "adult", "monthly")]
 
-# What `--json` prints, by command: the keys of the object. Tests hold the answers to it.
-_LEVEL = "[{level, axes: {axis: level name or null}, cells, nonzero, rho, sigma, l2_sensitivity, derivation, bound}]"
-_PLANNED = _LEVEL.replace("cells, nonzero", "possible_cells").replace("bound}", "bound, typical_count}")
-JSON = {
-    "new": "{path, spec, columns: {origin, destination, features, count, unit, left_over}}",
-    "check": "{ok, problems: [{error, field, hint}]}, and where it is ok also {name, dataset, mechanism, epsilon, delta, rho,"
-    " levels, statement, unprotected, budget} as plan has them",
-    "plan": "{name, dataset, mechanism, neighbours, epsilon, delta, rho, accountant, sampler, tau, statement, levels,"
-    " unprotected, unlisted, curve, typical, disk, schedule, caution, warnings, budget: {cap, before, after}};"
-    f" levels: {_PLANNED}; with --for also {{for: {{level, max_error, confidence, epsilon, rho}}}}",
-    "release": "{id, state, reason, folder, levels, unprotected, statement, seconds: {ingest, tree, noise, optimize, validate,"
-    f" publish, total}}, home}}; levels: {_LEVEL}; refused by the budget {{id, state, reason, left: {{epsilon, rho}}}}",
-    "rerun": "as release",
-    "compare": "{name, dataset, delta, neighbours, runs, levels, results, refused, notes, folder}",
-    "releases": "{releases: [{id, dataset, state, created}]}",
-    "show": "{id, dataset, state, reason, created, levels, branches: [{branch, state, holds}], seals: [{level, branch, sha256}],"
-    " checks: [{check, level, passed}], charges: [{level, state, mechanism, rho, sigma, l2_sensitivity, epsilon, delta}],"
-    f" unprotected, unlisted, statement, folder}}; levels: {_LEVEL}",
-    "ledger": "{datasets: [{dataset, same_people, unit, neighbours, unprotected, cap, spent, left, raises, releases, charges}]}",
-    "verify": "{ok, failures}",
-    "audit": "{ok, events, head, first_bad, findings}",
-    "abandon": "{id, state, deleted}",
-    "forget": "{id, state, deleted}",
-    "clean": "{cleaned: [{release, files, bytes}], bytes}",
-    "synthesise": "{set, seed, spec, areas, pairs, people}",
-    "budget raise": "as one of the datasets of ledger, and {statement}",
-}
+_SMALL = """\
+name: small
+dataset: country
+input: {table: data/trips.csv, origin: home, destination: work, count: people}
+hierarchy: {table: data/codebook.csv, levels: [region, province, municipality]}
+release: {tree: destination, finest: region}
+mechanism: inftda
+privacy:
+  {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 4.0, delta: 1.0e-8, accountant: zcdp}
+budget: {epsilon: 10.0, delta: 1.0e-7}
+expected_total: 50
+"""
 
 _MADE = "<!-- Made from the code by `make reference`: edit what the code says, not this page. -->"
 
@@ -71,11 +71,14 @@ def spec_page() -> str:
 
 
 def commands_page() -> str:
-    """Return the page of the command line."""
+    """Return the page of the command line; what `--json` prints is what commands answer about a small release, made here."""
+    with tempfile.TemporaryDirectory() as folder:
+        shapes = {name: shape(answer) for name, answer in answers(Path(folder)).items()}
     intro = (
         "`trellis --help` lists the commands, `trellis COMMAND --help` says what each takes, `trellis --version` which Trellis"
         " it is. `trellis --install-completion` makes the shell complete commands, options, releases and datasets. With"
-        " `--json` a command prints one JSON object on stdout and nothing else there; an error is `{error, field, hint}`."
+        " `--json` a command prints one JSON object on stdout and nothing else there; an error is `{error, field, hint}`, and a"
+        " release that the budget refuses `{id, state, reason, left: {epsilon, rho}}`."
     )
     codes = " ".join((main.__doc__ or "").split("\n\n")[1].split())
     group = typer.main.get_command(app)
@@ -88,8 +91,8 @@ def commands_page() -> str:
         for heading, records in (("Argument", arguments), ("Option", options)):
             if rows := [(f"`{re.sub(r' <(str|path)>$', '', record[0])}`", record[1]) for record in records if record]:
                 lines += _table((heading, "Says"), rows)
-        if name in JSON:
-            lines += [f"`--json`: {_coded(JSON[name])}\n"]
+        if name in shapes:
+            lines += [f"`--json`: `{shapes[name]}`\n"]
     return "\n".join(lines)
 
 
@@ -126,6 +129,56 @@ def store_page() -> str:
         rows = [(f"`{c.name}`", c.type + ("" if c.may_be_null else ", not null"), c.says) for c in table.columns]
         lines += _table(("Column", "Type", "Says"), rows)
     return "\n".join(lines)
+
+
+def answers(folder: Path) -> dict[str, Any]:
+    """Return what commands answer, by command, about a small release of made-up trips in an empty folder."""
+    drawn = draw_country(regions=2, provinces=2, municipalities=4, people=50, generator=np.random.default_rng(3))
+    write_country(drawn, folder / "data")
+    spec = folder / "spec.yaml"
+    spec.write_text(_SMALL, encoding="utf-8")
+    before = os.environ.get("TRELLIS_HOME")
+    os.environ["TRELLIS_HOME"] = str(folder / "home")
+    try:
+        planned = make_plan(load_spec(spec))
+        told: dict[str, Any] = {
+            "new": starter_answer(str(folder / "data" / "trips.csv"), None),
+            "check": check_answer(spec) | {"problems": check_answer(folder / "none.yaml")["problems"]},
+            "plan": plan_answer(planned),
+        }
+        release = new_release(planned)
+        with ThreadPoolExecutor(1) as executor:
+            make_release(planned, release, submit_to(executor), report_nothing)
+        stages = ("ingest", "tree", "noise", "optimize", "validate", "publish", "total")
+        return told | {
+            "release": release_answer(release.id, dict.fromkeys(stages, 0.0)),
+            "releases": releases_answer(),
+            "show": show_answer(release.id),
+            "verify": verify_answer(Path(release.folder)),
+            "audit": audit_answer(()),
+            "budget raise": budget_answer("country", 20.0, "to show what is answered"),
+            "ledger": ledger_answer(None),
+        }
+    finally:
+        os.environ.pop("TRELLIS_HOME")
+        if before is not None:
+            os.environ["TRELLIS_HOME"] = before
+
+
+def shape(answer: Any) -> str:
+    """Return the keys of an answer, and those of what is in it; of a list, those that any entry has."""
+    if isinstance(answer, dict):
+        keys = (
+            key if not isinstance(value, dict | list) else f"{key}: {shape(value)}" for key, value in answer.items()
+        )
+        return f"{{{', '.join(keys)}}}"
+    entries = [entry for entry in answer if isinstance(entry, dict)]
+    if entries:
+        merged: dict[str, Any] = {}
+        for entry in entries:
+            merged |= {key: value for key, value in entry.items() if key not in merged or not merged[key]}
+        return f"[{shape(merged)}]"
+    return "[…]"
 
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -191,16 +244,6 @@ def _prose(text: str) -> str:
     """Return a text in which what stands in angle brackets, outside of code, is no HTML."""
     parts = text.split("`")
     return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
-
-
-def _coded(text: str) -> str:
-    """Return a text in which every shape, from its first brace to its last, is code."""
-    said, depth = [], 0
-    for letter in text:
-        opens, closes = letter in "{[", letter in "}]"
-        said.append("`" + letter if opens and not depth else letter + "`" if closes and depth == 1 else letter)
-        depth += opens - closes
-    return "".join(said)
 
 
 def _commands(group: Any, above: str) -> Iterator[tuple[str, Any]]:
