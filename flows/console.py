@@ -13,6 +13,7 @@ from rich.table import Table
 from flows.runner import Report
 from storage.errors import TrellisError
 from tasks.publish.refinement import in_short, level_columns
+from tasks.publish.refinement import place as place_of
 from tasks.publish.rounding import rounded_down, rounded_up, said_bound, said_cells, said_sigma
 
 Answer = dict[str, Any]
@@ -98,8 +99,7 @@ def show_check(answer: Answer) -> None:
     _out.print(
         f"[green]can be released:[/] {answer['name']}, dataset {answer['dataset']}, mechanism {answer['mechanism']}"
     )
-    where = ", ".join(f"{axis} {level}" for axis, level in finest["axes"].items() if level)
-    _out.print(f"levels 0 to {finest['level']}, the finest of {where}")
+    _out.print(f"levels 0 to {finest['level']}, the finest of {place_of(finest['axes'])}")
     _out.print(answer["statement"])
     _say_unprotected(answer["unprotected"])
     _out.print(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from flows import cli
 from flows.check import check_answer
 from flows.plan import make_plan
+from flows.reservation import declare_series
 from flows.spec import faults_of, load_spec, parse_spec
 from flows.starter import FILL_IN, starter
 from storage.errors import SpecError
@@ -174,6 +176,20 @@ def test_what_the_plan_and_the_ledger_refuse_is_told(folder: Path) -> None:
     series = {"cron": "0 3 1 * *", "until": "30 releases"}
     assert fields(checked(folder, schedule=series)) == ["schedule.until"]
     assert checked(folder, schedule=series | {"until": "2 releases"})["ok"]
+
+
+def test_the_ledger_of_earlier_releases_is_asked(folder: Path) -> None:
+    """A series that is declared is paid for, and can be released; a table that another dataset used asks whose people it holds."""
+    series = {"cron": "0 3 1 * *", "until": "3 releases"}
+    before = checked(folder, schedule=series)
+    declare_series(make_plan(load_spec(folder / "spec.yaml")), datetime.now(UTC))
+    answer = checked(folder, schedule=series)
+    assert answer["ok"]
+    assert answer["budget"]["after"]["epsilon"] == before["budget"]["after"]["epsilon"] > 0
+    assert fields(checked(folder, dataset="others")) == ["input.table"]
+    answer = checked(folder, name="more", privacy={"unit": "one trip", "epsilon": 3.5})
+    assert fields(answer) == ["privacy.unit"]
+    assert fields(checked(folder, name="more", privacy={"epsilon": 3.9})) == ["privacy.epsilon"]
 
 
 def test_no_row_of_the_confidential_table_is_read(folder: Path) -> None:
