@@ -13,6 +13,7 @@ from rich.table import Table
 from flows.runner import Report
 from storage.errors import TrellisError
 from tasks.publish.refinement import in_short, level_columns
+from tasks.publish.refinement import place as place_of
 from tasks.publish.rounding import rounded_down, rounded_up, said_bound, said_cells, said_sigma
 
 Answer = dict[str, Any]
@@ -70,6 +71,41 @@ def show_plan(answer: Answer) -> None:
         _out.print(f"[bold yellow]must be answered:[/] {warning}")
     if answer.get("dry_run"):
         _out.print("[green]rehearsed:[/] table, codebooks and budget would do. Nothing was drawn, charged or kept.")
+
+
+def show_starter(answer: Answer) -> None:
+    """Print a starter spec, or say where it is."""
+    if answer["path"] is None:
+        print(answer["spec"], end="")  # noqa: T201 (a file, whatever its lines look like)
+        return
+    _out.print(f"spec: {escape(answer['path'])}", soft_wrap=True)
+    say(f"`trellis check {answer['path']}` says what is left to do.")
+
+
+def show_check(answer: Answer) -> None:
+    """Draw all that is wrong with a spec; or that it can be released, down to which level, and what that spends."""
+    answer = _escaped(answer)
+    for problem in answer["problems"]:
+        _out.print(f"[bold red]wrong:[/] {problem['error']}", soft_wrap=True)
+        if problem["hint"]:
+            _out.print(f"  {problem['hint']}", soft_wrap=True)
+    if not answer["ok"]:
+        many = len(answer["problems"])
+        _out.print(
+            f"\n{many} {'problem' if many == 1 else 'problems'}; nothing was read of the confidential table but its header."
+        )
+        return
+    finest, budget = answer["levels"][-1], answer["budget"]
+    _out.print(
+        f"[green]can be released:[/] {answer['name']}, dataset {answer['dataset']}, mechanism {answer['mechanism']}"
+    )
+    _out.print(f"levels 0 to {finest['level']}, the finest of {place_of(finest['axes'])}")
+    _out.print(answer["statement"])
+    _say_unprotected(answer["unprotected"])
+    _out.print(
+        f"budget (ε at δ = {budget['cap']['delta']:g}): cap {budget['cap']['epsilon']:g}, spent before"
+        f" {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"
+    )
 
 
 def show_release(answer: Answer) -> None:
