@@ -119,7 +119,8 @@ class ReleaseKeys(Keys):
         tree: of trips, the end that is refined first.
         order: of features, which is refined first, which next; each with all its levels.
         finest: the finest released level, of both ends or of each; of features those that stop above their finest.
-        csv: whether the finest level is published as CSV too; if left out, up to five million rows.
+        csv: whether the finest level is published as CSV too, or every level is; if left out, the finest up to five million
+            rows.
         records: whether it is published as synthetic records too, a row for each.
         intervals: how sure the intervals around counts are.
         noisy_counts: whether the sealed noisy counts are published too; if left out, up to twenty million cells.
@@ -136,7 +137,7 @@ class ReleaseKeys(Keys):
         ]
         | None
     ) = None
-    csv: Annotated[bool, Field(strict=True)] | None = None
+    csv: Literal[True, False, "every_level"] | None = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
@@ -175,6 +176,7 @@ class Spec(Keys):
         priority: which of equally good counts are taken: those with few false positives (if left out) or few false negatives,
             or those nearest in the Euclidean norm.
         public_data: whether anybody may see the table, so that errors against the truth may be shown.
+        supersedes: the published release whose place this one takes.
     """
 
     name: Slug
@@ -199,6 +201,7 @@ class Spec(Keys):
     keep_vault: bool = False
     expected_total: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, strict=True)] | None = None
     public_data: Annotated[bool, Field(strict=True)] = False
+    supersedes: Name | None = None
     output: str = "out"
 
     @model_validator(mode="before")
@@ -248,6 +251,14 @@ class Spec(Keys):
     def _people_fit(self) -> "Spec":
         if self.same_people_as == self.dataset:
             raise ValueError("same_people_as must be another dataset.")
+        return self
+
+    @model_validator(mode="after")
+    def _revision_fits(self) -> "Spec":
+        if self.supersedes and self.schedule:
+            raise ValueError(
+                "supersedes must be left out with a schedule: of all its releases one alone could take that place."
+            )
         return self
 
     @model_validator(mode="after")
