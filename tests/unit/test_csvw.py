@@ -42,11 +42,11 @@ PRIVACY = {
     "unit": "one made-up person",
     "neighbours": "substitution",
     "max_records_per_unit": 1,
-    "epsilon": 5000.0,  # no noise, but for one draw in 10**200
+    "epsilon": 50.0,
     "delta": 1.0e-8,
     "accountant": "zcdp",
 }
-BUDGET = {"epsilon": 100000.0, "delta": 1.0e-7}
+BUDGET = {"epsilon": 100.0, "delta": 1.0e-7}
 TRIPS: dict[str, Any] = {
     "name": "trips",
     "dataset": "trips",
@@ -104,6 +104,14 @@ def warned(folder: Path) -> list[str]:
     return [str(warning.message) for warning in [*described.warnings, *odd]]
 
 
+def is_accepted(folder: Path) -> bool:
+    """Return whether the validator has nothing against a folder; of the worst it makes an error."""
+    try:
+        return not warned(folder)
+    except ValueError:
+        return False
+
+
 @pytest.mark.parametrize("name", ["trips", "people"])
 def test_a_validator_accepts_the_metadata(made: dict[str, Path], name: str) -> None:
     """The validator reads every CSV by its metadata, strictly, and has nothing against it."""
@@ -128,11 +136,7 @@ def test_the_validator_finds_what_is_wrong(made: dict[str, Path], tmp_path: Path
     finest = [table for table in content["tables"] if "primaryKey" in table["tableSchema"]][-1]
     SPOIL[spoil](finest)
     (copy / "metadata.json").write_text(json.dumps(content))
-    if spoil == "a number that is none":
-        with pytest.raises(ValueError, match="nteger"):
-            warned(copy)
-    else:
-        assert warned(copy) != []
+    assert not is_accepted(copy)
 
 
 def test_readers_of_the_metadata_get_the_codes_as_they_are(made: dict[str, Path]) -> None:
