@@ -68,6 +68,12 @@ def _as_text(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else value  # as YAML reads a day
 
 
+def _which_csv(value: object) -> object:
+    if not (value is None or isinstance(value, bool) or value == "every_level"):
+        raise ValueError(f"must be true, false or every_level, got {value}.")
+    return value
+
+
 def _end_of_series(until: str) -> str:
     parse_until(until)
     return until
@@ -137,7 +143,7 @@ class ReleaseKeys(Keys):
         ]
         | None
     ) = None
-    csv: Literal[True, False, "every_level"] | None = None
+    csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None

@@ -159,8 +159,8 @@ UNKNOWN = {
         ("schedule", {"cron": "0 3 1 * *", "until": "0 releases"}, "schedule.until", "must be a number of releases"),
         ("schedule", {"cron": "0 3 1 * *", "until": "some day"}, "schedule.until", "must be a number of releases"),
         ("schedule", {"timezone": "UTC"}, "schedule.cron", "must be given"),
-        ("release.csv", "some", "release.csv", "Input should be True, False or 'every_level', got 'some'"),
-        ("release.csv", 1, "release.csv", "Input should be True, False or 'every_level', got 1"),
+        ("release.csv", "some", "release.csv", "release.csv must be true, false or every_level, got some."),
+        ("release.csv", 1, "release.csv", "release.csv must be true, false or every_level, got 1."),
         ("supersedes", "", "supersedes", "should have at least 1 character"),
     ],
 )
