@@ -392,6 +392,11 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
         assert [kinds[f"level_{level}"] for level in range(DEPTH + 1)] == ["BASE TABLE"] + ["VIEW"] * DEPTH
         for level in range(DEPTH + 1):
             assert_frame_equal(con.sql(f'FROM "{home.name}".level_{level}').pl(), table_of(home, level))
+        named = con.execute('SELECT "view", "rows" FROM published WHERE release = ?', [home.name]).fetchall()
+        assert [rows for _, rows in named] == [table_of(home, level).height for level in range(DEPTH + 1)]
+        assert (named[0][0], named[DEPTH][0]) == ("total", "municipality_to_municipality")
+        for level, (view, _) in enumerate(named):
+            assert_frame_equal(con.sql(f'FROM "{home.name}".{view}').pl(), table_of(home, level))
         assert published_total(con, home.name) == PEOPLE
         monkeypatch.setattr("storage.published.TABLE_ROWS", 10**6)
         store_levels(con, home.name, home, DEPTH + 1)  # tables again, over the views
