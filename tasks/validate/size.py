@@ -192,10 +192,14 @@ def disk_size(
     if csv_kind(csv, rows) is True:
         published += (code_bytes + digits) * rows + METADATA_BYTES * (len(levels) + bounds)
     measured = sum(expected.measured for expected in levels)
-    if are_noisy_counts_published(noisy_counts, measured):
-        published += sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * measured
+    noisy = measured
+    if total is None and noisy_counts is None:  # there may be fewer cells, whose noisy counts are published
+        noisy = min(measured, MOST_NOISY_CELLS)
+    if are_noisy_counts_published(noisy_counts, noisy):
+        share = noisy / measured  # of the measured cells; one at the least
+        published += sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * noisy
         published += sum(
-            _noisy_bytes(of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
+            _noisy_bytes(share * of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
         )
     if records:
         as_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes
