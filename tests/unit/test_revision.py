@@ -16,7 +16,7 @@ import yaml
 from flows import console
 from flows.answers import releases_answer, show_answer
 from flows.audit import audit_answer
-from flows.driver import finish_release, make_release, rehearse
+from flows.driver import check_can_go_on, finish_release, make_release, rehearse
 from flows.ending import abandon_release
 from flows.forecast import plan_answer
 from flows.plan import Plan, make_plan
@@ -237,22 +237,25 @@ def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
         with store() as con:
             assert state_of(con, other.id) is None
             set_state(con, one.id, "failed", "It was interrupted.")
+    assert check_can_go_on(one.id) == "failed"
     reserve_release(other, plan)  # the first has given way
+    with held(other.id), pytest.raises(UsageError, match=f"which {other.id} does meanwhile"):
+        check_can_go_on(one.id)
 
 
 def test_a_failed_revision_gives_way_for_good(world: World) -> None:
-    """Where another has taken its place, a failed revision cannot be gone on with and can be abandoned; else it can."""
+    """Where another has taken its place, a failed revision cannot be gone on with, and can be abandoned."""
     waiting = failed(world, supersedes=world.second)
     assert show_answer(world.second)["superseded_by"] is None
     third = world.release(supersedes=world.second).id
-    with ThreadPoolExecutor(1) as threads:
-        with pytest.raises(UsageError, match=f"which {third} does meanwhile") as refused:
-            finish_release(waiting, submit_to(threads), report_nothing)
-        assert f"`trellis abandon {waiting}`" in refused.value.hint
-        assert abandon_release(waiting)
-        later = failed(world, supersedes=third)
-        finish_release(later, submit_to(threads), report_nothing)
-    assert show_answer(third)["superseded_by"] == later
+    with (
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(UsageError, match=f"which {third} does meanwhile") as refused,
+    ):
+        finish_release(waiting, submit_to(threads), report_nothing)
+    assert f"`trellis abandon {waiting}`" in refused.value.hint
+    assert abandon_release(waiting)
+    assert show_answer(world.second)["superseded_by"] == third
     assert audit_answer()["ok"]
 
 
