@@ -35,6 +35,12 @@ def show_plan(answer: Answer) -> None:
     if answer["tau"]:
         _out.print(f"noise from a table, within τ = {answer['tau']:.2g} of its law: (1 + e^ε) τ is taken off δ")
     _out.print(f"{answer['statement']}\n")
+    if answer["supersedes"]:
+        _out.print(
+            f"supersedes {answer['supersedes']}: a revision is a new measurement, charged like any release, and what the"
+            " earlier one has cost stays charged\n",
+            soft_wrap=True,
+        )
     _out.print(_level_table(answer["levels"], {"possible_cells": "possible cells"}))
     _say_bound(answer["levels"])
     _say_unlisted(answer["unlisted"])
@@ -128,8 +134,14 @@ def show_releases(answer: Answer) -> None:
         _out.print("There are no releases yet.")
         return
     table = Table("release", "dataset", "state", "created", box=None)
+    revised = any(release["supersedes"] for release in answer["releases"])
+    if revised:
+        table.add_column("supersedes")
     for release in answer["releases"]:
-        table.add_row(release["id"], release["dataset"], _state(release["state"]), release["created"])
+        supersedes = [release["supersedes"] or ""] if revised else []
+        superseded = ", superseded" if release["superseded_by"] else ""
+        told = _state(release["state"]) + superseded
+        table.add_row(release["id"], release["dataset"], told, release["created"], *supersedes)
     _out.print(table)
 
 
@@ -137,7 +149,11 @@ def show_one(answer: Answer) -> None:
     """Draw one release: levels, branches, checks, charges, seals."""
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['id']}[/] {_state(answer['state'])} {answer['reason']}")
-    _out.print(f"dataset {answer['dataset']}, created {answer['created']}\n")
+    _out.print(f"dataset {answer['dataset']}, created {answer['created']}")
+    for key in ("supersedes", "superseded_by"):
+        if answer[key]:
+            _out.print(f"{key.replace('_', ' ')} {answer[key]}", soft_wrap=True)
+    _out.print()
     _show_levels(answer["levels"])
     _say_unlisted(answer["unlisted"])
     _say_unprotected(answer["unprotected"])

@@ -71,6 +71,12 @@ def _as_text(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else value  # as YAML reads a day
 
 
+def _which_csv(value: object) -> object:
+    if not (value is None or isinstance(value, bool) or value == "every_level"):
+        raise ValueError(f"must be true, false or every_level, got {value}.")
+    return value
+
+
 def _end_of_series(until: str) -> str:
     """Refuse what is neither a number of releases nor a day."""
     parse_until(until)
@@ -137,7 +143,8 @@ class ReleaseKeys(Keys):
         tree: of trips, the end that is refined first.
         order: of features, which is refined first, which next; each with all its levels.
         finest: the finest released level, of both ends or of each; of features those that stop above their finest.
-        csv: whether the finest level is published as CSV too; if left out, up to five million rows.
+        csv: whether the finest level is published as CSV too, or every level is; if left out, the finest up to five million
+            rows.
         records: whether it is published as synthetic records too, a row for each.
         intervals: how sure the intervals around counts are.
         noisy_counts: whether the sealed noisy counts are published too; if left out, up to twenty million cells.
@@ -154,7 +161,7 @@ class ReleaseKeys(Keys):
         ]
         | None
     ) = None
-    csv: Annotated[bool, Field(strict=True)] | None = None
+    csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
@@ -213,6 +220,7 @@ class Spec(Keys):
         keep_vault: whether the true counts are kept after publication.
         expected_total: a public guess of the number of records, for the plan.
         public_data: whether anybody may see the table, so that errors against the truth may be shown.
+        supersedes: the published release whose place this one takes.
         output: the folder below which releases are published; relative to the spec; --output overrides it.
     """
 
@@ -238,6 +246,7 @@ class Spec(Keys):
     keep_vault: bool = False
     expected_total: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, strict=True)] | None = None
     public_data: Annotated[bool, Field(strict=True)] = False
+    supersedes: Name | None = None
     output: str = "out"
 
     @model_validator(mode="before")
@@ -259,6 +268,8 @@ class Spec(Keys):
             yield "release.noisy_counts must not be true where keep_noisy_counts is false."
         if self.same_people_as == self.dataset:
             yield "same_people_as must be another dataset."
+        if self.supersedes and self.schedule:
+            yield "supersedes must be left out with a schedule: of all its releases one alone could take that place."
 
     def _faults_of_levels(self) -> Iterator[str]:
         codes = {column for axis in self.axes for column in self.columns(axis)}

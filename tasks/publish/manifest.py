@@ -21,7 +21,7 @@ _OF_SOME_LEVELS = (
     "cap_margin",
     "simultaneous_half_width",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts")
+_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts", "supersedes")
 
 
 class _Part(BaseModel):
@@ -171,12 +171,14 @@ class Manifest(_Part):
         seals: of every shard of noisy counts.
         versions: of the packages that made it.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
-        csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
+        csv: whether the finest level is published as CSV too, or `every_level` is; left out of the file where the finest is,
+            as it always was once.
         waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
         records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
             and are too many; None, and left out of the file, where they were not asked for.
         intervals: those in the tables; None in folders from before there were any.
         noisy_counts: whether the sealed noisy counts are published.
+        supersedes: the release whose place this one takes; None, and left out of the file, where it revises none.
     """
 
     id: str
@@ -189,11 +191,12 @@ class Manifest(_Part):
     seals: list[SealEntry] = Field(min_length=1)
     ledger: LedgerHead
     versions: dict[str, str] = Field(min_length=1)
-    csv: bool = True
+    csv: bool | Literal["every_level"] = True
     waived: list[str] = []
     records: Literal["csv", "parquet", "left out"] | None = None
     intervals: Intervals | None = None
     noisy_counts: bool = False
+    supersedes: str | None = None
 
     @property
     def bounds(self) -> tuple[str, ...]:

@@ -512,6 +512,18 @@ def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytes
         assert find_release(con, "old").levels[0].l2_sensitivity == math.sqrt(2**41)
 
 
+def test_a_release_from_before_its_views_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old store's published levels are in `published` by the names that they have, with the rows that were recorded."""
+    write_first_version(monkeypatch)
+    with duckdb.connect(str(home() / "store.duckdb")) as con:
+        con.execute("INSERT INTO frontiers VALUES ('old', 1, 'b00', 'aa', 3, 0), ('old', 1, 'b01', 'bb', 4, 0)")
+    with store() as con:
+        assert con.sql("SELECT * FROM published").columns == [
+            *("release", "level", "view", "rows", "sigma", "bound", "created", "supersedes")
+        ]
+        assert con.execute("FROM published").fetchall() == [("old", 1, "level_1", 7, 2.5, 3.0, "2026", None)]
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_a_vault_spills_lies_beside_it_and_goes_with_it(killed: bool) -> None:
     """Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else."""
