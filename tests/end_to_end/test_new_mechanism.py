@@ -14,6 +14,7 @@ from tasks.noise.samplers import discrete_gaussian
 from tasks.optimize.task import Optimiser
 from tasks.publish.verify import verify
 from tests.end_to_end.conftest import REPOSITORY
+from tests.end_to_end.test_mechanisms import quick
 from tests.end_to_end.test_release_laws import CUT, case_csv, make
 from tests.unit.test_chebyshev import lay_out, solve
 
@@ -63,7 +64,7 @@ def test_the_function_shares_totals_out_in_proportion(prorated: Optimiser) -> No
 def test_the_line_is_released_and_verified(recipe: Mechanism, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the line in the table, the plain driver releases with it, cut into branches, and the folder is verified."""
     monkeypatch.setitem(MECHANISMS, recipe.name, recipe)
-    made = make(tmp_path, case_csv, discrete_gaussian, sizes=CUT, mechanism=recipe.name)
+    made = make(tmp_path, quick(case_csv), discrete_gaussian, sizes=CUT, mechanism=recipe.name)
     assert made.release.terms["mechanism"] == "tda_prorated"
     assert verify(made.folder) == []
     assert made.level(0)["count"].to_list() == made.case.true_level(0)["count"].to_list()
