@@ -133,3 +133,11 @@ def test_most_blocks_show_what_they_print() -> None:
     """The commands that plan, release, verify and tell what was spent are followed by what they print."""
     shown = "".join(block.commands for block in blocks() if block.shown)
     assert [of for of in ("plan", "release", "verify", "ledger") if f"trellis {of}" not in shown] == []
+
+
+def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints() -> None:
+    """The answer of `plan --for` that it shows is one that the tutorial's commands print."""
+    how_to = (REPOSITORY / "docs" / "how-to" / "choose-epsilon.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^    (.* takes ε = .*)$", how_to, flags=re.MULTILINE)
+    assert len(quoted) == 1
+    assert quoted[0] in {line for block in blocks() if block.is_exact for line in block.shown}

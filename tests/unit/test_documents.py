@@ -51,6 +51,24 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
+@pytest.mark.parametrize("page", ["new-dataset", "choose-epsilon", "publish"])
+def test_the_keys_that_how_tos_show_are_those_of_a_spec(page: str) -> None:
+    """Each piece of a spec that a how-to shows makes one, in place of those keys of the README's."""
+    listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)
+    assert listing is not None
+    pieces = [
+        yaml.safe_load(piece) for piece in re.findall(r"```yaml\n(.*?)```", text(f"docs/how-to/{page}.md"), re.DOTALL)
+    ]
+    assert pieces
+    for piece in pieces:
+        keys = yaml.safe_load(listing[1])
+        if "target" in piece.get("privacy", {}):
+            piece["privacy"] = {name: of for name, of in keys["privacy"].items() if name != "epsilon"} | piece[
+                "privacy"
+            ]
+        Spec.model_validate(keys | piece)
+
+
 def test_the_page_of_mechanisms_says_which_state_a_bound_and_which_is_taken() -> None:
     """Its first table has a line for every mechanism, a bound for those that state one, and the default alone called so."""
     lines = dict(
