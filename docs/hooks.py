@@ -1,6 +1,8 @@
-"""What the site does that MkDocs does not: it carries the pages and pictures of benchmarks/ along, which lie beside docs/.
+"""What the site does that MkDocs does not.
 
-In the repository links go from file to file; here they are turned into those of the site, where docs/ is the root.
+It lists the pages of the reference, which are generated, and carries the pages and pictures of benchmarks/ along, which lie
+beside docs/. In the repository links go from file to file; here they are turned into those of the site, where docs/ is
+the root.
 """
 
 import re
@@ -17,6 +19,15 @@ if TYPE_CHECKING:
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)")  # of Markdown, to a file
 _HOME = {"README.md": "index.md"}  # what stands in the site for a page that it does not have
+
+
+def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
+    """List the pages that docs/reference/ has, before the explanations."""
+    pages = sorted(path.name for path in (Path(config.docs_dir) / "reference").glob("*.md"))
+    if pages and config.nav is not None:
+        before = next(place for place, part in enumerate(config.nav) if "Explanations" in part)
+        config.nav.insert(before, {"Reference": [f"reference/{page}" for page in pages]})
+    return config
 
 
 def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
