@@ -1,6 +1,6 @@
 """What the site does that MkDocs does not.
 
-It lists the pages of the reference, which are generated, and carries the pages and pictures of benchmarks/ along, which lie
+It lists the pages of the reference and of the benchmarks, which programs write, and carries benchmarks/ along, which lies
 beside docs/. In the repository links go from file to file; here they are turned into those of the site, where docs/ is
 the root.
 """
@@ -22,11 +22,12 @@ _HOME = {"README.md": "index.md"}  # what stands in the site for a page that it 
 
 
 def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
-    """List the pages that docs/reference/ has, before the explanations."""
-    pages = sorted(path.name for path in (Path(config.docs_dir) / "reference").glob("*.md"))
-    if pages and config.nav is not None:
-        before = next(place for place, part in enumerate(config.nav) if "Explanations" in part)
-        config.nav.insert(before, {"Reference": [f"reference/{page}" for page in pages]})
+    """List the pages of the reference and of the benchmarks, which programs write, behind those that the configuration lists."""
+    docs = Path(config.docs_dir)
+    for title, folder in (("Reference", docs / "reference"), ("Benchmarks", docs.parent / "benchmarks")):
+        pages = sorted(path.name for path in folder.glob("*.md"))  # README.md first
+        if pages and config.nav is not None:
+            config.nav.append({title: [f"{folder.name}/{page}" for page in pages]})
     return config
 
 
