@@ -5,6 +5,7 @@
 # make check    format, lint, types and import rules
 # make reference  docs/reference, from the code
 # make bench    every benchmark, then benchmarks/*.md: forty minutes or so; TRELLIS_DATA names the folder of lodes_ri_2019/
+# make site     docs/ as a site, in build/site; needs no network once .venv is there
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -57,6 +58,10 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/report.py
+
+.PHONY: site
+site: .venv/.built
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv .demo build *.egg-info

@@ -52,7 +52,11 @@ def home() -> Path:
 
 
 def subfolder(name: str) -> Path:
-    """Return `TRELLIS_HOME/<name>`, made with mode 700 if it is not there yet."""
+    """Return `TRELLIS_HOME/<name>`, made with mode 700 if it is not there yet.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
     folder = home() / name
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
