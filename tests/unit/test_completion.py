@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with store() as con:
             for release, dataset in RELEASES.items():
                 con.execute(
-                    "INSERT INTO releases VALUES (?, 'n', ?, 'published', '', ?, '', '{}', '')",
+                    "INSERT INTO releases VALUES (?, 'n', ?, 'published', '', ?, '', '{}', '', NULL)",
                     [release, dataset, release],
                 )
     return folder
