@@ -9,6 +9,7 @@ from flows.budget import composed_epsilon
 from flows.guarantee import Guarantee, guarantee_for
 from flows.plan import Plan
 from flows.privacy_keys import Target
+from flows.revision import check_supersedes
 from flows.schedule import days, days_of_series, scheduled_id
 from storage.books import Books, Cap, Spending
 from storage.database import Connection, store
@@ -32,11 +33,13 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
     spec = plan.file.spec
     with store() as con:
         books = read_books(con)
+        check_supersedes(con, plan, books)
         total, source = _public_total(con, books, plan)
     guarantee = plan.guarantee
     answer = {
         "name": spec.name,
         "dataset": spec.dataset,
+        "supersedes": spec.supersedes,
         "mechanism": spec.mechanism,
         "neighbours": spec.privacy.neighbours,
         "epsilon": guarantee.epsilon,

@@ -9,7 +9,12 @@ from tasks.publish.rounding import rounded_up, said_bound, said_sigma
 
 TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
-_CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
+_CSV: dict[bool | str, str] = {
+    True: "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n",
+    "every_level": "- `counts/level_<k>.csv`: the same tables as CSV. Read the codes as text: leading zeros matter.\n",
+    False: "",
+}
+_METADATA = "- `metadata.json`: what the columns of the CSV are, for programs (CSVW, https://www.w3.org/ns/csvw).\n"
 _NOISY_COUNTS = (
     "- `noisy_counts/level_<k>.parquet`: what was measured, a row per cell: whole counts with unbiased noise, some of them"
     " below\n  zero, and its variance, for those who estimate themselves. Areas are the numbers of"
@@ -30,7 +35,7 @@ def readme(manifest: Manifest) -> str:
     columns = level_columns([level.axes for level in manifest.levels])
     places = zip(*columns.values(), strict=True)
     levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
-    csv = _CSV if manifest.csv else ""
+    metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
     of_trips = "origin" in columns
     finest = "areas" if of_trips else "cells"
     marginals = (
@@ -39,7 +44,7 @@ def readme(manifest: Manifest) -> str:
     return f"""# {manifest.id}
 
 Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
-{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.
+{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.{_revision(manifest)}
 
 ## What is protected
 
@@ -68,9 +73,19 @@ Not protected, because published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `{"`, `".join(("count", *manifest.bounds))}`.
-{csv}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
+{_CSV[manifest.csv]}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
 """
+
+
+def _revision(manifest: Manifest) -> str:
+    """Return whose place the release takes, where it takes one's."""
+    if manifest.supersedes is None:
+        return ""
+    return (
+        f"\n\n**It supersedes `{manifest.supersedes}`:** take these counts in place of those. It is a new measurement with"
+        " noise of its own,\nso that two counts that differ need not mean that anything has changed."
+    )
 
 
 def _records(privacy: Privacy) -> str:

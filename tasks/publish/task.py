@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from storage.columns import flat_features
 from storage.database import store
 from storage.errors import StoreError, disk_fault
@@ -18,7 +20,8 @@ from storage.ledger import Head, head
 from storage.published import partial_folder
 from storage.releases import Release, find_release
 from storage.seals import Seal, level_entries, list_seals
-from tasks.publish.csv import write_csv
+from tasks.publish.csv import csv_header, write_csv
+from tasks.publish.csvw import METADATA, CsvFile, csv_file, metadata_text
 from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.measured import ReleasedLevels, interval_terms
 from tasks.publish.noisy_counts import NoisyCounts
@@ -28,7 +31,7 @@ from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import tree_of
-from tasks.validate.size import RecordsKind, are_noisy_counts_published, is_csv_written, records_kind
+from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
@@ -50,7 +53,7 @@ def publish(release_id: str) -> None:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as beside:
-        csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
+        csv = csv_kind(release.terms.get("csv"), levels[-1]["nonzero"])
         cells = sum(seal.cells for seal in seals.values())
         noisy = are_noisy_counts_published(release.terms.get("noisy_counts", False), cells)
         records = _write_counts(beside, release, levels, csv=csv, noisy=noisy)
@@ -82,7 +85,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _write_counts(
-    folder: Path, release: Release, entries: Sequence[dict[str, Any]], *, csv: bool, noisy: bool
+    folder: Path, release: Release, entries: Sequence[dict[str, Any]], *, csv: CsvKind, noisy: bool
 ) -> RecordsKind | None:
     """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records.
 
@@ -99,11 +102,13 @@ def _write_counts(
             rows = coming.result()
             if level < tree.depth:
                 coming = ahead.submit(levels.rows, level + 1)
-            tables = table(level, rows)
-            write_parquet(folder / "counts" / f"level_{level}.parquet", tables, tree.axes[0].name)
+            path = folder / "counts" / f"level_{level}.parquet"
+            write_parquet(path, table(level, rows), tree.axes[0].name)
+            if csv == "every_level":
+                write_csv(path.with_suffix(".csv"), table(level, rows))
     for entry, known in zip(entries, levels.known(), strict=True):
         entry |= known
-    if csv:
+    if csv is True:
         write_csv(folder / "counts.csv", table(tree.depth, rows))
     records = records_kind(int(rows.counts.sum())) if release.terms.get("records") else None
     if records in {"csv", "parquet"}:
@@ -123,7 +128,7 @@ def _write_manifest(
     seals: dict[tuple[int, str], Seal],
     ledger: Head,
     *,
-    csv: bool,
+    csv: CsvKind,
     records: RecordsKind | None,
     noisy: bool,
 ) -> None:
@@ -144,9 +149,24 @@ def _write_manifest(
         records=records,
         intervals=Intervals(confidence=terms.confidence, simultaneous=terms.simultaneous, rounded=terms.rounded),
         noisy_counts=noisy,
+        supersedes=release.supersedes,
     )
     (folder / "manifest.json").write_text(manifest.text())
     (folder / "README.md").write_text(readme(manifest))
+    files = _csv_files(folder, len(levels) - 1)
+    if files:
+        (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
+
+
+def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
+    """Return the CSV files that were written, those of counts first."""
+    tables = {level: pq.read_schema(folder / "counts" / f"level_{level}.parquet") for level in range(finest + 1)}
+    of_counts = {f"counts/level_{level}.csv": level for level in tables} | {"counts.csv": finest}
+    files = [csv_file(url, level, tables[level]) for url, level in of_counts.items() if (folder / url).exists()]
+    records = records_path(folder, "csv")
+    if records.exists():
+        files.append(CsvFile(records.name, finest, tuple(csv_header(records))))
+    return files
 
 
 def _make_durable_and_readable(folder: Path) -> None:

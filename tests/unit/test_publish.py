@@ -51,7 +51,8 @@ PEOPLE = 500
 DEPTH = 6  # three levels at either end
 COUNTS = [f"counts/level_{level}.parquet" for level in range(DEPTH + 1)]
 NOISY = [f"noisy_counts/level_{level}.parquet" for level in range(DEPTH + 1)]
-FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", "manifest.json", "README.md", "SHA256SUMS"]
+TEXTS = ["metadata.json", "manifest.json", "README.md", "SHA256SUMS"]
+FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", *TEXTS]
 NUMBERS = ["count", "low", "high"]
 
 LEVEL_COLUMNS = [
