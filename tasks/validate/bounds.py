@@ -94,7 +94,6 @@ def finest_above_noise(
     if threshold:
         return len(known) - 1 if total >= threshold * known[-1] else None
     above = (
-        total >= cells * Fraction(ABOVE_THE_NOISE * sigma)
-        for sigma, cells in zip(sigmas[1:], known[1:], strict=True)
+        total >= cells * Fraction(ABOVE_THE_NOISE * sigma) for sigma, cells in zip(sigmas[1:], known[1:], strict=True)
     )
     return sum(takewhile(bool, above)) or None
