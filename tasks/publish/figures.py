@@ -73,10 +73,11 @@ def as_svg(drawn: Any, told: str) -> str:
     text = io.StringIO()
     with _ALONE, mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the reader's browser has others
-        drawn.savefig(text, format="svg", metadata={"Date": None})
+        drawn.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     element = text.getvalue()
     element = element[element.index("<svg") :]
     element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
     most = f"{drawn.get_figwidth() * _PIXELS:.0f}px"
     element = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf'\1 width="100%" style="max-width: {most}"', element, count=1)
+    element = re.sub(r"'DejaVu Sans', [^;\"]*sans-serif", "system-ui, sans-serif", element)  # as the page around it
     return element.replace("<svg", f'<svg role="img" aria-label="{escape(told, quote=True)}"', 1)

@@ -49,12 +49,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str =
 
     Args:
         heads: HTML, one per column.
-        rows: HTML, a cell per column.
+        rows: HTML, a cell per column, or one cell for all of them.
         caption: HTML; left out where there is none.
         kind: its CSS class, if it has one.
     """
     of_kind = f' class="{kind}"' if kind else ""
     told = f"<caption>{caption}</caption>" if caption else ""
     head = "".join(f"<th>{text}</th>" for text in heads)
-    lines = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>\n" for row in rows)
+    lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
     return f'<div class="scroll"><table{of_kind}>{told}<tr>{head}</tr>\n{lines}</table></div>'
+
+
+def _line(cells: Sequence[str], columns: int) -> str:
+    if len(cells) == 1 < columns:
+        return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
+    return f"<tr>{''.join(f'<td>{text}</td>' for text in cells)}</tr>"
