@@ -218,7 +218,11 @@ def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None
     panel.axvspan(first, last + 0.5, **_NOISY)
     panel.axvline(first, color="#1a1a1a", linewidth=1.2, linestyle="--")
     at_top = panel.get_xaxis_transform()
-    panel.text(first + 0.05, 0.97, f"{told} →", transform=at_top, va="top", weight="bold", backgroundcolor="white")
+    style = {"transform": at_top, "va": "top", "weight": "bold", "backgroundcolor": "white"}
+    if last + 0.5 - first < 0.4 * (last + 1):  # too narrow for the words
+        panel.text(first - 0.05, 0.97, f"{told} →", ha="right", **style)
+    else:
+        panel.text(first + 0.05, 0.97, f"{told} →", **style)
 
 
 def _line(panel: Any, name: str, values: Sequence[float | None], style: tuple[Any, ...]) -> None:

@@ -48,8 +48,9 @@ td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12;
 .tables td:nth-child(3) { white-space: normal; min-width: 13rem }
 .bare td:not(:last-child), .bare th:not(:last-child) { text-align: left }
 .largest { font-size: .8125rem }
+.largest td:first-child { white-space: normal }
 @media screen and (min-width: 60rem) {
-  .beside { display: grid; grid-template-columns: minmax(20rem, 1fr) auto; gap: 0 2rem }
+  .beside { display: grid; grid-template-columns: minmax(25rem, 1fr) auto; gap: 0 2rem }
   .beside > * { min-width: 0 }
   .beside .matrix { margin: 1rem 0 }
   .beside p, .beside h3 { width: 0; min-width: 100% }

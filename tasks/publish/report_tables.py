@@ -35,12 +35,12 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     what = "flows" if is_of_trips(manifest) and len(facts.largest_axes) > 1 else "counts"
     title = f"<h3>The largest {what} (level {level}: {escape(place(manifest.levels[level].axes))})</h3>"
     many = len(facts.largest_axes) > _MOST_AXES
-    heads = ["cell"] if many else [escape(axis) for axis in facts.largest_axes]
+    heads = [escape(in_short(facts.largest_axes))] if many else [escape(axis) for axis in facts.largest_axes]
     rows = []
     for large in facts.largest:
         codes = [escape(" › ".join(path)) for path in large.codes]
         ends = [f"{end:,}" for end in (large.low, large.high) if end is not None]
-        rows.append([*([in_short(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
+        rows.append([*([", ".join(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
     if manifest.intervals is None or facts.largest[0].low is None:
         return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
     confidence = said_percent(manifest.intervals.confidence)
