@@ -99,7 +99,8 @@ class LargeCount:
     Attributes:
         codes: per axis that is refined, its area.
         count: records.
-        low: where its interval begins, records; None where none is stated.
+        low: where its interval begins, records; None where none is stated. Of the intervals that hold at once, where there
+            are any: what is picked for its size needs those.
         high: where it ends.
     """
 
@@ -315,7 +316,7 @@ def _positions_of_largest(counts: IntArray) -> IntArray:
 def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
     if not rows.bounds:
         return None, None
-    low, high = rows.bounds[:2]
+    low, high = rows.bounds[-2:]
     return int(low[position]), int(high[position])
 
 

@@ -1,6 +1,7 @@
 """Figures as inline SVG: no network, no font of their own, and lines that are told apart without colour."""
 
 import io
+import logging
 import re
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ STYLES = (  # colour, marker, line: each by itself tells all of them apart
 _PIXELS = 100  # of the page, for an inch of a figure
 
 _ALONE = RLock()  # releases in threads publish at once, and Matplotlib's settings are those of the process
+
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # what it says of fonts and of its cache is nobody's concern
 
 _SETTINGS: Any = {
     "svg.hashsalt": "trellis",  # the same picture is the same text

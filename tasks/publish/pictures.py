@@ -285,7 +285,10 @@ def _legend(panel: Any, columns: int = 2) -> None:
 
 def _label(path: Path) -> str:
     text = " › ".join(path)
-    return text if len(text) <= _LONGEST_CODE else f"{text[: _LONGEST_CODE - 1]}…"
+    if len(text) <= _LONGEST_CODE:
+        return text
+    half = _LONGEST_CODE // 2  # both ends tell areas apart
+    return f"{text[: half - 1]}…{text[-half:]}"
 
 
 def _as_float(cells: int | None) -> float | None:

@@ -37,6 +37,11 @@ code { font-size: .9em; overflow-wrap: anywhere }
 .cards dd:first-of-type { font-size: 1.5rem; font-weight: 650; line-height: 1.3; color: #1a1a1a }
 .notice, .above, .drowned { border-left: 6px solid #1b4965; background: #eef3f6; padding: .7rem 1rem; margin: 1rem 0 }
 .notice, .drowned { border-left: 6px double #8a3b12; background: #faf3ee }
+.texts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2.5rem }
+.texts section { min-width: 0 }
+.texts h2 { margin-top: 1.5rem }
+.texts ul { padding-left: 1.2rem }
+.texts li { margin-bottom: .4rem }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem }
 .pictures figure, .matrix { margin: 1rem 0; min-width: 0 }
 .pictures h3 { margin: 0 }
@@ -61,6 +66,7 @@ footer { margin-top: 3rem; color: #444; font-size: .875rem; border-top: 1px soli
   body { font-size: 10.5pt; padding: 0 }
   .cards > div, .notice, .above, .drowned { print-color-adjust: exact; break-inside: avoid }
   .pictures { grid-template-columns: 1fr 1fr }
+  .texts { display: block }
   .scroll { overflow: visible }
   table { font-size: 7.5pt; break-inside: auto }
   tr { break-inside: avoid }
@@ -79,13 +85,14 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <p class="lead">{sentence}</p>
 {cards}
 {line}
-<h2>What is protected</h2>
+<div class="texts">
+<section><h2>What is protected</h2>
 {protection}
 <h3>What is not protected, because it is published exactly</h3>
-{unprotected}
-<h2>How wrong can a number be?</h2>
-{reading}
-{intervals}
+{unprotected}</section>
+<section><h2>How wrong can a number be?</h2>
+{reading}</section>
+</div>
 <h2>Level by level</h2>
 <div class="pictures">
 {pictures}
@@ -122,7 +129,6 @@ def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
         unprotected=_list([escape(told) for told in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest)),
-        intervals=_intervals(manifest, facts),
         pictures="\n".join(_pictures(manifest, facts)),
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
@@ -262,21 +268,6 @@ def _in_plain_words(manifest: Manifest) -> str:
         f"<p>In plain words: whatever anybody may conclude from this release, it is at most {times} as likely as it would be"
         f" {other}, but for a probability of δ = {privacy.delta:g}. The smaller ε, the less can be told of"
         f" {escape(privacy.unit)}.</p>"
-    )
-
-
-def _intervals(manifest: Manifest, facts: Facts) -> str:
-    """Return what the columns of the intervals are, where there are any."""
-    if manifest.intervals is None or all(level.half_width is None for level in facts.levels):
-        return ""
-    confidence = said_percent(manifest.intervals.confidence)
-    rest = said_percent(1 - manifest.intervals.confidence)
-    lost = [str(level) for level, known in enumerate(facts.levels) if known.half_width is None and known.rows]
-    missing = f" Levels {in_short(lost)} have none: what did not reach the threshold is missing there." if lost else ""
-    return (
-        f"<p>Beside every <code>count</code> stand <code>low</code> and <code>high</code>, with a confidence of {confidence}:"
-        f" whichever cell one picks before looking at the counts, they miss its true count with a probability of {rest} at"
-        f" most. Cells that one picks because they look odd may be missed more often.{missing}</p>"
     )
 
 

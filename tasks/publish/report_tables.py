@@ -43,13 +43,10 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
         rows.append([*([", ".join(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
     if manifest.intervals is None or facts.largest[0].low is None:
         return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
-    confidence = said_percent(manifest.intervals.confidence)
-    told = (
-        "<p>Counts that are picked because they are the largest are more often too large than too small: their intervals may"
-        " miss more often than stated.</p>"
-    )
+    at_once = ", all at once" if manifest.intervals.simultaneous else ""
+    confidence = f"{said_percent(manifest.intervals.confidence)}{at_once}"
     heads += ["count", f"low ({confidence})", f"high ({confidence})"]
-    return f"<div>{title}\n{table(heads, rows, kind='largest')}\n{told}</div>"
+    return f"<div>{title}\n{table(heads, rows, kind='largest')}</div>"
 
 
 def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:

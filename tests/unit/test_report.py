@@ -368,6 +368,22 @@ def test_sums_of_noisy_leaves_are_reported(axis_of: Callable[..., Axis]) -> None
     assert facts.finest_above_noise is None
 
 
+def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[..., Axis]) -> None:
+    """Where there are such intervals, the largest counts have those, and widths are still those of one cell at a time."""
+    tree = tree_of_trips(axis_of, 1)
+    terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
+    collector = Collector(tree, terms)
+    for level in range(tree.depth + 1):
+        rows = rows_of(tree, leaves, level)
+        collector.take(replace(rows, bounds=(*rows.bounds, rows.counts - 7, rows.counts + 9)))
+    facts = collector.facts()
+    assert [(large.low, large.high) for large in facts.largest] == [(493, 509), (33, 49)]
+    assert [level.half_width for level in facts.levels] == [2.0] * 3
+    text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, {})
+    assert "<td>493</td><td>509</td>" in text
+    assert "low (90\xa0%, all at once)" in read(text).text.replace("90 %", "90\xa0%")
+
+
 @pytest.mark.parametrize("leaf", [30, 900])
 @pytest.mark.parametrize("unlisted", [False, True])
 def test_a_threshold_is_reported(leaf: int, unlisted: bool, axis_of: Callable[..., Axis]) -> None:
