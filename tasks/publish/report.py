@@ -69,6 +69,8 @@ footer { margin-top: 3rem; color: #444; font-size: .875rem; border-top: 1px soli
   .texts { display: block }
   .scroll { overflow: visible }
   table { font-size: 7.5pt; break-inside: auto }
+  .largest { font-size: 8pt }
+  .tables td:nth-last-child(2) { white-space: nowrap }
   tr { break-inside: avoid }
   h2, h3 { break-after: avoid }
   th, td { padding: .1rem .3rem; white-space: normal }

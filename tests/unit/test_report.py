@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from html import escape
 from html.parser import HTMLParser
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, Level
 from tasks.publish.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
 from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.page import page, table
+from tasks.publish.pictures import sizes_picture
 from tasks.publish.report import passed_checks, report
 from tasks.publish.rows import Rows, in_order
 from tasks.tree.axis import Axis
@@ -521,6 +522,22 @@ def test_pictures_are_the_same_each_time(axis_of: Callable[..., Axis]) -> None:
     terms = terms_of(tree)
     facts = facts_of(tree, {(0, 1): 40, (1, 1): 3}, terms)
     assert report(manifest_of(terms, facts), facts, {}) == report(manifest_of(terms, facts), facts, {})
+
+
+def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., Axis]) -> None:
+    """The shades of the size classes are darker for more, by steps that can be seen in grey."""
+    tree = tree_of_trips(axis_of, 1, areas=8)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
+    legend = sizes_picture(facts).partition('id="legend_1"')[2]
+    shades = [_luminance(colour) for colour in re.findall(r"fill: (#\w{6}); stroke", legend)]
+    assert len(shades) == 7
+    assert all(one - other > 0.05 for one, other in pairwise(shades))
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def test_checks_are_counted_by_level() -> None:
