@@ -153,12 +153,12 @@ def passed_checks(checks: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, i
 
 
 def _supersedes(manifest: Manifest) -> str:
-    older = manifest.spec.get("supersedes")
-    if not older:
+    if manifest.supersedes is None:
         return ""
     return (
-        f'<p class="notice"><b>This release takes the place of {escape(str(older))}.</b> Where the two differ, this'
-        " one holds; that one stays as it was published.</p>"
+        f'<p class="notice"><b>This release supersedes {escape(manifest.supersedes)}:</b> take these counts in place of those.'
+        " It is a new measurement with noise of its own, so that two counts that differ need not mean that anything has"
+        " changed.</p>"
     )
 
 

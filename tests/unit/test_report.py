@@ -476,7 +476,8 @@ def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
         terms,
         facts,
         id=f"odd{odd}",
-        spec={"name": odd, "supersedes": f"older{odd}"},
+        spec={"name": odd},
+        supersedes=f"older{odd}",
         privacy=PRIVACY.model_copy(update={"unit": odd, "statement": odd}),
         unprotected=[odd],
         mechanism=odd,
@@ -490,7 +491,7 @@ def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
         assert seen.text.count(code) >= 3 - (len(code) > 18), (
             code
         )  # largest, and both ends of the matrix unless it is long
-    assert f"takes the place of older{odd}." in seen.text
+    assert f"This release supersedes older{odd}:" in seen.text
 
 
 def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) -> None:
@@ -498,9 +499,9 @@ def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) 
     tree = tree_of_trips(axis_of, 1)
     terms = terms_of(tree)
     facts = facts_of(tree, {(0, 1): 40}, terms)
-    newer = report(manifest_of(terms, facts, spec={"name": "jobs", "supersedes": "jobs-1"}), facts, {})
-    assert newer.index("This release takes the place of jobs-1.") < newer.index("40 records")
-    assert "takes the place" not in report(manifest_of(terms, facts), facts, {})
+    newer = report(manifest_of(terms, facts, supersedes="jobs-1"), facts, {})
+    assert newer.index("This release supersedes jobs-1:") < newer.index("40 records")
+    assert "supersedes" not in report(manifest_of(terms, facts), facts, {})
 
 
 def test_a_mechanism_without_a_bound_shows_noise_alone(axis_of: Callable[..., Axis]) -> None:
