@@ -11,7 +11,7 @@ from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
 from storage.ledger import charges_of, raise_cap, read_books
-from storage.releases import find_release, list_checks, list_releases, superseding
+from storage.releases import REPORT, find_release, list_checks, list_releases, superseding
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
 
 
@@ -23,6 +23,7 @@ def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]
         "state": shown["state"],
         "reason": shown["reason"],
         "folder": shown["folder"],
+        "report": shown["report"],
         "levels": shown["levels"],
         "unprotected": shown["unprotected"],
         "statement": shown["statement"],
@@ -89,6 +90,7 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "unlisted": release.terms.get("unlisted", []),
         "statement": release.terms["privacy"].get("statement", ""),
         "folder": release.folder if Path(release.folder).is_dir() else None,
+        "report": str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
     }
 
 

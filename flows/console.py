@@ -125,6 +125,8 @@ def show_release(answer: Answer) -> None:
     _out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
     _out.print(f"store: {answer['home']}", soft_wrap=True)
     _out.print(f"folder: {answer['folder'] or 'not published'}", soft_wrap=True)
+    if answer["report"]:
+        _out.print(f"report: {answer['report']}", soft_wrap=True)
 
 
 def show_releases(answer: Answer) -> None:

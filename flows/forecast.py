@@ -110,13 +110,8 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    leaf, possible = plan.levels[-1], _possible_cells(plan)
-    if not possible:
-        finest = None
-    elif leaf.threshold:  # all sums stand as long as a leaf does
-        finest = leaf.level if total >= leaf.threshold * possible[-1] else None
-    else:
-        finest = finest_above_noise(total, [level.sigma for level in plan.levels], possible)
+    sigmas, possible = [level.sigma for level in plan.levels], [level.possible_cells for level in plan.levels]
+    finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
     return {"total": total, "from": source, "finest_above_noise": finest}
 
 

@@ -23,6 +23,8 @@ THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
 # stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
 RELEASED_CODES = "from the released counts"
 
+REPORT = "report.html"  # in a published folder
+
 _UNKNOWN = "unknown"  # in place of a number
 
 

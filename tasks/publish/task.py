@@ -18,15 +18,17 @@ from storage.errors import StoreError, disk_fault
 from storage.files import replace, sha256_of_all
 from storage.ledger import Head, head
 from storage.published import partial_folder
-from storage.releases import Release, find_release
+from storage.releases import REPORT, Release, find_release, list_checks
 from storage.seals import Seal, level_entries, list_seals
 from tasks.publish.csv import csv_header, write_csv
 from tasks.publish.csvw import METADATA, CsvFile, csv_file, metadata_text
+from tasks.publish.facts import Collector
 from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.measured import ReleasedLevels, interval_terms
 from tasks.publish.noisy_counts import NoisyCounts
 from tasks.publish.readme import readme
 from tasks.publish.records import finest_columns, record_tables, records_path
+from tasks.publish.report import passed_checks, report
 from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
@@ -47,6 +49,7 @@ def publish(release_id: str) -> None:
         release = find_release(con, release_id)
         seals = list_seals(con, release_id)
         levels, ledger = level_entries(con, release), head(con)
+        checks = list_checks(con, release_id)
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
@@ -56,8 +59,11 @@ def publish(release_id: str) -> None:
         csv = csv_kind(release.terms.get("csv"), levels[-1]["nonzero"])
         cells = sum(seal.cells for seal in seals.values())
         noisy = are_noisy_counts_published(release.terms.get("noisy_counts", False), cells)
-        records = _write_counts(beside, release, levels, csv=csv, noisy=noisy)
-        _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
+        collector = Collector(tree_of(release), release.levels)
+        records = _write_counts(beside, release, levels, collector, csv=csv, noisy=noisy)
+        manifest = _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
+        page = report(manifest, collector.facts(), passed_checks(checks))
+        (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
@@ -85,11 +91,17 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _write_counts(
-    folder: Path, release: Release, entries: Sequence[dict[str, Any]], *, csv: CsvKind, noisy: bool
+    folder: Path,
+    release: Release,
+    entries: Sequence[dict[str, Any]],
+    collector: Collector,
+    *,
+    csv: CsvKind,
+    noisy: bool,
 ) -> RecordsKind | None:
     """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records.
 
-    What is learnt on the way of the levels is added to their entries.
+    What is learnt on the way of the levels is added to their entries, and what the report shows of them is collected.
     """
     (folder / "counts").mkdir()
     tree, terms = tree_of(release), interval_terms(release)
@@ -102,6 +114,7 @@ def _write_counts(
             rows = coming.result()
             if level < tree.depth:
                 coming = ahead.submit(levels.rows, level + 1)
+            collector.take(rows)
             path = folder / "counts" / f"level_{level}.parquet"
             write_parquet(path, table(level, rows), tree.axes[0].name)
             if csv == "every_level":
@@ -131,7 +144,7 @@ def _write_manifest(
     csv: CsvKind,
     records: RecordsKind | None,
     noisy: bool,
-) -> None:
+) -> Manifest:
     terms = interval_terms(release)
     manifest = Manifest(
         id=release.id,
@@ -156,6 +169,7 @@ def _write_manifest(
     files = _csv_files(folder, len(levels) - 1)
     if files:
         (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
+    return manifest
 
 
 def _csv_files(folder: Path, finest: int) -> list[CsvFile]:

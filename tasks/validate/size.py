@@ -22,7 +22,7 @@ INDEX_BITS = 1.5  # that zstd's shard takes per cell beyond the entropy of the n
 AREA_BYTES = 4.0  # of the codebook that is kept, per finest area
 CODE_BYTES = 6.0  # of the one that is published with noisy counts, per area of any level
 CELL_BYTES = 1.0  # that the areas of a published noisy count take
-DOCUMENT_BYTES = 10_000.0  # manifest, README and checksums
+DOCUMENT_BYTES = 110_000.0  # report, manifest, README and checksums
 METADATA_BYTES = 300.0  # of metadata.json, per column of a CSV
 
 MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for; and of records as CSV
