@@ -9,6 +9,7 @@ from flows.budget import composed_epsilon
 from flows.guarantee import Guarantee, guarantee_for
 from flows.plan import Plan
 from flows.privacy_keys import Target
+from flows.revision import check_supersedes
 from flows.schedule import days, days_of_series, scheduled_id
 from storage.books import Books, Cap, Spending
 from storage.database import Connection, store
@@ -16,6 +17,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total
 from tasks.noise.accounting import float_above
+from tasks.publish.measured import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise
 from tasks.validate.size import disk_size, expected_leaves
 
@@ -32,11 +34,14 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
     spec = plan.file.spec
     with store() as con:
         books = read_books(con)
+        check_supersedes(con, plan, books)
         total, source = _public_total(con, books, plan)
-    guarantee = plan.guarantee
+    guarantee, intervals = plan.guarantee, spec.release.intervals
+    margins = margins_by_level(plan.levels, IntervalTerms(intervals.confidence, simultaneous=False, rounded=False))
     answer = {
         "name": spec.name,
         "dataset": spec.dataset,
+        "supersedes": spec.supersedes,
         "mechanism": spec.mechanism,
         "neighbours": spec.privacy.neighbours,
         "epsilon": guarantee.epsilon,
@@ -56,6 +61,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
                 "l2_sensitivity": level.l2_sensitivity,
                 "derivation": level.derivation,
                 "bound": level.bound,
+                "half_width": margins[0][level.level].own if margins else None,
                 "typical_count": total / level.possible_cells
                 if total is not None and level.possible_cells is not None
                 else None,
@@ -63,6 +69,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
             }
             for level in plan.levels
         ],
+        "confidence": intervals.confidence,
         "unprotected": plan.unprotected,
         "unlisted": plan.unlisted,
         "curve": guarantee.curve(),
@@ -107,13 +114,8 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    leaf, possible = plan.levels[-1], _possible_cells(plan)
-    if not possible:
-        finest = None
-    elif leaf.threshold:  # all sums stand as long as a leaf does
-        finest = leaf.level if total >= leaf.threshold * possible[-1] else None
-    else:
-        finest = finest_above_noise(total, [level.sigma for level in plan.levels], possible)
+    sigmas, possible = [level.sigma for level in plan.levels], [level.possible_cells for level in plan.levels]
+    finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
     return {"total": total, "from": source, "finest_above_noise": finest}
 
 
@@ -143,6 +145,8 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any] | None:
         csv=plan.file.spec.release.csv,
         cells=expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None,
         records=plan.file.spec.release.records,
+        bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
+        noisy_counts=plan.noisy_counts_asked,
     )
     return {
         "shards": size.shards,

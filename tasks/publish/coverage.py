@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.page import table
 from tasks.validate.coverage import SELECTED, TRUE_COUNTS
 
 Answer = Mapping[str, Any]
@@ -85,16 +86,17 @@ def _tables(epsilon: float, results: Sequence[Answer]) -> str:
 
 
 def _table(result: Answer) -> str:
-    heads = "".join(f"<th>{_SAID.get(group, group)}</th><th>width</th>" for group in TRUE_COUNTS)
-    heads += "".join(f"<th>{_SAID.get(group, group)}</th>" for group in SELECTED)
-    rows = ""
+    heads = ["level"]
+    for group in TRUE_COUNTS:
+        heads += [_SAID.get(group, group), "width"]
+    heads += [_SAID.get(group, group) for group in SELECTED]
+    rows = []
     for level in result["levels"]:
         groups = level["intervals"] or {}
         cells = [told for group in TRUE_COUNTS for told in (_covered(groups.get(group)), _width(groups.get(group)))]
         cells += [_covered(groups.get(group)) for group in SELECTED]
-        rows += f"<tr><td>{level['level']}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-    caption = f"<caption>{escape(result['mechanism'])}</caption>"
-    return f'<div class="scroll"><table>{caption}<tr><th>level</th>{heads}</tr>{rows}</table></div>'
+        rows.append([str(level["level"]), *cells])
+    return table(heads, rows, caption=escape(result["mechanism"]))
 
 
 def _covered(of: Answer | None) -> str:

@@ -42,7 +42,7 @@ from tasks.validate.intervals import (
 )
 from tasks.validate.quantiles import laplace_quantile
 
-MOST_NOISY_CELLS = 20_000_000  # of a release, whose noisy counts nobody has asked to publish
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
 
@@ -78,17 +78,6 @@ def interval_terms(release: Release) -> IntervalTerms:
             release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold or release.levels[0].is_summed
         ),
     )
-
-
-def are_noisy_counts_published(release: Release, cells: int) -> bool:
-    """Return whether the noisy counts of a release are published: as it is asked for, otherwise where its cells are few.
-
-    Never where they were not to be kept, and where only those that reached a threshold were kept: those are the counts.
-    """
-    if not release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold:
-        return False
-    asked = release.terms.get("noisy_counts")
-    return cells <= MOST_NOISY_CELLS if asked is None else bool(asked)
 
 
 def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
@@ -171,6 +160,7 @@ class ReleasedLevels:
 
     def _measured(self, level: int) -> Iterator[Rows]:
         """Yield a measured level branch by branch, and keep what its nodes can count at most for the next one."""
+        self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._caps = self._caps, {}
         noisy_sum = cells = 0
         released_sum = 0
