@@ -302,6 +302,32 @@ def verify(
 
 
 @app.command()
+def query(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")],
+    origin: Annotated[
+        str | None,
+        typer.Option(metavar="AREA", help="A code; LEVEL=CODE, or LEVEL=CODE,LEVEL=CODE, where it takes that; or all."),
+    ] = None,
+    destination: Annotated[str | None, typer.Option(metavar="AREA", help="Likewise.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=AREA", help="An area of any end or feature; may be said for several of them."),
+    ] = None,
+    simultaneous: Annotated[
+        bool,
+        typer.Option("--simultaneous", help="State an interval that holds together with those of all other questions."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer how many there are in any areas, from a published folder alone: the count, its interval, and how."""
+    from flows.query import query_answer
+    from flows.shown_query import show_query
+
+    answer = query_answer(folder, origin, destination, where or (), simultaneous=simultaneous)
+    _print(answer, as_json, show_query)
+
+
+@app.command()
 def audit(
     folders: Annotated[
         list[Path] | None,
