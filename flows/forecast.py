@@ -143,6 +143,8 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any] | None:
         csv=plan.file.spec.release.csv,
         cells=expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None,
         records=plan.file.spec.release.records,
+        bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
+        noisy_counts=plan.noisy_counts_asked,
     )
     return {
         "shards": size.shards,

@@ -155,6 +155,12 @@ class Plan:
             "bounded_by": "ingest" if spec.input.unit else "promise",
         }
 
+    @property
+    def noisy_counts_asked(self) -> bool | None:
+        """Whether noisy counts are to be published, as they may be; None where nobody has said."""
+        may_be = self.file.spec.keep_noisy_counts and not self.mechanism.is_thresholded
+        return self.file.spec.release.noisy_counts if may_be else False
+
     def stage_terms(self) -> dict[str, Any]:
         """Return what the stages need to know of this plan, as the store keeps it."""
         spec, guarantee = self.file.spec, self.guarantee
@@ -182,7 +188,7 @@ class Plan:
             **({"waived": sorted(self.mechanism.waived)} if self.mechanism.waived else {}),
             "records": spec.release.records,
             "intervals": spec.release.intervals.model_dump(),
-            "noisy_counts": spec.release.noisy_counts,
+            "noisy_counts": self.noisy_counts_asked,
             "privacy": {
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
@@ -311,6 +317,11 @@ def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
         raise SpecError(
             f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
             field="release.records",
+        )
+    if spec.release.noisy_counts and mechanism.is_thresholded:
+        raise SpecError(
+            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its counts are its noisy counts.",
+            field="release.noisy_counts",
         )
     if spec.release.intervals.simultaneous and any(
         isinstance(hierarchy, Hierarchy) and hierarchy.table is None

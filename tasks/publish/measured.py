@@ -41,8 +41,6 @@ from tasks.validate.intervals import (
 )
 from tasks.validate.quantiles import laplace_quantile
 
-MOST_NOISY_CELLS = 20_000_000  # of a release, whose noisy counts nobody has asked to publish
-
 Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
 
 
@@ -77,17 +75,6 @@ def interval_terms(release: Release) -> IntervalTerms:
             release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold or release.levels[0].is_summed
         ),
     )
-
-
-def are_noisy_counts_published(release: Release, cells: int) -> bool:
-    """Return whether the noisy counts of a release are published: as it is asked for, otherwise where its cells are few.
-
-    Never where they were not to be kept, and where only those that reached a threshold were kept: those are the counts.
-    """
-    if not release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold:
-        return False
-    asked = release.terms.get("noisy_counts")
-    return cells <= MOST_NOISY_CELLS if asked is None else bool(asked)
 
 
 def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:

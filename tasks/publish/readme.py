@@ -10,6 +10,11 @@ from tasks.publish.rounding import rounded_up, said_bound, said_sigma
 TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
 _CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
+_NOISY_COUNTS = (
+    "- `noisy_counts/level_<k>.parquet`: what was measured, a row per cell: whole counts with unbiased noise, some of them"
+    " below\n  zero, and its variance, for those who estimate themselves. Areas are the numbers of"
+    " `noisy_counts/codebook.parquet`.\n"
+)
 _RECORDS = {
     "csv": "- `records.csv`: the finest level once more, a row for each record that it counts. No row is anybody's.\n",
     "parquet": "- `records.parquet`: the finest level again, a row for each record that it counts. No row is anybody's.\n",
@@ -54,7 +59,7 @@ Not protected, because published exactly:
 {_counts(manifest)}
 - Every level adds up to the level above it, and each to the total.{_total(manifest)}
 {_noise(manifest)}
-{marginals}{_prefer(manifest, of_trips=of_trips)}
+{_intervals(manifest)}{marginals}{_prefer(manifest, of_trips=of_trips)}
 
 | level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(columns)}---|---|---|
@@ -62,8 +67,8 @@ Not protected, because published exactly:
 
 ## Files
 
-- `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `count`.
-{csv}{_RECORDS[manifest.records]}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
+- `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `{"`, `".join(("count", *manifest.bounds))}`.
+{csv}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
 """
 
@@ -151,6 +156,30 @@ def _noise(manifest: Manifest) -> str:
     return (
         "- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level"
         " at a\n  time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement."
+    )
+
+
+def _intervals(manifest: Manifest) -> str:
+    """Return what `low` and `high` promise, and what they do not."""
+    if manifest.intervals is None:
+        return ""
+    sure = f"{100 * manifest.intervals.confidence:g} %"
+    none = " Sums have none, since leaves are missing from them." if manifest.levels[-1].threshold else ""
+    rounded = (
+        " They end at multiples of sigma, rounded up, so that\n  they do not give away the noisy counts, which were not kept."
+        if manifest.intervals.rounded
+        else ""
+    )
+    at_once = (
+        f"\n- `simultaneous_low` and `simultaneous_high` cover the true counts of all cells of all levels at once, with {sure}:"
+        " take these\n  for cells that were picked for their counts."
+        if manifest.intervals.simultaneous
+        else ""
+    )
+    return (
+        f"- With a probability of at least {sure}, over all noise, the true count of a cell lies from `low` to `high`, whichever"
+        " cell it\n  is that you ask for. Of cells that are picked for their released counts, such as the largest ones, fewer"
+        f" may.{none}{rounded}\n  A row that is missing has an interval too: `trellis query` tells it.{at_once}\n"
     )
 
 

@@ -20,7 +20,7 @@ from storage.releases import Release, find_release
 from storage.seals import Seal, level_entries, list_seals
 from tasks.publish.csv import write_csv
 from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
-from tasks.publish.measured import ReleasedLevels, are_noisy_counts_published, interval_terms
+from tasks.publish.measured import ReleasedLevels, interval_terms
 from tasks.publish.noisy_counts import NoisyCounts
 from tasks.publish.readme import readme
 from tasks.publish.records import finest_columns, record_tables, records_path
@@ -28,7 +28,7 @@ from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import tree_of
-from tasks.validate.size import RecordsKind, is_csv_written, records_kind
+from tasks.validate.size import RecordsKind, are_noisy_counts_published, is_csv_written, records_kind
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
@@ -51,7 +51,8 @@ def publish(release_id: str) -> None:
         return
     with _beside(folder) as beside:
         csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
-        noisy = are_noisy_counts_published(release, sum(seal.cells for seal in seals.values()))
+        cells = sum(seal.cells for seal in seals.values())
+        noisy = are_noisy_counts_published(release.terms.get("noisy_counts", False), cells)
         records = _write_counts(beside, release, levels, csv=csv, noisy=noisy)
         _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())

@@ -20,9 +20,12 @@ COLUMN_BYTES = 400.0  # of a column without rows
 DICTIONARY_BYTES = 2.5  # per distinct noisy count
 INDEX_BITS = 1.5  # that zstd's shard takes per cell beyond the entropy of the noise
 AREA_BYTES = 4.0  # of the codebook that is kept, per finest area
+CODE_BYTES = 6.0  # of the one that is published with noisy counts, per area of any level
+CELL_BYTES = 1.0  # that the areas of a published noisy count take
 DOCUMENT_BYTES = 10_000.0  # manifest, README and checksums
 
 MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for; and of records as CSV
+MOST_NOISY_CELLS = 20_000_000  # of a release, whose noisy counts nobody has asked to publish
 MOST_RECORDS = 10**9  # of which rows are written; a table of counts holds more of them better
 MOST_ROWS = 2.0**40  # of a level: ingest takes no more records, and none has fewer than one
 
@@ -68,6 +71,11 @@ class DiskSize:
 def is_csv_written(asked: bool | None, rows: float) -> bool:
     """Return whether the finest level is published as CSV too: as it is asked for, otherwise where its rows are few."""
     return rows <= MOST_CSV_ROWS if asked is None else asked
+
+
+def are_noisy_counts_published(asked: bool | None, cells: float) -> bool:
+    """Return whether noisy counts that may be published are: as it is asked for, otherwise where the cells are few."""
+    return cells <= MOST_NOISY_CELLS if asked is None else asked
 
 
 RecordsKind = Literal["csv", "parquet", "left out"]
@@ -136,6 +144,8 @@ def disk_size(
     csv: bool | None = None,
     cells: Sequence[Cells] | None = None,
     records: bool = False,
+    bounds: int = 0,
+    noisy_counts: bool | None = False,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
@@ -150,6 +160,8 @@ def disk_size(
         csv: whether the finest level is to be published as CSV too; None where nobody has asked.
         cells: those expected at levels 0 to T; of a mechanism that measures every level if left out.
         records: whether it is to be published as synthetic records too.
+        bounds: the columns with ends of intervals that every table has beside the counts.
+        noisy_counts: whether noisy counts are to be published too; None where nobody has asked.
     """
     levels = cells or expected_cells(possible_cells, sigmas, total)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
@@ -157,17 +169,24 @@ def disk_size(
     for level, (expected, possible, sigma) in enumerate(zip(levels, possible_cells, sigmas, strict=True)):
         bits = _count_bits(total, expected)
         row = (math.log2(possible) + bits) / 8  # which cell it is, and its count
+        wide = row + bounds * bits / 8
         if noisy_counts_kept:
             shards += _noisy_bytes(expected.measured, sigma)
         shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * expected.nonzero
-        published += SHARD_BYTES + COLUMN_BYTES * level + row * expected.nonzero
+        published += SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero
         if level:
-            blocks += math.ceil(2 * row * expected.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
+            blocks += math.ceil(2 * wide * expected.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
     rows = levels[-1].nonzero
     if total is None and csv is None:  # there may be fewer rows, and a CSV
         rows = min(rows, MOST_CSV_ROWS)
     if is_csv_written(csv, rows):
-        published += (code_bytes + 1 + bits * math.log10(2)) * rows
+        published += (code_bytes + (1 + bounds) * (1 + bits * math.log10(2))) * rows
+    measured = sum(expected.measured for expected in levels)
+    if are_noisy_counts_published(noisy_counts, measured):
+        published += sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * measured
+        published += sum(
+            _noisy_bytes(of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
+        )
     if records:
         as_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes
         kind = records_kind(MOST_RECORDS if total is None else total)

@@ -138,11 +138,12 @@ def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path) 
 
 
 def test_noisy_counts_that_are_not_kept_take_nothing(planned) -> None:
-    """A release that destroys its sealed measurements is expected to leave fewer bytes, and all of them in the shards."""
+    """A release that destroys its sealed measurements is expected to leave fewer bytes, and nothing changes in the store."""
     kept = planned(expected_total=PEOPLE)["disk"]
     destroyed = planned(expected_total=PEOPLE, keep_noisy_counts=False)["disk"]
     assert destroyed["shards"] < kept["shards"]
-    assert (destroyed["published"], destroyed["store"]) == (kept["published"], kept["store"])
+    assert destroyed["published"] < kept["published"]
+    assert destroyed["store"] == kept["store"]
 
 
 @pytest.mark.parametrize(("keys", "said"), [({"expected_total": PEOPLE}, "about "), ({}, "at most ")])
