@@ -31,7 +31,7 @@ from tasks.query.folder import PublishedFolder, open_folder
 NOT_IN_A_FILE = "(a mapping of keys)"  # in place of the name of a spec's file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PublishedRelease:
     """A published release, read from its folder alone.
 
@@ -40,6 +40,9 @@ class PublishedRelease:
     """
 
     published: PublishedFolder
+
+    def __repr__(self) -> str:
+        return f"<{self.id}, published in {self.folder}>"
 
     @property
     def id(self) -> str:

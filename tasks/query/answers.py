@@ -9,7 +9,7 @@ import polars as pl
 
 from storage.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
-from tasks.query.boxes import Box, areas_met, level_of, most_leaves, without_children
+from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.folder import PublishedFolder
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.query.words import (
@@ -34,7 +34,8 @@ class Answer:
         count: released, records.
         level: the tree level of which the box is whole cells, and the coarsest.
         cells: of that level in the box: `possible`, `released` (with a count other than 0), `measured`, and those that were
-            `dropped` with cells above them: `dropped_under` so many, whose `cap` in records they share. Each where it is known.
+            `dropped` with cells above them: `dropped_under` so many, which count together at most `cap` records. Each where it is
+            known.
         how: it was put together, in words.
         low: of its interval, records; None where none can be stated; likewise `high`.
     """
@@ -118,12 +119,17 @@ def _met_cells(folder: PublishedFolder, level: int, box: Box) -> list[MetCells]:
     """Return the cells of level 0 down to a box's own that it meets."""
     tree = folder.tree
     met = [areas_met(tree, above, box) for above in range(level + 1)]
-    found = folder.collect([folder.noisy(above, of_level) for above, of_level in enumerate(met)])
+    scans = [folder.noisy(above, of_level) for above, of_level in enumerate(met)]
+    several = [above for above in range(level) if math.prod(map(len, met[above])) > 1]
+    children = (folder.noisy(above + 1, areas_below(tree, above, met[above])) for above in several)
+    found = folder.collect([*scans, *(scan.select(pl.col(NOISY).sum(), n=pl.len()) for scan in children)])
+    sums = {above: of_children.row(0) for above, of_children in zip(several, found[level + 1 :], strict=True)}
     cells, below = [], None
     for own in reversed(range(level + 1)):
         areas = folder.areas_of(own, found[own])
         dropped = np.zeros(0, dtype=np.int64) if below is None else without_children(tree, own, areas, below)
-        cells.append(MetCells(math.prod(map(len, met[own])), found[own][NOISY].to_numpy(), dropped))
+        noisy = found[own][NOISY].to_numpy()
+        cells.append(MetCells(math.prod(map(len, met[own])), noisy, dropped, *sums.get(own, (0, 0))))
         below = areas
     return cells[::-1]
 

@@ -57,6 +57,16 @@ def areas_met(tree: Tree, level: int, box: Box) -> tuple[range, ...]:
     return tuple(met)
 
 
+def areas_below(tree: Tree, level: int, areas: Sequence[range]) -> tuple[range, ...]:
+    """Return, per axis, the numbers of the areas of all children of the cells of a level that have some areas."""
+    refined = tree.steps[level]
+    first_child = tree.axes[refined].first_child[tree.axis_levels(level)[refined]]
+    return tuple(
+        range(int(first_child[of_axis.start]), int(first_child[of_axis.stop])) if axis == refined else of_axis
+        for axis, of_axis in enumerate(areas)
+    )
+
+
 def without_children(tree: Tree, level: int, areas: Sequence[IntArray], below: Sequence[IntArray]) -> IntArray:
     """Return which measured cells of a level were dropped: those of which no child was measured, shape (dropped,), rows.
 

@@ -16,19 +16,17 @@ def cells_told(entry: LevelEntry, cells: Mapping[str, int], level_above: int | N
     """
     where, measured, dropped = _level_told(entry), cells["measured"], cells["dropped"]
     under = f"under {_some(cells['dropped_under'], 'cell that was dropped', 'cells that were dropped')}"
-    cap = f"{'its cap' if cells['dropped_under'] == 1 else 'their caps'} of {cells['cap']:,}"
-    if cells["possible"] == 1 and measured:
+    if cells["possible"] == 1:
         told = f"the cell of {where}"
-    elif cells["possible"] == 1:
-        told = f"the cell of {where} lies under one that was dropped, with the cap {cells['cap']:,}"
+        if not measured:
+            told += f" lies under one that was dropped, with the cap {cells['cap']:,}"
     elif not measured:
-        told = f"none of {dropped:,} cells of {where} was measured: they lie {under} and share {cap}"
+        told = f"none of {dropped:,} cells of {where} was measured: they lie {under}, {_cap_told(cells)}"
     else:
         told = f"sum of {_some(measured, 'cell', 'cells')} of {where}"
         if dropped:
-            verbs = ("lies", "shares") if dropped == 1 else ("lie", "share")
-            told += f"; {dropped:,} more {verbs[0]} {under} and {verbs[1]} {cap}"
-    return told if level_above is None else f"{told}; at most what the cells of level {level_above} that hold it allow"
+            told += f"; {dropped:,} more {'lies' if dropped == 1 else 'lie'} {under}, {_cap_told(cells)}"
+    return told if level_above is None else f"{told}; at most what the cells of level {level_above} that it meets allow"
 
 
 def leaves_told(leaves: int, *, are_known: bool = True) -> str:
@@ -72,6 +70,15 @@ def simultaneous_untold(rows: int) -> str:
 def nothing_told(rows: int, level: int) -> str:
     """Return that nothing is known but the count."""
     return f"{_rows_told(rows, level)}; this release is from before intervals were stated"
+
+
+def _cap_told(cells: Mapping[str, int]) -> str:
+    """Return what dropped cells can count."""
+    return (
+        f"whose cap is {cells['cap']:,}"
+        if cells["dropped_under"] == 1
+        else f"which count at most {cells['cap']:,} together"
+    )
 
 
 def _rows_told(rows: int, level: int) -> str:
