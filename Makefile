@@ -3,12 +3,14 @@
 # make crash    a release is killed before and after everything that it makes durable: a quarter of an hour or so
 # make audit    a black-box audit of the privacy claim, thousands of releases: an hour or so
 # make check    format, lint, types and import rules
+# make reference  docs/reference, from the code
 # make bench    every benchmark, then benchmarks/*.md: forty minutes or so; TRELLIS_DATA names the folder of lodes_ri_2019/
+# make site     docs/ as a site, in build/site; needs no network once .venv is there
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test crash audit check format bench clean
+.PHONY: demo test crash audit check format reference bench clean
 
 .venv/.built: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -39,6 +41,9 @@ format: .venv/.built
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+reference: .venv/.built
+	$(BIN)/python docs/generate.py
+
 bench: .venv/.built
 	$(BIN)/python benchmarks/rhode_island.py
 	$(BIN)/python benchmarks/large_plan.py
@@ -53,6 +58,10 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/report.py
+
+.PHONY: site
+site: .venv/.built
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf .venv .demo build *.egg-info

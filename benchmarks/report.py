@@ -42,6 +42,7 @@ Not in `make bench`; the figures stand in [docs/mechanisms.md](../docs/mechanism
 |---|---|
 | `python benchmarks/accuracy.py` | errors against the paper's InfTDA at the same ε and δ: `--only` some sets, `--runs`, `--seed` |
 | `python benchmarks/rejected.py` | the same of what was tried and not kept |
+| `python benchmarks/report_picture.py` | nothing; it draws docs/report.png, the picture of a report in the README |
 
 `--sampler opendp` or `--sampler table` runs one sampler only; `--help` says what else there is. Seconds drift with what
 else a machine does, ratios taken in turn do so less; CPU seconds are of all threads together.

@@ -11,7 +11,7 @@ from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.home import home
 from storage.ledger import charges_of, raise_cap, read_books
-from storage.releases import find_release, list_checks, list_releases
+from storage.releases import REPORT, find_release, list_checks, list_releases, superseding
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
 
 
@@ -23,6 +23,7 @@ def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]
         "state": shown["state"],
         "reason": shown["reason"],
         "folder": shown["folder"],
+        "report": shown["report"],
         "levels": shown["levels"],
         "unprotected": shown["unprotected"],
         "statement": shown["statement"],
@@ -58,6 +59,7 @@ def show_answer(release_id: str) -> dict[str, Any]:
         levels, seals = level_entries(con, release), list_seals(con, release_id)
         branches, frontiers = list_branches(con, release_id), list_frontiers(con, release_id)
         checks, charges = list_checks(con, release_id), charges_of(con, release_id)
+        later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
     finest = release.levels[-1].level
     last = walkers(branches, finest)
     return {
@@ -66,6 +68,8 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "state": release.state,
         "reason": release.reason,
         "created": release.created,
+        "supersedes": release.supersedes,
+        "superseded_by": later[-1] if later else None,
         "levels": levels,
         "branches": [
             {
@@ -86,6 +90,7 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "unlisted": release.terms.get("unlisted", []),
         "statement": release.terms["privacy"].get("statement", ""),
         "folder": release.folder if Path(release.folder).is_dir() else None,
+        "report": str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
     }
 
 

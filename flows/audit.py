@@ -240,6 +240,7 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
     own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
     beside = {found.parent for parent in {folder.parent for folder in own} for found in parent.glob("*/manifest.json")}
     given = {found.parent for folder in folders for found in folder.rglob("manifest.json")}
+    read: dict[str, Manifest] = {}
     for folder in sorted(own | beside | given):
         try:
             manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
@@ -264,6 +265,7 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             at = recorded.length - 1
             yield Finding(at, "manifest", manifest.id, f"its manifest saw another event at position {at}.")
         elif manifest.id in states:
+            read[manifest.id] = manifest
             account = books.account_of(manifest.id)
             claim = account.claims.get(manifest.id) if account else None
             stated = manifest.privacy.accountant, manifest.privacy.epsilon, manifest.privacy.delta
@@ -277,3 +279,23 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             published_seals = {(seal.level, seal.branch): seal.sha256 for seal in manifest.seals}
             if published_seals != {key: seal.sha256 for key, seal in list_seals(con, manifest.id).items()}:
                 yield Finding(None, "manifest", manifest.id, "its manifest has other seals than the store.")
+    yield from _revisions(con, books, read)
+
+
+def _revisions(con: Connection, books: Books, read: Mapping[str, Manifest]) -> Iterator[Finding]:
+    """Yield where what supersedes what is no chain: other than the store has it, forked, backwards, or of other people."""
+    of_store = {entry["id"]: entry["supersedes"] for entry in list_releases(con) if entry["state"] == "published"}
+    later_of: dict[str, str] = {}
+    for release, earlier in of_store.items():
+        told = []
+        if release in read and read[release].supersedes != earlier:
+            told.append("its manifest supersedes another release than the store has it.")
+        if earlier is not None:
+            account = books.account_of(earlier)
+            if account is None or account is not books.account_of(release):
+                told.append(f"it supersedes {earlier}, which the ledger does not know as one about the same people.")
+            elif {release, earlier} <= read.keys() and read[release].ledger.length <= read[earlier].ledger.length:
+                told.append(f"it supersedes {earlier}, whose manifest is not older.")
+            if later_of.setdefault(earlier, release) != release:
+                told.append(f"it supersedes {earlier}, which {later_of[earlier]} does too.")
+        yield from (Finding(None, "manifest", release, reason) for reason in told)

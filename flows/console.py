@@ -13,6 +13,7 @@ from rich.table import Table
 from flows.runner import Report
 from storage.errors import TrellisError
 from tasks.publish.refinement import in_short, level_columns
+from tasks.publish.refinement import place as place_of
 from tasks.publish.rounding import rounded_down, rounded_up, said_bound, said_cells, said_sigma
 
 Answer = dict[str, Any]
@@ -34,6 +35,12 @@ def show_plan(answer: Answer) -> None:
     if answer["tau"]:
         _out.print(f"noise from a table, within τ = {answer['tau']:.2g} of its law: (1 + e^ε) τ is taken off δ")
     _out.print(f"{answer['statement']}\n")
+    if answer["supersedes"]:
+        _out.print(
+            f"supersedes {answer['supersedes']}: a revision is a new measurement, charged like any release, and what the"
+            " earlier one has cost stays charged\n",
+            soft_wrap=True,
+        )
     _out.print(_level_table(answer["levels"], {"possible_cells": "possible cells"}))
     _say_bound(answer["levels"])
     _say_unlisted(answer["unlisted"])
@@ -72,6 +79,41 @@ def show_plan(answer: Answer) -> None:
         _out.print("[green]rehearsed:[/] table, codebooks and budget would do. Nothing was drawn, charged or kept.")
 
 
+def show_starter(answer: Answer) -> None:
+    """Print a starter spec, or say where it is."""
+    if answer["path"] is None:
+        print(answer["spec"], end="")  # noqa: T201 (a file, whatever its lines look like)
+        return
+    _out.print(f"spec: {escape(answer['path'])}", soft_wrap=True)
+    say(f"`trellis check {answer['path']}` says what is left to do.")
+
+
+def show_check(answer: Answer) -> None:
+    """Draw all that is wrong with a spec; or that it can be released, down to which level, and what that spends."""
+    answer = _escaped(answer)
+    for problem in answer["problems"]:
+        _out.print(f"[bold red]wrong:[/] {problem['error']}", soft_wrap=True)
+        if problem["hint"]:
+            _out.print(f"  {problem['hint']}", soft_wrap=True)
+    if not answer["ok"]:
+        many = len(answer["problems"])
+        _out.print(
+            f"\n{many} {'problem' if many == 1 else 'problems'}; nothing was read of the confidential table but its header."
+        )
+        return
+    finest, budget = answer["levels"][-1], answer["budget"]
+    _out.print(
+        f"[green]can be released:[/] {answer['name']}, dataset {answer['dataset']}, mechanism {answer['mechanism']}"
+    )
+    _out.print(f"levels 0 to {finest['level']}, the finest of {place_of(finest['axes'])}")
+    _out.print(answer["statement"])
+    _say_unprotected(answer["unprotected"])
+    _out.print(
+        f"budget (ε at δ = {budget['cap']['delta']:g}): cap {budget['cap']['epsilon']:g}, spent before"
+        f" {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"
+    )
+
+
 def show_release(answer: Answer) -> None:
     """Draw a release that was made, or of which a branch was: the levels, seconds per room, and where it is."""
     answer = _escaped(answer)
@@ -83,6 +125,8 @@ def show_release(answer: Answer) -> None:
     _out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
     _out.print(f"store: {answer['home']}", soft_wrap=True)
     _out.print(f"folder: {answer['folder'] or 'not published'}", soft_wrap=True)
+    if answer["report"]:
+        _out.print(f"report: {answer['report']}", soft_wrap=True)
 
 
 def show_releases(answer: Answer) -> None:
@@ -92,8 +136,14 @@ def show_releases(answer: Answer) -> None:
         _out.print("There are no releases yet.")
         return
     table = Table("release", "dataset", "state", "created", box=None)
+    revised = any(release["supersedes"] for release in answer["releases"])
+    if revised:
+        table.add_column("supersedes")
     for release in answer["releases"]:
-        table.add_row(release["id"], release["dataset"], _state(release["state"]), release["created"])
+        supersedes = [release["supersedes"] or ""] if revised else []
+        superseded = ", superseded" if release["superseded_by"] else ""
+        told = _state(release["state"]) + superseded
+        table.add_row(release["id"], release["dataset"], told, release["created"], *supersedes)
     _out.print(table)
 
 
@@ -101,7 +151,11 @@ def show_one(answer: Answer) -> None:
     """Draw one release: levels, branches, checks, charges, seals."""
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['id']}[/] {_state(answer['state'])} {answer['reason']}")
-    _out.print(f"dataset {answer['dataset']}, created {answer['created']}\n")
+    _out.print(f"dataset {answer['dataset']}, created {answer['created']}")
+    for key in ("supersedes", "superseded_by"):
+        if answer[key]:
+            _out.print(f"{key.replace('_', ' ')} {answer[key]}", soft_wrap=True)
+    _out.print()
     _show_levels(answer["levels"])
     _say_unlisted(answer["unlisted"])
     _say_unprotected(answer["unprotected"])

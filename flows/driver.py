@@ -20,6 +20,7 @@ from flows.reservation import (
     plan_again,
     reserve_release,
 )
+from flows.revision import check_still_supersedes, check_supersedes
 from flows.runner import Report, Submit, in_thread, result_of
 from flows.running import running
 from storage.database import store, transaction
@@ -75,7 +76,7 @@ def finish_release(
         The thread seconds spent in each room; none where it was published already.
     Raises:
         HeldElsewhere: another run has it.
-        UsageError: it was abandoned or refused, or has no such branch.
+        UsageError: it was abandoned or refused, has no such branch, or another supersedes by now what it does.
         SpecError: its spec was edited since it was reserved.
         InputError: a codebook was changed since then.
         TrellisError: what stopped it, as in `make_release`.
@@ -90,7 +91,8 @@ def finish_release(
         if state == "published":
             remove_what_is_not_kept(release)
             return {}
-        with store() as con:
+        with store() as con, transaction(con):
+            check_still_supersedes(con, release)
             set_state(con, release_id, "running")  # before anything confidential is there: a crash must be seen
         outcomes = [] if _is_grown(release) else _grow_again(release, submit)
         outcomes += _finish(release, submit, report, only)
@@ -101,7 +103,8 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
     """Return the state of a release that can be gone on with, or is published.
 
     Raises:
-        UsageError: there is no such release or branch, or it was abandoned or refused.
+        UsageError: there is no such release or branch, it was abandoned or refused, or another supersedes by now what it
+            does.
         SpecError: its spec was edited since it was reserved.
         InputError: a codebook was changed since then.
     """
@@ -120,6 +123,8 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
     if release.state != "published":
         check_unchanged(release)
+        with store() as con:
+            check_still_supersedes(con, release)
     return release.state
 
 
@@ -183,6 +188,7 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
     with store() as con:
         books = read_books(con)
         check_not_of_series(con, plan, books)
+        check_supersedes(con, plan, books)
         different_people_from(plan, books, different_people=different_people)
         check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")

@@ -9,6 +9,7 @@ from flows.budget import composed_epsilon
 from flows.guarantee import Guarantee, guarantee_for
 from flows.plan import Plan
 from flows.privacy_keys import Target
+from flows.revision import check_supersedes
 from flows.schedule import days, days_of_series, scheduled_id
 from storage.books import Books, Cap, Spending
 from storage.database import Connection, store
@@ -32,11 +33,13 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
     spec = plan.file.spec
     with store() as con:
         books = read_books(con)
+        check_supersedes(con, plan, books)
         total, source = _public_total(con, books, plan)
     guarantee = plan.guarantee
     answer = {
         "name": spec.name,
         "dataset": spec.dataset,
+        "supersedes": spec.supersedes,
         "mechanism": spec.mechanism,
         "neighbours": spec.privacy.neighbours,
         "epsilon": guarantee.epsilon,
@@ -107,13 +110,8 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
     if total is None:
         return None
-    leaf, possible = plan.levels[-1], _possible_cells(plan)
-    if not possible:
-        finest = None
-    elif leaf.threshold:  # all sums stand as long as a leaf does
-        finest = leaf.level if total >= leaf.threshold * possible[-1] else None
-    else:
-        finest = finest_above_noise(total, [level.sigma for level in plan.levels], possible)
+    sigmas, possible = [level.sigma for level in plan.levels], [level.possible_cells for level in plan.levels]
+    finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
     return {"total": total, "from": source, "finest_above_noise": finest}
 
 

@@ -20,7 +20,7 @@ def _kind_of_domain(value: object) -> str:
 
 
 def _as_values(value: object) -> object:
-    """Return a number of codes, or codes as text: YAML reads those that look like numbers as such."""
+    """Return a number of codes, or codes as text; refuse blank ones and repeats. YAML reads what looks like a number as such."""
     if isinstance(value, list):
         if not value:
             raise ValueError("must list at least one code.")
@@ -42,6 +42,7 @@ class Hierarchy(Keys):
 
     Attributes:
         table: the codebook; if left out, the codes are those that the records have, and no one is to know them beforehand.
+        levels: its columns, coarse to fine.
     """
 
     table: str | None = None
@@ -49,14 +50,23 @@ class Hierarchy(Keys):
 
 
 class HierarchyPerEnd(Keys):
-    """A codebook for each end of a trip."""
+    """A codebook for each end of a trip.
+
+    Attributes:
+        origin: where trips begin.
+        destination: where they end.
+    """
 
     origin: Hierarchy
     destination: Hierarchy
 
 
 class Values(Keys):
-    """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text."""
+    """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text.
+
+    Attributes:
+        values: how many there are, or a list of all that there may be.
+    """
 
     values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]
 

@@ -1,6 +1,8 @@
 """The keys of a spec: what a person may write, each with its rule."""
 
+from collections.abc import Iterator
 from datetime import date
+from itertools import chain
 from typing import Annotated, Any, Literal
 from zoneinfo import available_timezones
 
@@ -15,7 +17,7 @@ from pydantic import (
 )
 
 from flows.hierarchy_keys import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
-from flows.key_rules import Columns, Keys, Name, Slug, as_list, no_boolean
+from flows.key_rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.privacy_keys import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.schedule import checked_cron, parse_until
 from storage.columns import NOISY, NUMBERS, VARIANCE, column_name
@@ -59,6 +61,7 @@ def _fit_for_tables(features: list[str]) -> list[str]:
 
 
 def _known_timezone(name: str) -> str:
+    """Refuse what is no time zone."""
     if name not in available_timezones():
         raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
     return name
@@ -68,7 +71,14 @@ def _as_text(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else value  # as YAML reads a day
 
 
+def _which_csv(value: object) -> object:
+    if not (value is None or isinstance(value, bool) or value == "every_level"):
+        raise ValueError(f"must be true, false or every_level, got {value}.")
+    return value
+
+
 def _end_of_series(until: str) -> str:
+    """Refuse what is neither a number of releases nor a day."""
     parse_until(until)
     return until
 
@@ -83,7 +93,16 @@ TAGS = SPLIT_TAGS | DOMAIN_TAGS | {_ONE, _PER_END, _PER_FEATURE}
 
 
 class Input(Keys):
-    """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes."""
+    """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes.
+
+    Attributes:
+        table: .csv, .csv.gz, .parquet or file.duckdb::table; relative to the spec; ${NAME} comes from the environment.
+        origin: the column of codes where a trip begins: of the finest areas, or a column per level, coarse to fine.
+        destination: the same for where it ends.
+        features: columns of codes, in place of origin and destination.
+        count: the column of counts; if left out, a row is a record.
+        unit: the column that tells units apart, so that ingest bounds the records of each.
+    """
 
     table: str
     origin: Columns | None = None
@@ -94,7 +113,12 @@ class Input(Keys):
 
 
 class FinestPerEnd(Keys):
-    """The finest released level for each end of a trip."""
+    """The finest released level for each end of a trip.
+
+    Attributes:
+        origin: of where trips begin.
+        destination: of where they end.
+    """
 
     origin: str
     destination: str
@@ -119,7 +143,8 @@ class ReleaseKeys(Keys):
         tree: of trips, the end that is refined first.
         order: of features, which is refined first, which next; each with all its levels.
         finest: the finest released level, of both ends or of each; of features those that stop above their finest.
-        csv: whether the finest level is published as CSV too; if left out, up to five million rows.
+        csv: whether the finest level is published as CSV too, or every level is; if left out, the finest up to five million
+            rows.
         records: whether it is published as synthetic records too, a row for each.
         intervals: how sure the intervals around counts are.
         noisy_counts: whether the sealed noisy counts are published too; if left out, up to twenty million cells.
@@ -136,14 +161,18 @@ class ReleaseKeys(Keys):
         ]
         | None
     ) = None
-    csv: Annotated[bool, Field(strict=True)] | None = None
+    csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
 
 
 class NoiseKeys(Keys):
-    """Who draws the noise, and nothing else about it: `opendp`, or the table sampler, which is faster."""
+    """Who draws the noise, and nothing else about it.
+
+    Attributes:
+        sampler: opendp, or the table sampler, which is much faster and takes a little off delta.
+    """
 
     sampler: Literal["opendp", "table"] = "opendp"
 
@@ -152,6 +181,7 @@ class RunKeys(Keys):
     """How a release is run; what it publishes does not depend on it.
 
     Attributes:
+        workers: what branches are walked in.
         max_memory: for the arrays of all branches that are walked at once; a quarter of the machine if left out.
     """
 
@@ -160,7 +190,13 @@ class RunKeys(Keys):
 
 
 class ScheduleKeys(Keys):
-    """When releases are made, and how many or until which day; without an end each is reserved on its own day."""
+    """When releases are made, and how many or until which day; without an end each is reserved on its own day.
+
+    Attributes:
+        cron: minute, hour, day of the month, month and day of the week.
+        timezone: in which they are meant.
+        until: so many releases, or the last day: a series, reserved as a whole; without an end if left out.
+    """
 
     cron: Annotated[str, AfterValidator(checked_cron)]
     timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
@@ -171,10 +207,21 @@ class Spec(Keys):
     """A release spec. Unknown keys are refused.
 
     Attributes:
-        mechanism: which recipe of docs/mechanisms.md.
+        name: of the series; a release's id is <name>-<UTC time>, or <name>-<day> where there is a schedule.
+        dataset: whose people; unit, neighbours and budget belong to it, and are fixed by its first release.
+        same_people_as: a dataset whose budget this one shares: versions, corrections, subsets of the same people.
+        hierarchy: the public areas or codes: one codebook for both ends of trips, or {origin: …, destination: …}, or for each
+            feature a codebook, or {values: …}.
+        mechanism: which recipe of docs/mechanisms.md: inftda_reconciled, inftda, inftda_lenient, tda_l2 or tda_linf, which go
+            down the tree; gaussian or stability_histogram, which measure leaves, so that other levels are sums.
         priority: which of equally good counts are taken: those with few false positives (if left out) or few false negatives,
             or those nearest in the Euclidean norm.
+        keep_noisy_counts: whether the sealed measurements are kept after publication.
+        keep_vault: whether the true counts are kept after publication.
+        expected_total: a public guess of the number of records, for the plan.
         public_data: whether anybody may see the table, so that errors against the truth may be shown.
+        supersedes: the published release whose place this one takes.
+        output: the folder below which releases are published; relative to the spec; --output overrides it.
     """
 
     name: Slug
@@ -199,106 +246,76 @@ class Spec(Keys):
     keep_vault: bool = False
     expected_total: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, strict=True)] | None = None
     public_data: Annotated[bool, Field(strict=True)] = False
+    supersedes: Name | None = None
     output: str = "out"
 
     @model_validator(mode="before")
     @classmethod
     def _is_of_one_kind(cls, keys: object) -> object:
         """Refuse a mixture of trips and features, and let what is said by feature be read so."""
-        parts = [keys.get(part) for part in ("input", "release")] if isinstance(keys, dict) else [None]
-        if not isinstance(keys, dict) or not all(isinstance(part, dict) for part in parts):
+        if not isinstance(keys, dict) or not all(isinstance(keys.get(part), dict) for part in ("input", "release")):
             return keys
-        given = {
-            f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None
-        }
-        by_feature = "input.features" in given
-        for key in _OF_TRIPS if by_feature else _OF_FEATURES:
-            if key in given:
-                others = "input.features is given" if by_feature else "input.features is not"
-                raise ValueError(f"{key} must be left out where {others}: a release is of trips or of features.")
-        for key in _OF_FEATURES if by_feature else (*_OF_TRIPS, "release.finest"):
-            if key not in given:
-                raise ValueError(f"{key} must be given.")
-        if not by_feature:
-            return keys
-        features, domains = as_list(keys["input"]["features"]), keys.get("hierarchy")
-        finest = keys["release"].get("finest")
-        if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
-            for name in features:
-                if name not in domains:
-                    raise ValueError(f"hierarchy.{name} must be given: the domain of a feature.")
-            for name in domains if features else ():
-                if name not in features:
-                    raise ValueError(f"hierarchy.{name} must be left out: it is none of input.features.")
-        if isinstance(domains, dict):
-            keys = keys | {"hierarchy": _PerFeature(domains)}
-        if finest is not None:
-            if not isinstance(finest, dict):
-                raise ValueError("release.finest must say {feature: level} where there are features.")
-            keys = keys | {"release": keys["release"] | {"finest": _PerFeature(finest)}}
-        return keys
+        refuse(_faults_of_kind(keys))
+        return by_feature(keys)
 
     @model_validator(mode="after")
-    def _noisy_counts_are_kept(self) -> "Spec":
+    def _fits_together(self) -> "Spec":
+        refuse(chain(self._faults_of_people(), self._faults_of_levels(), self._faults_of_features()))
+        return self
+
+    def _faults_of_people(self) -> Iterator[str]:
         if self.release.noisy_counts and not self.keep_noisy_counts:
-            raise ValueError("release.noisy_counts must not be true where keep_noisy_counts is false.")
-        return self
-
-    @model_validator(mode="after")
-    def _people_fit(self) -> "Spec":
+            yield "release.noisy_counts must not be true where keep_noisy_counts is false."
         if self.same_people_as == self.dataset:
-            raise ValueError("same_people_as must be another dataset.")
-        return self
+            yield "same_people_as must be another dataset."
+        if self.supersedes and self.schedule:
+            yield "supersedes must be left out with a schedule: of all its releases one alone could take that place."
 
-    @model_validator(mode="after")
-    def _levels_fit(self) -> "Spec":
+    def _faults_of_levels(self) -> Iterator[str]:
         codes = {column for axis in self.axes for column in self.columns(axis)}
         if self.input.origin and self.input.origin == self.input.destination:
-            raise ValueError("input.destination must not be the column of input.origin.")
+            yield "input.destination must not be the column of input.origin."
         if self.input.count in codes:
-            raise ValueError("input.count must not be a column of codes.")
+            yield "input.count must not be a column of codes."
         if self.input.unit and self.input.unit in {*codes, self.input.count}:
-            raise ValueError("input.unit must not be a column of codes or counts.")
+            yield "input.unit must not be a column of codes or counts."
         distinct = self.privacy.distinct
         if distinct and not any(distinct in self.levels(axis) for axis in self.axes):
-            raise ValueError(f"privacy.distinct must be a level of the hierarchy, got {distinct}.")
+            yield f"privacy.distinct must be a level of the hierarchy, got {distinct}."
         for axis in self.axes:
             levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
+            key, hierarchy = self.hierarchy_of(axis)
             if len(columns) not in {1, len(levels)}:
-                raise ValueError(
+                yield (
                     f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
                     f" got {len(columns)}."
                 )
-            key, hierarchy = self.hierarchy_of(axis)
-            if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
+            elif isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
                 which = "a feature has" if self.input.features else f"input.{axis} names"
-                raise ValueError(
+                yield (
                     f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
                     f" {', '.join(levels)} takes one."
                 )
             if finest not in levels:
-                raise ValueError(f"release.finest must be one of the levels {', '.join(levels)}, got {finest}.")
-        return self
+                yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
 
-    @model_validator(mode="after")
-    def _features_fit(self) -> "Spec":
+    def _faults_of_features(self) -> Iterator[str]:
         features, order = self.input.features, self.release.order
         if features is None or order is None:
-            return self
+            return
         if set(order) != set(features):
             odd = next(iter({*order} ^ {*features}))
             wrong = f"it lacks {odd}" if odd in features else f"{odd} is none of them"
-            raise ValueError(f"release.order must list each of input.features once: {wrong}.")
+            yield f"release.order must list each of input.features once: {wrong}."
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in features:
-                raise ValueError(f"release.finest must name features, got {name}.")
+                yield f"release.finest must name features, got {name}."
         columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
         seen = {*NUMBERS, NOISY, VARIANCE}
         for column in columns:
             if column.casefold() in seen:
-                raise ValueError(f"input.features would make two columns of the published tables be called {column}.")
+                yield f"input.features would make two columns of the published tables be called {column}."
             seen.add(column.casefold())
-        return self
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -332,3 +349,41 @@ class Spec(Keys):
         if finest is None or isinstance(finest, dict):
             return (finest or {}).get(axis, self.levels(axis)[-1])
         return finest if isinstance(finest, str) else getattr(finest, axis)
+
+
+def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec's keys with those marked that are said by feature, where there are features."""
+    domains, release = keys.get("hierarchy"), keys["release"]
+    if keys["input"].get("features") is None:
+        return keys
+    if isinstance(domains, dict):
+        keys = keys | {"hierarchy": _PerFeature(domains)}
+    if isinstance(release.get("finest"), dict):
+        keys = keys | {"release": release | {"finest": _PerFeature(release["finest"])}}
+    return keys
+
+
+def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a mixture of trips and features, before any key is read by itself."""
+    given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
+    of_features = "input.features" in given
+    for key in _OF_TRIPS if of_features else _OF_FEATURES:
+        if key in given:
+            others = "input.features is given" if of_features else "input.features is not"
+            yield f"{key} must be left out where {others}: a release is of trips or of features."
+    for key in _OF_FEATURES if of_features else (*_OF_TRIPS, "release.finest"):
+        if key not in given:
+            yield f"{key} must be given."
+    if not of_features:
+        return
+    features, domains = as_list(keys["input"]["features"]), keys.get("hierarchy")
+    if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
+        for name in features:
+            if name not in domains:
+                yield f"hierarchy.{name} must be given: the domain of a feature."
+        for name in domains if features else ():
+            if name not in features:
+                yield f"hierarchy.{name} must be left out: it is none of input.features."
+    finest = keys["release"].get("finest")
+    if finest is not None and not isinstance(finest, dict):
+        yield "release.finest must say {feature: level} where there are features."

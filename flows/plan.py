@@ -1,6 +1,6 @@
 """The plan of a release: its levels, noise, bounds and cost, from the spec and the codebooks alone."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -230,11 +230,9 @@ def make_plan(file: SpecFile) -> Plan:
         InputError: a table does not exist, or a codebook breaks a rule.
     """
     spec = file.spec
-    if spec.mechanism not in MECHANISMS:
-        raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {spec.mechanism}.", field="mechanism")
-    mechanism = MECHANISMS[spec.mechanism]
-    _check_meaning(spec, mechanism)
-    check_listed(spec, mechanism)
+    mechanism = mechanism_of(spec)
+    for fault in faults_of_meaning(spec, mechanism):
+        raise fault
     source = file.source()
     ends = read_ends(source)
     unlisted = [axis.name for axis in source.axes if isinstance(axis.codebook, Unlisted)]
@@ -257,6 +255,17 @@ def make_plan(file: SpecFile) -> Plan:
         _levels(scheme, guarantee),
         {axis.name: axis.sha256 for axis in source.axes},
     )
+
+
+def mechanism_of(spec: Spec) -> Mechanism:
+    """Return the mechanism that a spec names.
+
+    Raises:
+        SpecError: there is none of that name.
+    """
+    if spec.mechanism not in MECHANISMS:
+        raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {spec.mechanism}.", field="mechanism")
+    return MECHANISMS[spec.mechanism]
 
 
 def run_terms(keys: RunKeys) -> dict[str, Any]:
@@ -299,22 +308,22 @@ def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
             )
 
 
-def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
-    """Refuse keys that have no meaning for a mechanism, with the reason."""
+def faults_of_meaning(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield keys that have no meaning for a mechanism, or lack one, with the reason."""
     for key, reason in mechanism.refused.items():
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
-            raise SpecError(
+            yield SpecError(
                 f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
     if spec.priority and spec.priority not in mechanism.optimisers:
         with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.optimisers]
-        raise SpecError(
+        yield SpecError(
             f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which is for"
             f" {', '.join(with_priorities)}.",
             field="priority",
         )
     if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
-        raise SpecError(
+        yield SpecError(
             f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
             field="release.records",
         )
@@ -327,25 +336,31 @@ def _check_meaning(spec: Spec, mechanism: Mechanism) -> None:
         isinstance(hierarchy, Hierarchy) and hierarchy.table is None
         for _, hierarchy in map(spec.hierarchy_of, spec.axes)
     ):
-        raise SpecError(
+        yield SpecError(
             "release.intervals.simultaneous must be left out where no codebook lists the codes: nobody knows of how many"
             " cells the intervals would have to hold at once.",
             field="release.intervals.simultaneous",
         )
     if spec.noise.sampler not in mechanism.noises:
-        raise SpecError(
+        yield SpecError(
             f"noise.sampler must be {' or '.join(mechanism.noises)} with mechanism {mechanism.name}, got"
             f" {spec.noise.sampler}.",
             field="noise.sampler",
         )
+    yield from _faults_of_listing(spec, mechanism)
 
 
 def check_listed(spec: Spec, mechanism: Mechanism) -> None:
     """Refuse codes that no codebook lists, but for a mechanism that shows no code unless enough people have it."""
+    for fault in _faults_of_listing(spec, mechanism):
+        raise fault
+
+
+def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     for key, hierarchy in map(spec.hierarchy_of, spec.axes):
         if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.is_thresholded:
             only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_thresholded)
-            raise SpecError(
+            yield SpecError(
                 f"{key}.table must be given with mechanism {mechanism.name}: it measures every area that there could be, and"
                 " those that are known from the records alone would tell who is there.",
                 field=f"{key}.table",

@@ -12,6 +12,7 @@ from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within, round_down
 from flows.keys import RunKeys
 from flows.plan import Plan, make_plan, run_terms
+from flows.revision import check_supersedes
 from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from flows.spec import load_spec, parse_spec, says_the_same
 from storage.books import Account, Books, DatasetTerms, Series
@@ -46,8 +47,8 @@ def new_release(
     Raises:
         BudgetExceeded: the dataset's cap would be passed. The refusal is recorded.
         MadeAlready: another run has reserved the release meanwhile.
-        SpecError: the spec's unit, neighbours or budget are not the dataset's, or it is the spec of a declared series, and
-            no day of it was named.
+        SpecError: the spec's unit, neighbours or budget are not the dataset's, it is the spec of a declared series, and no
+            day of it was named, or it supersedes what it cannot.
         InputError: the output folder cannot be written.
         UsageError: another dataset has used the table, and nobody said whose records it holds.
     """
@@ -60,6 +61,7 @@ def new_release(
         if release_id is None:
             check_not_of_series(con, plan, books)
         agreed_terms(books, plan.asked())
+        check_supersedes(con, plan, books)
         different_people_from(plan, books, different_people=different_people)
         made = release_id or claim_id(con, spec.name)
     release = _reserved(plan, made, output, different_people=different_people)
@@ -83,6 +85,7 @@ def _reserved(
         terms=terms | {"series": series} if series else terms,
         folder=str(output / release_id),
         levels=plan.levels,
+        supersedes=spec.supersedes,
     )
 
 
@@ -216,6 +219,7 @@ def reserve_release(release: Release, plan: Plan) -> None:
         account = books.accounts.get(terms.dataset)
         with _refusals_recorded(release), _fitting_epsilon_told(plan, account, terms), transaction(con):
             check_unmade(con, release.id)  # another run of its day may have been refused meanwhile
+            check_supersedes(con, plan, books)  # likewise, another release may be reserved by now that does
             reserve(con, plan.reservation(release.id, others), standing_of)
             add_release(con, release)
 

@@ -2,17 +2,18 @@
 
 import os
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from flows.hierarchy_keys import Hierarchy
-from flows.keys import TAGS, Spec
+from flows.key_rules import Faults, Keys
+from flows.keys import TAGS, Spec, by_feature
 from flows.privacy_keys import PrivacyKeys, Target
 from storage.errors import SpecError, UsageError
 from storage.files import sha256_of
@@ -89,11 +90,19 @@ def load_spec(path: Path) -> SpecFile:
     Raises:
         SpecError: there is no such file, it is not YAML, or a key breaks a rule; names the key.
     """
+    return parse_spec(text_of(path), path)
+
+
+def text_of(path: Path) -> str:
+    """Return what is written in a spec's file.
+
+    Raises:
+        SpecError: there is no such file, or it is no text.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise SpecError(f"There is no spec that can be read at {path}.", field="SPEC") from None
-    return parse_spec(text, path)
 
 
 def parse_spec(text: str, path: Path) -> SpecFile:
@@ -105,8 +114,41 @@ def parse_spec(text: str, path: Path) -> SpecFile:
     try:
         return SpecFile(Spec.model_validate(_parse(text)), text, path.absolute())
     except ValidationError as fault:
-        first = fault.errors()[0]
-    raise _as_spec_error(first)
+        first = next(_as_spec_errors(fault))
+    raise first
+
+
+def faults_of(text: str) -> list[SpecError]:
+    """Return all that is wrong with the keys of a spec, where `parse_spec` raises the first of it.
+
+    What several keys are to each other can only be said where each is right by itself, and the other way round: where the
+    keys do not fit together, each section is read alone too.
+
+    Raises:
+        SpecError: it is not YAML.
+    """
+    keys = _parse(text)
+    found: list[SpecError] = []
+    try:
+        Spec.model_validate(keys)
+    except ValidationError as fault:
+        found += _as_spec_errors(fault)
+    if not found:
+        return []
+    if all(isinstance(keys.get(part), dict) for part in ("input", "release")):
+        keys = by_feature(keys)
+    for name, key in Spec.model_fields.items():
+        alone = create_model("Spec", __base__=Keys, **{name: (key.annotation, key)})  # type: ignore[call-overload]
+        try:
+            alone.model_validate({name: keys[name]} if name in keys else {})
+        except ValidationError as fault:
+            found += _as_spec_errors(fault)
+    found += [
+        SpecError(f"{name} is not a key of the spec.", field=str(name))
+        for name in keys
+        if name not in Spec.model_fields
+    ]
+    return list({(fault.field, str(fault)): fault for fault in found}.values())
 
 
 def says_the_same(text: str, other: str) -> bool:
@@ -209,14 +251,20 @@ def _parse(text: str) -> dict[str, Any]:
     return keys
 
 
-def _as_spec_error(error: Any) -> SpecError:  # one entry of pydantic's list
+def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
+    for error in fault.errors():
+        raised = error.get("ctx", {}).get("error")
+        for message in raised.messages if isinstance(raised, Faults) else (str(raised),):
+            yield _as_spec_error(error, message)
+
+
+def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydantic's list, and what a rule of ours says
     field = ".".join(str(part) for part in error["loc"] if part not in TAGS)
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
     if error["type"] == "missing":
         return SpecError(f"{field} must be given.", field=field)
     if error["type"] == "value_error":
-        message = str(error["ctx"]["error"])
         key = re.match(r"\w*", message)
         if field == "privacy" and key and key[0] in PrivacyKeys.model_fields:  # a rule about several of its keys
             return SpecError(f"privacy.{message}", field=f"privacy.{key[0]}")

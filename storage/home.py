@@ -6,6 +6,11 @@ from pathlib import Path
 from storage.errors import StoreError, disk_fault
 
 
+def place_of_home() -> Path:
+    """Return where TRELLIS_HOME is (default `~/.trellis`), whether it is there or not."""
+    return Path(os.environ.get("TRELLIS_HOME") or Path.home() / ".trellis").expanduser().absolute()
+
+
 def home() -> Path:
     """Return TRELLIS_HOME (default `~/.trellis`), made with mode 700 if it is not there yet.
 
@@ -15,7 +20,7 @@ def home() -> Path:
     Raises:
         StoreError: the folder cannot be made or written, or others may look into it.
     """
-    folder = Path(os.environ.get("TRELLIS_HOME") or Path.home() / ".trellis").expanduser().absolute()
+    folder = place_of_home()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         open_to_others = folder.stat().st_mode & 0o077
@@ -47,7 +52,11 @@ def home() -> Path:
 
 
 def subfolder(name: str) -> Path:
-    """Return `TRELLIS_HOME/<name>`, made with mode 700 if it is not there yet."""
+    """Return `TRELLIS_HOME/<name>`, made with mode 700 if it is not there yet.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
     folder = home() / name
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -116,4 +116,44 @@ ALTER TABLE levels ADD COLUMN scale DOUBLE DEFAULT 0;           -- of discrete L
 ALTER TABLE levels ADD COLUMN threshold BIGINT DEFAULT 0;       -- the least noisy count that is kept
 """
 
-MIGRATIONS = (_FIRST_STOREY, _DERIVED_SENSITIVITY, _RUNS, _TAU, _BRANCHES_OF_BRANCHES, _SETTLING, _LEAVES_ONLY)
+_REVISIONS = """
+ALTER TABLE releases ADD COLUMN supersedes VARCHAR;             -- the release whose place it takes; null where there is none
+"""
+
+_READABLE_VIEWS = """
+CREATE TABLE published_levels (
+    release_id VARCHAR NOT NULL,
+    level INTEGER NOT NULL,
+    view_name VARCHAR NOT NULL,         -- in the schema of the release; a release from before this step has no other than level_<k>
+    "rows" BIGINT NOT NULL,
+    PRIMARY KEY (release_id, level)
+);
+INSERT INTO published_levels
+SELECT levels.release_id, levels.level, 'level_' || levels.level, coalesce(
+    (SELECT sum(nonzero)::BIGINT FROM settled WHERE settled.release_id = levels.release_id AND settled.level = levels.level),
+    (SELECT sum(nonzero)::BIGINT FROM frontiers WHERE frontiers.release_id = levels.release_id AND frontiers.level = levels.level),
+    0
+)
+FROM levels JOIN releases ON releases.id = levels.release_id
+WHERE releases.state = 'published';
+CREATE VIEW published AS
+SELECT releases.id AS release, levels.level AS level, published_levels.view_name AS "view", published_levels."rows" AS "rows",
+    levels.sigma AS sigma, levels.bound AS bound, releases.created AS created, releases.supersedes AS supersedes
+FROM releases
+JOIN levels ON levels.release_id = releases.id
+JOIN published_levels ON published_levels.release_id = levels.release_id AND published_levels.level = levels.level
+WHERE releases.state = 'published'
+ORDER BY releases.created, releases.id, levels.level;
+"""
+
+MIGRATIONS = (
+    _FIRST_STOREY,
+    _DERIVED_SENSITIVITY,
+    _RUNS,
+    _TAU,
+    _BRANCHES_OF_BRANCHES,
+    _SETTLING,
+    _LEAVES_ONLY,
+    _REVISIONS,
+    _READABLE_VIEWS,
+)

@@ -1,5 +1,6 @@
 """Published levels in the store: a schema per release, a table or a view per level, ready for SQL."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ from storage.database import Connection, file_literal
 from storage.releases import Release, find_release
 from storage.seals import list_released
 from storage.shards import check_shard, frontier_path, read_codebook
+from storage.views import level_views
 
 TABLE_ROWS = (
     1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk
@@ -24,21 +26,47 @@ def partial_folder(folder: Path) -> Path:
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
     """Keep the tables of a published folder in the schema named after the release, as `level_0`, `level_1`, …
 
-    A small level is a table. A large one is a view of its areas' numbers and counts, which its shards hold, and of the codes
-    of these areas.
+    A small level is a table. A large one is a view of its areas' numbers, which its shards hold, of the codes of these areas,
+    and of what was published of each. Beside them are views with readable names, which `published` lists.
 
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
     """
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
+    _drop_views(con, release_id)
+    rows_of_level = []
     for level in range(levels):
         path = folder / "counts" / f"level_{level}.parquet"
         _drop(con, release_id, f"level_{level}")
-        if level and pq.read_metadata(path).num_rows > TABLE_ROWS:
+        rows_of_level.append(pq.read_metadata(path).num_rows)
+        if level and rows_of_level[level] > TABLE_ROWS:
             _store_numbers(con, release_id, level, path)
         else:
             rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
             con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
+    _name_levels(con, release_id, rows_of_level)
+
+
+def _drop_views(con: Connection, release_id: str) -> None:
+    """Drop the readable names that an earlier run has left."""
+    listed = con.execute(
+        "DELETE FROM published_levels WHERE release_id = ? RETURNING view_name", [release_id]
+    ).fetchall()
+    for (view,) in listed:
+        _drop(con, release_id, view)
+
+
+def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int]) -> None:
+    """Give the levels of a release their readable names, and list them with their rows."""
+    release, schema = find_release(con, release_id), _name(release_id)
+    own = con.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = ?", [release_id]
+    ).fetchall()
+    flat = flat_features(release.terms["published_spec"])
+    views = level_views([terms.axes for terms in release.levels], flat, [name for (name,) in own])
+    for level, (view, rows) in enumerate(zip(views, rows_of_level, strict=True)):
+        con.execute(f"CREATE VIEW {schema}.{_name(view)} AS SELECT * FROM {schema}.level_{level}")
+        con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", [release_id, level, view, rows])
 
 
 def _drop(con: Connection, release_id: str, name: str) -> None:
@@ -47,7 +75,7 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
         "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?", [release_id, name]
     ).fetchall()
     for (kind,) in kinds:
-        con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{name}")
+        con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{_name(name)}")
 
 
 def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> None:

@@ -23,6 +23,8 @@ THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
 # stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
 RELEASED_CODES = "from the released counts"
 
+REPORT = "report.html"  # in a published folder
+
 _UNKNOWN = "unknown"  # in place of a number
 
 
@@ -93,6 +95,7 @@ class Release:
 
     Attributes:
         terms: what the stages need to know of the spec: plain values that survive JSON.
+        supersedes: the release whose place it takes; None where it revises none.
     """
 
     id: str
@@ -105,12 +108,14 @@ class Release:
     terms: Mapping[str, Any]
     folder: str
     levels: tuple[LevelTerms, ...]
+    supersedes: str | None = None
 
 
 def add_release(con: Connection, release: Release) -> None:
     """Add a release and the terms of its levels."""
     con.execute(
-        "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO releases (id, name, dataset, state, reason, created, spec, terms, folder, supersedes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             release.id,
             release.name,
@@ -121,6 +126,7 @@ def add_release(con: Connection, release: Release) -> None:
             release.spec,
             json.dumps(release.terms),
             release.folder,
+            release.supersedes,
         ],
     )
     for level in release.levels:
@@ -157,7 +163,8 @@ def find_release(con: Connection, release_id: str) -> Release:
         UsageError: there is none of that id.
     """
     row = con.execute(
-        "SELECT id, name, dataset, state, reason, created, spec, terms, folder FROM releases WHERE id = ?", [release_id]
+        "SELECT id, name, dataset, state, reason, created, spec, terms, folder, supersedes FROM releases WHERE id = ?",
+        [release_id],
     ).fetchone()
     if row is None:
         raise UsageError(
@@ -168,7 +175,7 @@ def find_release(con: Connection, release_id: str) -> Release:
         " tau, is_summed, mechanism, epsilon, delta, scale, threshold FROM levels WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
-    id_, name, dataset, state, reason, created, spec, terms, folder = row
+    id_, name, dataset, state, reason, created, spec, terms, folder, supersedes = row
     return Release(
         id_,
         name,
@@ -195,6 +202,7 @@ def find_release(con: Connection, release_id: str) -> Release:
             )
             for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau, *others in levels
         ),
+        supersedes,
     )
 
 
@@ -204,10 +212,20 @@ def state_of(con: Connection, release_id: str) -> str | None:
     return row[0] if row else None
 
 
-def list_releases(con: Connection) -> list[dict[str, str]]:
-    """Return id, dataset, state and time of every release, the newest last."""
-    rows = con.execute("SELECT id, dataset, state, created FROM releases ORDER BY created, id").fetchall()
-    return [dict(zip(("id", "dataset", "state", "created"), row, strict=True)) for row in rows]
+def list_releases(con: Connection) -> list[dict[str, Any]]:
+    """Return id, dataset, state and time of every release, what it supersedes, and what it is superseded by; the newest last."""
+    keys = ("id", "dataset", "state", "created", "supersedes", "superseded_by")
+    rows = con.execute(
+        "SELECT id, dataset, state, created, supersedes, (SELECT max(later.id) FROM releases AS later"
+        " WHERE later.supersedes = releases.id AND later.state = 'published') FROM releases ORDER BY created, id"
+    ).fetchall()
+    return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def superseding(con: Connection, release_id: str) -> dict[str, str]:
+    """Return the releases that supersede one, with their states, the oldest first."""
+    rows = con.execute("SELECT id, state FROM releases WHERE supersedes = ? ORDER BY created, id", [release_id])
+    return dict(rows.fetchall())
 
 
 def set_state(con: Connection, release_id: str, state: str, reason: str = "") -> None:

@@ -128,6 +128,8 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
         units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
         memory: bytes that it may take.
+    Raises:
+        InputError: a table or a codebook breaks a rule, or a codebook has changed since it was planned, or is the table itself.
     """
     remove_vault(release_id)
     for axis in source.axes:

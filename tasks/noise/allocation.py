@@ -88,7 +88,11 @@ class Allocation:
 
 
 def shares_of(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return shares in proportion to some weights, all > 0; they add up to 1 exactly."""
+    """Return shares in proportion to some weights; they add up to 1 exactly.
+
+    Raises:
+        ValueError: a weight is not above 0.
+    """
     if not all(weight > 0 for weight in weights):
         raise ValueError("every share must be > 0: a level without a share cannot be measured.")
     return tuple(weight / sum(weights) for weight in weights)

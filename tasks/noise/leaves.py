@@ -39,7 +39,8 @@ def frontiers_of_histogram(
     Args:
         tree: the axes and their order.
         leaves: the true tree's finest level.
-        measure: from true counts, > 0, to the rows that are kept and their noisy counts.
+        measure: from true counts, shape (leaves,), > 0, to the rows that are kept, ascending, and their noisy counts, both
+            int64, shape (kept,).
     """
     rows, noisy = measure(leaves.true_counts)
     return frontiers_above(tree, Frontier(tree.depth, tuple(areas[rows] for areas in leaves.areas), noisy))

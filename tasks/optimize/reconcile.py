@@ -115,7 +115,7 @@ def root_total(estimate: Estimates, first_total: int) -> int:
 
 
 def rounded(estimates: Estimates) -> IntArray:
-    """Return the values as whole numbers, int64; halves go to the even one."""
+    """Return the values as whole numbers, int64, shape (nodes,), records; halves go to the even one."""
     return np.rint(estimates.values).astype(np.int64)
 
 

@@ -54,7 +54,14 @@ def solve_in_blocks(
 
 
 def sum_siblings(values: NDArray[np.int64 | np.bool_], ends: IntArray) -> IntArray:
-    """Return the sum of each parent's values; it is right where the running sum over all parents has wrapped around."""
+    """Return the sum of each parent's values; it is right where the running sum over all parents has wrapped around.
+
+    Args:
+        values: shape (cells,), int64 or bool.
+        ends: shape (parents,), int64: behind each parent's last cell; ascending.
+    Returns:
+        Shape (parents,), int64.
+    """
     sums: IntArray = np.diff(np.cumsum(values)[ends - 1], prepend=0)
     return sums
 
@@ -63,6 +70,12 @@ def ascending_siblings(values: IntArray, fan_out: IntArray) -> IntArray:
     """Return the permutation that sorts cells by parent, then value, then cell.
 
     Parent, value and cell share one 64-bit key where they fit, because a plain sort is faster than an indirect one.
+
+    Args:
+        values: shape (cells,), int64, at least one.
+        fan_out: shape (parents,), int64, cells per parent, >= 1.
+    Returns:
+        Shape (cells,), int64: the numbers of the cells in their order.
     """
     least = int(values.min())
     cell_bits = len(values).bit_length()
@@ -116,7 +129,10 @@ def simplex_threshold(x: IntArray, fan_out: IntArray, totals: IntArray) -> tuple
 
 
 def least_threshold(x: IntArray, fan_out: IntArray, totals: IntArray) -> IntArray:
-    """Return, per parent, the least integer t with Σ max(0, x_i − t) ≤ c: θ of `simplex_threshold`, rounded up."""
+    """Return, per parent, the least integer t with Σ max(0, x_i − t) ≤ c: θ of `simplex_threshold`, rounded up.
+
+    Arguments as there; shape (parents,), int64, records.
+    """
     numerator, denominator = simplex_threshold(x, fan_out, totals)
     return -(-numerator // denominator)
 

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.page import page, table
 
 Answer = Mapping[str, Any]
 
@@ -18,29 +19,9 @@ _FIGURES = (
 
 _ONE_PANEL, _WHOLE_PAGE = 6.5, 9.6  # inches
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }}
-h1, h2 {{ line-height: 1.2 }}
-figure {{ margin: 1.5rem 0 }}
-figcaption {{ color: #444 }}
-.scroll {{ overflow-x: auto }}
-svg {{ height: auto; min-width: 30rem }}
-table {{ border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }}
-th, td {{ padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }}
-th:first-child, td:first-child {{ text-align: left }}
-caption {{ text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }}
-summary {{ cursor: pointer; font-weight: 600; padding: .4rem 0 }}
-@media print {{ body {{ margin: 0; max-width: none }} figure, table {{ break-inside: avoid }} }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
+_STYLE = "svg { min-width: 30rem }\n"
+
+_BODY = """<h1>{title}</h1>
 <p>{summary}</p>
 {refused}
 {notes}
@@ -49,10 +30,7 @@ summary {{ cursor: pointer; font-weight: 600; padding: .4rem 0 }}
 {tables}
 <p>Mean over the runs, and in brackets the least and the most. The mean absolute error is taken over the cells with a true or
 a released count. Made by <code>trellis compare</code>; the rows of every run are in <code>errors.parquet</code> beside this
-page.</p>
-</body>
-</html>
-"""
+page.</p>"""
 
 
 def comparison_page(answer: Answer) -> str:
@@ -77,8 +55,9 @@ def comparison_page(answer: Answer) -> str:
         f"<p>For <b>{escape(mechanism)}</b> {escape(' '.join(of_it))}</p>"
         for mechanism, of_it in answer["notes"].items()
     )
-    return _PAGE.format(
-        title=f"Comparison of {len(mechanisms)} mechanism{'' if len(mechanisms) == 1 else 's'} on {escape(answer['name'])}",
+    title = f"Comparison of {len(mechanisms)} mechanism{'' if len(mechanisms) == 1 else 's'} on {answer['name']}"
+    body = _BODY.format(
+        title=escape(title),
         summary=summary,
         refused=refused,
         notes=notes,
@@ -86,6 +65,7 @@ def comparison_page(answer: Answer) -> str:
         + _seconds(answer, mechanisms, epsilons),
         tables="\n".join(_tables(answer, mechanisms, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
     )
+    return page(title, body, _STYLE)
 
 
 def _figure(
@@ -177,17 +157,14 @@ def _reach(spreads: Sequence[Mapping[str, float]]) -> list[list[float]]:
 def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_open: bool) -> str:
     found = {result["mechanism"]: result for result in _at(answer, epsilon)}
     mechanisms = [name for name in mechanisms if name in found]
-    heads = "".join(f"<th>{escape(name)}</th>" for name in mechanisms)
+    heads = ["level", *map(escape, mechanisms)]
     tables = []
     for measure, title, unit, _ in _FIGURES:
-        rows = "".join(
-            f"<tr><td>{level['level']}</td>"
-            + "".join(f"<td>{_told(found[name]['levels'][number][measure], measure)}</td>" for name in mechanisms)
-            + "</tr>"
+        rows = [
+            [str(level["level"])] + [_told(found[name]["levels"][number][measure], measure) for name in mechanisms]
             for number, level in enumerate(answer["levels"])
-        )
-        caption = f"<caption>{title}, {unit}</caption>"
-        tables.append(f'<div class="scroll"><table>{caption}<tr><th>level</th>{heads}</tr>{rows}</table></div>')
+        ]
+        tables.append(table(heads, rows, caption=f"{title}, {unit}"))
     opened = " open" if is_open else ""
     return f"<details{opened}><summary>ε = {epsilon:g}</summary>\n{chr(10).join(tables)}\n</details>"
 

@@ -1,6 +1,6 @@
-"""The finest level as CSV: written and compared a part at a time."""
+"""Levels as CSV: written, and compared with their tables, a part at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from storage.columns import NUMBERS
 from tasks.publish.reading import UNREADABLE, batches
 
 _BLOCK = 2**24  # bytes of CSV that are read at once
@@ -23,41 +22,52 @@ def write_csv(path: Path, tables: Iterable[pa.Table]) -> None:
             pl.DataFrame(plain(table)).write_csv(file, include_header=number == 0)
 
 
-def csv_failures(path: Path, finest: Path) -> list[str]:
-    """Return whether `counts.csv` is something else than the finest level, in a sentence.
+def csv_failures(path: Path, table: Path, level: str = "the finest level") -> list[str]:
+    """Return whether a CSV is something else than a level, in a sentence.
 
     Args:
         path: of the CSV.
-        finest: of the table of the finest level, which is right.
+        table: of the level's table, which is right.
+        level: what it is called.
     """
-    expected = (plain(pa.Table.from_batches([batch])) for batch in batches(finest))
-    names = pq.read_schema(finest).names
+    expected = (plain(pa.Table.from_batches([batch])) for batch in batches(table))
+    schema = pq.read_schema(table)
     try:
-        reader = open_csv(path, names)
-        same = reader.schema.names == names
+        reader = open_csv(path, schema)
+        same = reader.schema.names == schema.names
         there = (pa.Table.from_batches([batch]) for batch in reader)
         same = same and all(
             one is not None and other is not None and one.equals(other)
             for one, other in zip_longest(of_rows(expected), of_rows(there))
         )
     except UNREADABLE:
-        return ["counts.csv is missing or not what it should be."]
-    return [] if same else ["counts.csv is not the finest level."]
+        return [f"{path.name} is missing or not what it should be."]
+    return [] if same else [f"{path.name} is not {level}."]
 
 
-def open_csv(path: Path, names: Sequence[str]) -> csv.CSVStreamingReader:
-    """Return a reader of a CSV, in which columns of these names are text, and those of `NUMBERS` whole numbers.
+def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
+    """Return a reader of a CSV, whose columns are whole numbers, or nothing, where those of a table are, and otherwise text.
 
     Raises:
         UNREADABLE: it is no CSV.
     """
-    kinds = dict.fromkeys(names, pa.string()) | dict.fromkeys(NUMBERS, pa.int64())
+    kinds = {field.name: pa.int64() if pa.types.is_integer(field.type) else pa.string() for field in schema}
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=_BLOCK),
         parse_options=csv.ParseOptions(newlines_in_values=True),
-        convert_options=csv.ConvertOptions(column_types=kinds),
+        convert_options=csv.ConvertOptions(column_types=kinds, null_values=[""]),
     )
+
+
+def csv_header(path: Path) -> list[str]:
+    """Return the columns of a CSV.
+
+    Raises:
+        UNREADABLE: it is no CSV.
+    """
+    with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
+        return list(reader.schema.names)
 
 
 def plain(table: pa.Table) -> pa.Table:

@@ -1,10 +1,13 @@
 """Figures as inline SVG: no network, no font of their own, and lines that are told apart without colour."""
 
 import io
+import logging
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from threading import RLock
 from typing import Any
 
 STYLES = (  # colour, marker, line: each by itself tells all of them apart
@@ -24,6 +27,10 @@ STYLES = (  # colour, marker, line: each by itself tells all of them apart
 
 _PIXELS = 100  # of the page, for an inch of a figure
 
+_ALONE = RLock()  # releases in threads publish at once, and Matplotlib's settings are those of the process
+
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # what it says of fonts and of its cache is nobody's concern
+
 _SETTINGS: Any = {
     "svg.hashsalt": "trellis",  # the same picture is the same text
     "svg.fonttype": "none",
@@ -38,13 +45,26 @@ _SETTINGS: Any = {
 
 
 @contextmanager
-def figure(width: float, height: float, columns: int = 1) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield a figure of some inches with axes side by side, which share what they measure upwards."""
+def figure(
+    width: float, height: float, columns: int = 1, margins: tuple[float, float, float, float] | None = None
+) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield a figure of some inches with axes side by side, which share what they measure upwards.
+
+    Args:
+        width: inches.
+        height: inches.
+        columns: how many axes.
+        margins: inches left free at the left, at the bottom, at the right and at the top; found by Matplotlib where it is not
+            told, which takes three times as long.
+    """
     import matplotlib as mpl  # takes half a second, and only pages need it
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_SETTINGS):
-        drawn = Figure(figsize=(width, height), layout="constrained")
+    with _ALONE, mpl.rc_context(_SETTINGS):
+        drawn = Figure(figsize=(width, height), layout=None if margins else "constrained")
+        if margins:
+            left, bottom, right, top = margins
+            drawn.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
         axes = drawn.subplots(1, columns, sharey=True, squeeze=False)[0]
         yield drawn, list(axes)
 
@@ -54,11 +74,13 @@ def as_svg(drawn: Any, told: str) -> str:
     import matplotlib as mpl
 
     text = io.StringIO()
-    with mpl.rc_context(_SETTINGS):
-        drawn.savefig(text, format="svg", metadata={"Date": None})
+    with _ALONE, mpl.rc_context(_SETTINGS), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the reader's browser has others
+        drawn.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     element = text.getvalue()
     element = element[element.index("<svg") :]
     element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
     most = f"{drawn.get_figwidth() * _PIXELS:.0f}px"
     element = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf'\1 width="100%" style="max-width: {most}"', element, count=1)
+    element = re.sub(r"'DejaVu Sans', [^;\"]*sans-serif", "system-ui, sans-serif", element)  # as the page around it
     return element.replace("<svg", f'<svg role="img" aria-label="{escape(told, quote=True)}"', 1)

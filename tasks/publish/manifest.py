@@ -21,7 +21,7 @@ _OF_SOME_LEVELS = (
     "cap_margin",
     "simultaneous_half_width",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts")
+_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts", "supersedes")
 
 
 class _Part(BaseModel):
@@ -32,9 +32,16 @@ class Privacy(_Part):
     """The guarantee: (ε, δ)-differential privacy for one unit under one neighbouring relation.
 
     Attributes:
+        unit: who or what is protected, in words.
+        neighbours: the change that must not show: `substitution` or `add_remove`.
+        max_records_per_unit: how many records one unit has at most.
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
         bounded_by: who sees to the bound: `ingest`, which cut what was beyond, or the data owner's `promise`.
+        epsilon: of the whole release.
+        delta: of the whole release.
+        rho: of all discrete Gaussians together; 0 where there are none.
+        accountant: by which (ε, δ) follows from the noise.
         sampler: who drew the noise.
         tau: how far its draws may be from the noise stated, in total variation over all the cells that one unit can
             touch, at most; what that costs is taken off delta.
@@ -60,12 +67,20 @@ class LevelEntry(_Part):
     """One level: how much noise its counts bear and how far off they can be.
 
     Attributes:
+        level: of the tree; 0 is everything.
+        axes: per axis, the name of the level reached; None where it is not refined yet.
+        cells: how many were measured.
+        nonzero: how many cells have a released count that is not 0.
+        rho: that the level cost; 0 where it was not measured, or is only (ε, δ).
+        l2_sensitivity: how far one unit moves the level's counts, in the Euclidean norm, records.
+        derivation: of that, in words.
         sigma: the standard deviation of the noise: of a level that is summed, of its widest cell; 0 where it is exact, and
             where leaves that did not reach a threshold are missing from its sums, so that none can be stated.
-        bound: None where the mechanism states none.
+        bound: with 95 % every count of the level is within so many records of the truth; None where the mechanism states none.
         summed: whether nothing was measured here; left out of the file where it was, like all that follows.
         mechanism: what was drawn, where it is only (ε, δ).
-        epsilon: of that, as charged; likewise `delta`.
+        epsilon: of that, as charged.
+        delta: of that, as charged.
         scale: of its noise, records.
         threshold: the least noisy count that was kept, records.
         bias: released minus noisy counts, the mean over the cells measured, records; it bears noise itself. None where nothing
@@ -117,7 +132,13 @@ class Intervals(_Part):
 
 
 class SealEntry(_Part):
-    """The hash of the sealed noisy counts of one level of one branch."""
+    """The hash of the sealed noisy counts of one level of one branch.
+
+    Attributes:
+        level: of the tree.
+        branch: its name; `trunk` for what is above all branches.
+        sha256: of the shard.
+    """
 
     level: int
     branch: str
@@ -125,7 +146,13 @@ class SealEntry(_Part):
 
 
 class LedgerHead(_Part):
-    """Where the ledger stood when the release was published; the first event's hash tells one ledger from another."""
+    """Where the ledger stood when the release was published; the first event's hash tells one ledger from another.
+
+    Attributes:
+        head: the hash of its last event.
+        length: how many events it had.
+        first: the hash of its first event.
+    """
 
     head: str
     length: int
@@ -136,13 +163,22 @@ class Manifest(_Part):
     """`manifest.json`, whole. Everything in it is public.
 
     Attributes:
+        id: of the release.
+        spec: as written, with file names in place of paths.
+        unprotected: what is published exactly, in words.
+        levels: levels 0 to the finest.
+        mechanism: the recipe, as the spec names it.
+        seals: of every shard of noisy counts.
+        versions: of the packages that made it.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
-        csv: whether the finest level is published as CSV too; left out of the file where it is, as it always was once.
+        csv: whether the finest level is published as CSV too, or `every_level` is; left out of the file where the finest is,
+            as it always was once.
         waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
         records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
             and are too many; None, and left out of the file, where they were not asked for.
         intervals: those in the tables; None in folders from before there were any.
         noisy_counts: whether the sealed noisy counts are published.
+        supersedes: the release whose place this one takes; None, and left out of the file, where it revises none.
     """
 
     id: str
@@ -155,11 +191,12 @@ class Manifest(_Part):
     seals: list[SealEntry] = Field(min_length=1)
     ledger: LedgerHead
     versions: dict[str, str] = Field(min_length=1)
-    csv: bool = True
+    csv: bool | Literal["every_level"] = True
     waived: list[str] = []
     records: Literal["csv", "parquet", "left out"] | None = None
     intervals: Intervals | None = None
     noisy_counts: bool = False
+    supersedes: str | None = None
 
     @property
     def bounds(self) -> tuple[str, ...]:

@@ -41,6 +41,8 @@ from tasks.validate.intervals import (
 )
 from tasks.validate.quantiles import laplace_quantile
 
+_NOTHING = np.zeros(0, dtype=np.int64)
+
 Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
 
 
@@ -157,6 +159,7 @@ class ReleasedLevels:
 
     def _measured(self, level: int) -> Iterator[Rows]:
         """Yield a measured level branch by branch, and keep what its nodes can count at most for the next one."""
+        self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._caps = self._caps, {}
         noisy_sum = cells = 0
         released_sum = 0

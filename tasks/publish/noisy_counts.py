@@ -61,7 +61,7 @@ class NoisyCounts:
         pq.write_table(pa.concat_tables(tables), folder / CODEBOOK, compression="zstd", store_schema=False)
 
     def add(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
-        """Add cells of a level, by the numbers of their areas, shape (cells,) each."""
+        """Add cells of a level, by the numbers of their areas, shape (cells,) each; a level without any must be told of too."""
         if level != self._level:
             self.close()
             self._level = level
@@ -84,7 +84,7 @@ class NoisyCounts:
             self._writer = None
 
     def _flush(self) -> None:
-        if self._writer and self._waiting:
+        if self._writer and any(map(len, self._waiting)):
             self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=2 * _ROW_GROUP)
         self._waiting = []
 

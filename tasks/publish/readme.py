@@ -9,7 +9,12 @@ from tasks.publish.rounding import rounded_up, said_bound, said_sigma
 
 TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
-_CSV = "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n"
+_CSV: dict[bool | str, str] = {
+    True: "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n",
+    "every_level": "- `counts/level_<k>.csv`: the same tables as CSV. Read the codes as text: leading zeros matter.\n",
+    False: "",
+}
+_METADATA = "- `metadata.json`: what the columns of the CSV are, for programs (CSVW, https://www.w3.org/ns/csvw).\n"
 _NOISY_COUNTS = (
     "- `noisy_counts/level_<k>.parquet`: what was measured, a row per cell: whole counts with unbiased noise, some of them"
     " below\n  zero, and its variance, for those who estimate themselves. Areas are the numbers of"
@@ -25,30 +30,21 @@ _RECORDS = {
 
 def readme(manifest: Manifest) -> str:
     """Return the text of README.md, from the manifest alone."""
-    privacy = manifest.privacy
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
     places = zip(*columns.values(), strict=True)
     levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
-    csv = _CSV if manifest.csv else ""
+    metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
     of_trips = "origin" in columns
     finest = "areas" if of_trips else "cells"
-    marginals = (
-        "" if of_trips else "- Level k counts by the first k refinements of this table, one line after the other.\n"
-    )
     return f"""# {manifest.id}
 
 Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
-{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.
+{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.{_revision(manifest)}
 
 ## What is protected
 
-{_records(privacy)}
-{_promise(manifest)}
-
-{privacy.statement}
-
-{_cost(manifest)}
+{protection(manifest)}
 
 Not protected, because published exactly:
 
@@ -56,10 +52,7 @@ Not protected, because published exactly:
 
 ## How to read the counts
 
-{_counts(manifest)}
-- Every level adds up to the level above it, and each to the total.{_total(manifest)}
-{_noise(manifest)}
-{_intervals(manifest)}{marginals}{_prefer(manifest, of_trips=of_trips)}
+{reading(manifest)}
 
 | level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
 |---|{"---|" * len(columns)}---|---|---|
@@ -68,9 +61,38 @@ Not protected, because published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `{"`, `".join(("count", *manifest.bounds))}`.
-{csv}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
+{_CSV[manifest.csv]}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: all of this with pictures, to be looked at in a browser; it needs no network.
+- `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
 """
+
+
+def _revision(manifest: Manifest) -> str:
+    """Return whose place the release takes, where it takes one's."""
+    if manifest.supersedes is None:
+        return ""
+    return (
+        f"\n\n**It supersedes `{manifest.supersedes}`:** take these counts in place of those. It is a new measurement with"
+        " noise of its own,\nso that two counts that differ need not mean that anything has changed."
+    )
+
+
+def protection(manifest: Manifest) -> str:
+    """Return what is protected, what that means and what it costs: three paragraphs of Markdown."""
+    privacy = manifest.privacy
+    return f"{_records(privacy)}\n{_promise(manifest)}\n\n{privacy.statement}\n\n{_cost(manifest)}"
+
+
+def reading(manifest: Manifest) -> str:
+    """Return how the counts are to be read: a list in Markdown."""
+    of_trips = "origin" in level_columns([level.axes for level in manifest.levels])
+    marginals = (
+        "" if of_trips else "- Level k counts by the first k refinements of this table, one line after the other.\n"
+    )
+    return f"""{_counts(manifest)}
+- Every level adds up to the level above it, and each to the total.{_total(manifest)}
+{_noise(manifest)}
+{_intervals(manifest)}{marginals}{_prefer(manifest, of_trips=of_trips)}"""
 
 
 def _records(privacy: Privacy) -> str:

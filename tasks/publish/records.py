@@ -69,7 +69,7 @@ def records_failures(folder: Path, kind: str, finest: Path, axes: Sequence[Seque
     path = records_path(folder, kind)
     try:
         if kind == "csv":
-            reader = open_csv(path, [name for columns in axes for name in columns])
+            reader = open_csv(path, pq.read_schema(finest))
             names, there = reader.schema.names, (pa.Table.from_batches([batch]) for batch in reader)
         else:
             names = pq.read_schema(path).names

@@ -1,4 +1,4 @@
-"""Budgets as people read them: what is spent rounded up, what is left rounded down; noise and error bounds; and cells."""
+"""Numbers as people read them: budgets, spent rounded up and left rounded down; noise, error bounds, cells and counts."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
@@ -38,3 +38,25 @@ def said_cells(number: int | None) -> str:
     if number is None:
         return "unknown"
     return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
+
+
+def said_roughly(value: float, digits: int = 3) -> str:
+    """Return a number >= 0 to some digits, and whole where it has as many before the point."""
+    if value >= _LONG or 0 < value < 1e-3:
+        return f"{value:.2e}"
+    return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+def said_shortly(count: int) -> str:
+    """Return a count as it is read where there is little room."""
+    if abs(count) < 100_000:
+        return f"{count:,}"
+    for unit, size in (("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12)):
+        if abs(count) < 999.5 * size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.2e}"
+
+
+def said_percent(share: float) -> str:
+    """Return a share as it is read, in HTML: the sign stays on the line of its number."""
+    return f"{100 * share:.6g}&nbsp;%"

@@ -10,25 +10,30 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from storage.columns import flat_features
 from storage.database import store
 from storage.errors import StoreError, disk_fault
 from storage.files import replace, sha256_of_all
 from storage.ledger import Head, head
 from storage.published import partial_folder
-from storage.releases import Release, find_release
+from storage.releases import REPORT, Release, find_release, list_checks
 from storage.seals import Seal, level_entries, list_seals
-from tasks.publish.csv import write_csv
+from tasks.publish.csv import csv_header, write_csv
+from tasks.publish.csvw import METADATA, CsvFile, csv_file, metadata_text
+from tasks.publish.facts import Collector
 from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.measured import ReleasedLevels, interval_terms
 from tasks.publish.noisy_counts import NoisyCounts
 from tasks.publish.readme import readme
 from tasks.publish.records import finest_columns, record_tables, records_path
+from tasks.publish.report import passed_checks, report
 from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import tree_of
-from tasks.validate.size import RecordsKind, are_noisy_counts_published, is_csv_written, records_kind
+from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 
@@ -44,17 +49,21 @@ def publish(release_id: str) -> None:
         release = find_release(con, release_id)
         seals = list_seals(con, release_id)
         levels, ledger = level_entries(con, release), head(con)
+        checks = list_checks(con, release_id)
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as beside:
-        csv = is_csv_written(release.terms.get("csv"), levels[-1]["nonzero"])
+        csv = csv_kind(release.terms.get("csv"), levels[-1]["nonzero"])
         cells = sum(seal.cells for seal in seals.values())
         noisy = are_noisy_counts_published(release.terms.get("noisy_counts", False), cells)
-        records = _write_counts(beside, release, levels, csv=csv, noisy=noisy)
-        _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
+        collector = Collector(tree_of(release), release.levels)
+        records = _write_counts(beside, release, levels, collector, csv=csv, noisy=noisy)
+        manifest = _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
+        page = report(manifest, collector.facts(), passed_checks(checks))
+        (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
@@ -82,11 +91,17 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _write_counts(
-    folder: Path, release: Release, entries: Sequence[dict[str, Any]], *, csv: bool, noisy: bool
+    folder: Path,
+    release: Release,
+    entries: Sequence[dict[str, Any]],
+    collector: Collector,
+    *,
+    csv: CsvKind,
+    noisy: bool,
 ) -> RecordsKind | None:
     """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records.
 
-    What is learnt on the way of the levels is added to their entries.
+    What is learnt on the way of the levels is added to their entries, and what the report shows of them is collected.
     """
     (folder / "counts").mkdir()
     tree, terms = tree_of(release), interval_terms(release)
@@ -99,11 +114,14 @@ def _write_counts(
             rows = coming.result()
             if level < tree.depth:
                 coming = ahead.submit(levels.rows, level + 1)
-            tables = table(level, rows)
-            write_parquet(folder / "counts" / f"level_{level}.parquet", tables, tree.axes[0].name)
+            collector.take(rows)
+            path = folder / "counts" / f"level_{level}.parquet"
+            write_parquet(path, table(level, rows), tree.axes[0].name)
+            if csv == "every_level":
+                write_csv(path.with_suffix(".csv"), table(level, rows))
     for entry, known in zip(entries, levels.known(), strict=True):
         entry |= known
-    if csv:
+    if csv is True:
         write_csv(folder / "counts.csv", table(tree.depth, rows))
     records = records_kind(int(rows.counts.sum())) if release.terms.get("records") else None
     if records in {"csv", "parquet"}:
@@ -123,10 +141,10 @@ def _write_manifest(
     seals: dict[tuple[int, str], Seal],
     ledger: Head,
     *,
-    csv: bool,
+    csv: CsvKind,
     records: RecordsKind | None,
     noisy: bool,
-) -> None:
+) -> Manifest:
     terms = interval_terms(release)
     manifest = Manifest(
         id=release.id,
@@ -144,9 +162,25 @@ def _write_manifest(
         records=records,
         intervals=Intervals(confidence=terms.confidence, simultaneous=terms.simultaneous, rounded=terms.rounded),
         noisy_counts=noisy,
+        supersedes=release.supersedes,
     )
     (folder / "manifest.json").write_text(manifest.text())
     (folder / "README.md").write_text(readme(manifest))
+    files = _csv_files(folder, len(levels) - 1)
+    if files:
+        (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
+    return manifest
+
+
+def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
+    """Return the CSV files that were written, those of counts first."""
+    tables = {level: pq.read_schema(folder / "counts" / f"level_{level}.parquet") for level in range(finest + 1)}
+    of_counts = {f"counts/level_{level}.csv": level for level in tables} | {"counts.csv": finest}
+    files = [csv_file(url, level, tables[level]) for url, level in of_counts.items() if (folder / url).exists()]
+    records = records_path(folder, "csv")
+    if records.exists():
+        files.append(CsvFile(records.name, finest, tuple(csv_header(records))))
+    return files
 
 
 def _make_durable_and_readable(folder: Path) -> None:

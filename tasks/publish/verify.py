@@ -10,6 +10,7 @@ from storage.files import sha256_of_all
 from storage.releases import COUNTS_POSITIVE
 from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures
+from tasks.publish.csvw import metadata_failures
 from tasks.publish.levels import check_level
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.noisy_counts import noisy_counts_failures
@@ -57,6 +58,8 @@ def _manifest(manifest: Manifest) -> list[str]:
             failures.append(f"{told} must have both rho and sigma, or neither.")
         elif entry.rho and not math.isclose(entry.sigma**2, entry.l2_sensitivity**2 / (2 * entry.rho), rel_tol=1e-9):
             failures.append(f"{told} has a sigma that its rho does not buy.")
+    if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
+        failures.append("manifest.json: it supersedes another release than its spec says, or itself.")
     return failures
 
 
@@ -109,12 +112,16 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
-    """Return where what is published of the finest level besides its table is not what that holds."""
+    """Return where what is published besides the tables is not what they hold."""
     csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
-    failures = csv_failures(csv, finest) if manifest.csv or csv.exists() else []
+    failures = csv_failures(csv, finest) if manifest.csv is True or csv.exists() else []
+    for entry in manifest.levels:
+        table, level = _table(folder, entry), f"level {entry.level}"
+        if manifest.csv == "every_level" or table.with_suffix(".csv").exists():
+            failures += csv_failures(table.with_suffix(".csv"), table, level)
     if manifest.records in {"csv", "parquet"}:
         failures += records_failures(folder, manifest.records, finest, axes)
-    return failures
+    return failures or metadata_failures(folder)
 
 
 def _table(folder: Path, entry: LevelEntry) -> Path:

@@ -49,7 +49,7 @@ class Axis:
         return None if level == 0 else self.level_names[level - 1]
 
     def children_of(self, level: int, areas: IntArray) -> IntArray:
-        """Return how many children each of `areas` (numbers at `level`) has at the next level."""
+        """Return how many children each of `areas` (numbers at `level`) has at the next level; int64, of the shape of `areas`."""
         first_child = self.first_child[level]
         return first_child[areas + 1] - first_child[areas]
 
@@ -72,7 +72,10 @@ class Axis:
         return 1 if below <= level else int(np.diff(self.first_descendants(level, below)).max(initial=0))
 
     def ancestors(self, areas: IntArray, level: int, above: int) -> IntArray:
-        """Return, for areas numbered at `level`, the areas that hold them at the level `above`."""
+        """Return, for areas numbered at `level`, the areas that hold them at the level `above`, which is as coarse or coarser.
+
+        Both are int64 and have the same shape.
+        """
         for step in range(level, above, -1):
             areas = self.parent[step - 1][areas]
         return areas

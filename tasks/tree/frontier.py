@@ -85,7 +85,12 @@ def expand(tree: Tree, parents: Frontier) -> Cells:
 
 
 def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
-    """Return the cells with a positive count as the next frontier; zeros leave it with all that is below them."""
+    """Return the cells with a positive count as the next frontier; zeros leave it with all that is below them.
+
+    Args:
+        cells: the children of the nodes of a level.
+        counts: released, shape (cells,), int64, records, >= 0.
+    """
     kept = counts > 0
     return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
 
@@ -132,7 +137,11 @@ def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
 
 
 def taking(parts: Iterator[IntArray]) -> Callable[[int], IntArray]:
-    """Return what takes the next so many values, which come in whatever parts."""
+    """Return what takes the next so many values, which come in whatever parts, int64, one-dimensional.
+
+    Raises:
+        StopIteration: by what is returned, where fewer are left.
+    """
     waiting = np.zeros(0, dtype=np.int64)
 
     def take(wanted: int) -> IntArray:

@@ -74,19 +74,26 @@ def gaussian_bounds(
     return [sigma * math.sqrt(2 * math.log(2 * cells / beta)) for sigma, cells in pairs]
 
 
-def finest_above_noise(total: int, sigmas: Sequence[float], possible_cells: Sequence[int]) -> int | None:
+def finest_above_noise(
+    total: int, sigmas: Sequence[float], possible_cells: Sequence[int | None], threshold: int = 0
+) -> int | None:
     """Return the level down to which typical cells stand above the noise; None if they do not at the first one.
 
     A typical cell is the total spread evenly over the level's possible cells; it stands above the noise when it counts at
-    least twice the level's σ.
+    least twice the level's σ. Where leaves below a threshold are missing, all sums stand as long as a typical leaf reaches it.
 
     Args:
         total: public, records.
         sigmas: σ of levels 0 to T, records.
-        possible_cells: N of levels 0 to T.
+        possible_cells: N of levels 0 to T; where some are None, because no codebook lists them, no level is known to stand.
+        threshold: the least count that a leaf is kept with, records; 0 where every leaf is.
     """
+    known = [cells for cells in possible_cells if cells is not None]
+    if len(known) < len(possible_cells):
+        return None
+    if threshold:
+        return len(known) - 1 if total >= threshold * known[-1] else None
     above = (
-        total >= cells * Fraction(ABOVE_THE_NOISE * sigma)
-        for sigma, cells in zip(sigmas[1:], possible_cells[1:], strict=True)
+        total >= cells * Fraction(ABOVE_THE_NOISE * sigma) for sigma, cells in zip(sigmas[1:], known[1:], strict=True)
     )
     return sum(takewhile(bool, above)) or None

@@ -63,7 +63,7 @@ def exact_as_sealed(tree: Tree, parents: Frontier, exact: Iterator[IntArray], no
     Args:
         tree: the axes and their order.
         parents: the released nodes of the level above.
-        exact: the sealed counts of all their cells, in whatever parts.
+        exact: the sealed counts of all their cells, int64, records, in the order of the tree, in whatever parts.
         nodes: the released nodes.
     """
     take, before = taking(exact), 0

@@ -112,7 +112,13 @@ def intervals(
 
 
 def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray, IntArray]:
-    """Return intervals that end at multiples of a step, and do not give away what they were computed from."""
+    """Return intervals that end at multiples of a step, outwards, and do not give away what they were computed from.
+
+    Args:
+        low: shape (cells,), int64, records; likewise `high`.
+        high: not below `low`.
+        step: > 0, records.
+    """
     return low // step * step, -(-high // step) * step
 
 

@@ -22,7 +22,8 @@ INDEX_BITS = 1.5  # that zstd's shard takes per cell beyond the entropy of the n
 AREA_BYTES = 4.0  # of the codebook that is kept, per finest area
 CODE_BYTES = 6.0  # of the one that is published with noisy counts, per area of any level
 CELL_BYTES = 1.0  # that the areas of a published noisy count take
-DOCUMENT_BYTES = 10_000.0  # manifest, README and checksums
+DOCUMENT_BYTES = 110_000.0  # report, manifest, README and checksums
+METADATA_BYTES = 300.0  # of metadata.json, per column of a CSV
 
 MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for; and of records as CSV
 MOST_NOISY_CELLS = 20_000_000  # of a release, whose noisy counts nobody has asked to publish
@@ -68,8 +69,11 @@ class DiskSize:
         return self.shards + self.published + self.store
 
 
-def is_csv_written(asked: bool | None, rows: float) -> bool:
-    """Return whether the finest level is published as CSV too: as it is asked for, otherwise where its rows are few."""
+CsvKind = bool | Literal["every_level"]
+
+
+def csv_kind(asked: CsvKind | None, rows: float) -> CsvKind:
+    """Return whether the finest level is published as CSV too, or every level: as asked, otherwise the finest of few rows."""
     return rows <= MOST_CSV_ROWS if asked is None else asked
 
 
@@ -141,7 +145,7 @@ def disk_size(
     code_bytes: float,
     noisy_counts_kept: bool = True,
     store_is_new: bool = False,
-    csv: bool | None = None,
+    csv: CsvKind | None = None,
     cells: Sequence[Cells] | None = None,
     records: bool = False,
     bounds: int = 0,
@@ -157,7 +161,7 @@ def disk_size(
         code_bytes: of all codes in a row of the finest level, with the commas behind them.
         noisy_counts_kept: whether the sealed shards outlive publication.
         store_is_new: whether no release is in the store.
-        csv: whether the finest level is to be published as CSV too; None where nobody has asked.
+        csv: whether the finest level is to be published as CSV too, or every level; None where nobody has asked.
         cells: those expected at levels 0 to T; of a mechanism that measures every level if left out.
         records: whether it is to be published as synthetic records too.
         bounds: the columns with ends of intervals that every table has beside the counts.
@@ -173,19 +177,29 @@ def disk_size(
         if noisy_counts_kept:
             shards += _noisy_bytes(expected.measured, sigma)
         shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * expected.nonzero
+        digits = (1 + bounds) * (
+            1 + bits * math.log10(2)
+        )  # of its numbers in a CSV, with the commas or the end of line
         published += SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero
+        if csv == "every_level":  # level k has k of the columns of codes, the coarse and short ones first
+            published += (code_bytes * level / (len(levels) - 1 or 1) + digits) * expected.nonzero
+            published += METADATA_BYTES * (level + 1 + bounds)
         if level:
             blocks += math.ceil(2 * wide * expected.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
     rows = levels[-1].nonzero
     if total is None and csv is None:  # there may be fewer rows, and a CSV
         rows = min(rows, MOST_CSV_ROWS)
-    if is_csv_written(csv, rows):
-        published += (code_bytes + (1 + bounds) * (1 + bits * math.log10(2))) * rows
+    if csv_kind(csv, rows) is True:
+        published += (code_bytes + digits) * rows + METADATA_BYTES * (len(levels) + bounds)
     measured = sum(expected.measured for expected in levels)
-    if are_noisy_counts_published(noisy_counts, measured):
-        published += sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * measured
+    noisy = measured
+    if total is None and noisy_counts is None:  # there may be fewer cells, whose noisy counts are published
+        noisy = min(measured, MOST_NOISY_CELLS)
+    if are_noisy_counts_published(noisy_counts, noisy):
+        share = noisy / measured  # of the measured cells; one at the least
+        published += sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * noisy
         published += sum(
-            _noisy_bytes(of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
+            _noisy_bytes(share * of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
         )
     if records:
         as_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes

@@ -270,6 +270,7 @@ def test_release_for_people(second, user):
         assert rows[level["level"]][-6:] == [*counts, *noise]
     assert f"{shown['id']} published" in second.stdout.splitlines()
     assert f"folder: {user.folder / 'other' / shown['id']}" in second.stdout.splitlines()
+    assert f"report: {user.folder / 'other' / shown['id'] / 'report.html'}" in second.stdout.splitlines()
     assert all(stage in second.stdout for stage in STAGES - {"total"})
     assert Path(shown["folder"]).parent == user.folder / "other"
 

@@ -98,7 +98,7 @@ def test_under_add_remove_the_total_is_noisy(release: Release) -> None:
 def test_without_noise_add_remove_publishes_the_truth(release: Release) -> None:
     """The measured root and everything below it are the truth where the noise is none."""
     made = release(no_noise, neighbours="add_remove")
-    assert all(made.level(level).equals(made.case.true_level(level)) for level in range(DEPTH + 1))
+    assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(DEPTH + 1))
 
 
 def test_a_noisy_total_below_zero_is_released_as_zero(release: Release) -> None:
@@ -151,7 +151,7 @@ def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.Ca
     """Levels down to the regions are the truth, take no share of ρ, are called unprotected, and weaken the claim."""
     made = release(invariants=["region"], i_accept_unprotected=True)
     manifest = manifest_of(made)
-    assert all(made.level(level).equals(made.case.true_level(level)) for level in range(3))
+    assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(3))
     assert [(entry.rho, entry.sigma, entry.bound) for entry in manifest.levels[:3]] == [(0, 0, 0)] * 3
     assert sum(entry.rho for entry in manifest.levels[3:]) == pytest.approx(manifest.privacy.rho)
     assert len(manifest.unprotected) == 3
@@ -174,7 +174,7 @@ def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.Ca
 def test_invariants_are_exact_where_the_first_pass_is_lenient(release: Release) -> None:
     """Levels down to the provinces are the truth, and checked to be what was sealed, however small their counts."""
     made = release(mechanism="inftda_lenient", invariants=["province"], i_accept_unprotected=True)
-    assert all(made.level(level).equals(made.case.true_level(level)) for level in range(5))
+    assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(5))
     with store() as con:
         checks = list_checks(con, made.release.id)
     assert all(check["passed"] for check in checks)

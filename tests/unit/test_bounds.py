@@ -132,6 +132,15 @@ def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(total, sc
     assert finest_above_noise(total, scales, possible) == finest
 
 
+@pytest.mark.parametrize(
+    ("total", "possible", "threshold", "finest"),
+    [(300, [1, 10], 30, 1), (299, [1, 10], 30, None), (10**9, [1, None], 30, None), (10**9, [1, None], 0, None)],
+)
+def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, possible, threshold, finest) -> None:
+    """With a threshold it is the finest level or none, whatever σ; where it is unknown how many cells there are, none."""
+    assert finest_above_noise(total, [0.0, 0.1], possible, threshold) == finest
+
+
 @given(levels=measured_levels, total=st.integers(1, 2**40))
 def test_more_records_never_lift_the_finest_level_above_noise(levels, total) -> None:
     """With more records the level that stands above the noise is as fine or finer; it always does, the next ones do not."""

@@ -61,6 +61,7 @@ def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[
         "state": "failed",
         "reason": "Still missing: b00, b01.",
         "folder": None,
+        "report": None,
         "levels": [level],
     }
     answer |= {"statement": "", "unprotected": [], "seconds": {"noise": 1.0, "total": 2.0}, "home": "/home"}

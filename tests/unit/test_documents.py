@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from flows.keys import DEFAULT_MECHANISM, Spec
@@ -17,15 +18,55 @@ def text(name: str) -> str:
     return (REPOSITORY / name).read_text(encoding="utf-8")
 
 
-def test_the_readme_lists_every_key_of_a_spec() -> None:
-    """Its listing has all keys of the first rank, every mechanism, and as `mechanism:` the one that is taken without."""
+def test_the_spec_of_the_readme_is_one() -> None:
+    """Its listing is a whole spec, which names no mechanism, so that the default is taken."""
     listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)
     assert listing is not None
     keys = yaml.safe_load(listing[1])
-    assert keys.keys() == Spec.model_fields.keys()
-    assert keys["mechanism"] == DEFAULT_MECHANISM
-    assert {name for name in MECHANISMS if not re.search(rf"\b{name}\b", listing[1])} == set()
-    assert keys["priority"] in MECHANISMS[DEFAULT_MECHANISM].optimisers
+    assert Spec.model_validate(keys).mechanism == DEFAULT_MECHANISM
+    assert "mechanism" not in keys
+
+
+def test_the_readme_stays_short_and_opens_with_a_report() -> None:
+    """It has fewer than 200 lines, and its first picture is that of a report."""
+    assert len(text("README.md").splitlines()) < 200
+    assert re.findall(r"!\[.+?\]\((.+?)\)", text("README.md"))[0] == "docs/report.png"
+
+
+@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md", "benchmarks/paper.md"])
+def test_no_link_to_a_file_is_dead(page: str) -> None:
+    """Whatever a page outside of docs/ links to is there, with the heading that the link names."""
+    dead = []
+    for link in re.findall(r"\]\((?!\w+:)(.+?)\)", text(page)):
+        file, _, heading = link.partition("#")
+        target = (REPOSITORY / page).parent / file if file else REPOSITORY / page
+        if not target.is_file() or (heading and heading not in headings(target)):
+            dead.append(link)
+    assert dead == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the headings of a page as links name them."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
+
+
+@pytest.mark.parametrize("page", ["new-dataset", "choose-epsilon", "publish"])
+def test_the_keys_that_how_tos_show_are_those_of_a_spec(page: str) -> None:
+    """Each piece of a spec that a how-to shows makes one, in place of those keys of the README's."""
+    listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)
+    assert listing is not None
+    pieces = [
+        yaml.safe_load(piece) for piece in re.findall(r"```yaml\n(.*?)```", text(f"docs/how-to/{page}.md"), re.DOTALL)
+    ]
+    assert pieces
+    for piece in pieces:
+        keys = yaml.safe_load(listing[1])
+        if "target" in piece.get("privacy", {}):
+            piece["privacy"] = {name: of for name, of in keys["privacy"].items() if name != "epsilon"} | piece[
+                "privacy"
+            ]
+        Spec.model_validate(keys | piece)
 
 
 def test_the_page_of_mechanisms_says_which_state_a_bound_and_which_is_taken() -> None:

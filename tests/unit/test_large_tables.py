@@ -256,6 +256,7 @@ def test_sums_beyond_64_bits_do_not_add_up(folder):
 def without_csv(folder: Path) -> None:
     """Make a folder one that is published without CSV."""
     (folder / "counts.csv").unlink()
+    (folder / "metadata.json").unlink()
     change_manifest(folder, lambda manifest: manifest.update(csv=False))
 
 
@@ -288,6 +289,7 @@ def test_columns_that_share_a_name_are_told_apart(folder):
         manifest["csv"] = manifest["noisy_counts"] = False
 
     (folder / "counts.csv").unlink()
+    (folder / "metadata.json").unlink()
     change_manifest(folder, rename)
     assert failures(folder) == []
 
@@ -330,6 +332,7 @@ def test_csv_is_written_on_request_or_for_few_rows(home, monkeypatch, asked, lim
         assert json.loads((home / "manifest.json").read_text()).get("csv", True) == written
         assert ("counts.csv" in (home / "README.md").read_text()) == written
         assert ("counts.csv" in (home / "SHA256SUMS").read_text()) == written
+        assert ("metadata.json" in (home / "SHA256SUMS").read_text()) == written
         assert verify(home) == []
         for level in range(DEPTH + 1):
             assert_frame_equal(table_of(home, level), table_of(aside, level))
@@ -353,7 +356,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
     """Written and compared in parts of any size, CSV is what it is in one piece, odd codes included."""
     monkeypatch.setattr("tasks.publish.csv._ROWS", rows)
     monkeypatch.setattr("tasks.publish.csv._BLOCK", 64)
-    whole, parts, finest = tmp_path / "whole.csv", tmp_path / "parts.csv", tmp_path / "finest.parquet"
+    whole, parts, finest = tmp_path / "whole.csv", tmp_path / "counts.csv", tmp_path / "finest.parquet"
     pl.DataFrame(ODD).write_csv(whole)
     write_csv(parts, (ODD[first : first + rows] for first in range(0, len(ODD), rows)))
     pq.write_table(ODD, finest, row_group_size=4)
@@ -389,6 +392,11 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
         assert [kinds[f"level_{level}"] for level in range(DEPTH + 1)] == ["BASE TABLE"] + ["VIEW"] * DEPTH
         for level in range(DEPTH + 1):
             assert_frame_equal(con.sql(f'FROM "{home.name}".level_{level}').pl(), table_of(home, level))
+        named = con.execute('SELECT "view", "rows" FROM published WHERE release = ?', [home.name]).fetchall()
+        assert [rows for _, rows in named] == [table_of(home, level).height for level in range(DEPTH + 1)]
+        assert (named[0][0], named[DEPTH][0]) == ("total", "municipality_to_municipality")
+        for level, (view, _) in enumerate(named):
+            assert_frame_equal(con.sql(f'FROM "{home.name}".{view}').pl(), table_of(home, level))
         assert published_total(con, home.name) == PEOPLE
         monkeypatch.setattr("storage.published.TABLE_ROWS", 10**6)
         store_levels(con, home.name, home, DEPTH + 1)  # tables again, over the views

@@ -146,6 +146,33 @@ def test_noisy_counts_that_are_not_kept_take_nothing(planned) -> None:
     assert destroyed["store"] == kept["store"]
 
 
+def test_what_is_published_besides_takes_disk(planned) -> None:
+    """Noisy counts, wider intervals and CSV of every level each add to what is published, and to nothing but that and the store."""
+
+    def disk(**keys: Any) -> Answer:
+        return planned(expected_total=PEOPLE, release=SPEC["release"] | keys)["disk"]
+
+    least = disk(noisy_counts=False)
+    for keys in ({"noisy_counts": True}, {"intervals": {"simultaneous": True}}, {"csv": "every_level"}):
+        more = disk(**({"noisy_counts": False} | keys))
+        assert more["published"] > 1.1 * least["published"]
+        assert more["shards"] == least["shards"]
+    assert disk() == disk(noisy_counts=True)
+
+
+def test_noisy_counts_of_nobody_knows_how_many_cells_count() -> None:
+    """Where nobody has guessed the total, the bound has the most noisy counts that are published without being asked for."""
+
+    def published(total: int | None, asked: bool | None) -> int:
+        possible = [1, 10**4, 10**8]
+        return disk_size(
+            possible, [0.0, 2.0, 2.0], total, finest_areas=[10**4, 10**4], code_bytes=9.0, csv=False, noisy_counts=asked
+        ).published
+
+    assert published(10**9, None) == published(10**9, False)
+    assert published(None, False) + 20_000_000 < published(None, None) < published(None, True)
+
+
 @pytest.mark.parametrize(("keys", "said"), [({"expected_total": PEOPLE}, "about "), ({}, "at most ")])
 def test_the_console_says_which_it_is(planned, capsys, keys, said) -> None:
     """A line of the plan says the bytes on disk: about so many, or at most so many where nothing is known."""

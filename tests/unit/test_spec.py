@@ -110,7 +110,10 @@ def test_shipped_spec_is_the_example(load):
 @pytest.mark.parametrize(
     ("key", "default"),
     [
-        *((key, None) for key in ("budget", "same_people_as", "expected_total", "input.count", "input.unit")),
+        *(
+            (key, None)
+            for key in ("budget", "same_people_as", "expected_total", "input.count", "input.unit", "supersedes")
+        ),
         *((f"privacy.{key}", None) for key in ("exact_records_per_unit", "distinct", "accountant")),
         ("privacy.split", "uniform"),
         ("privacy.invariants", []),
@@ -134,7 +137,6 @@ def test_optional_keys_may_be_left_out(load, key, default):
 
 
 UNKNOWN = {
-    "supersedes": "rhode-island-commuting-20250101T000000Z",
     "hierarchy.finest": "bgrp",
     "budget.rho": 1.0,
     "Name": "rhode-island-commuting",
@@ -157,6 +159,9 @@ UNKNOWN = {
         ("schedule", {"cron": "0 3 1 * *", "until": "0 releases"}, "schedule.until", "must be a number of releases"),
         ("schedule", {"cron": "0 3 1 * *", "until": "some day"}, "schedule.until", "must be a number of releases"),
         ("schedule", {"timezone": "UTC"}, "schedule.cron", "must be given"),
+        ("release.csv", "some", "release.csv", "release.csv must be true, false or every_level, got some."),
+        ("release.csv", 1, "release.csv", "release.csv must be true, false or every_level, got 1."),
+        ("supersedes", "", "supersedes", "should have at least 1 character"),
     ],
 )
 def test_what_run_and_schedule_cannot_be(load, key, given, field, said):
@@ -164,6 +169,13 @@ def test_what_run_and_schedule_cannot_be(load, key, given, field, said):
     error = refusal(load, changed((key, given)))
     assert error.field == field
     assert said in str(error)
+
+
+def test_a_schedule_supersedes_nothing(load):
+    """Of the releases of a schedule one alone could take another's place, so that the two keys are refused together."""
+    error = refusal(load, changed(("schedule", {"cron": "0 3 1 * *"}), ("supersedes", "jobs-20250101T000000Z")))
+    assert error.field == "supersedes"
+    assert "must be left out with a schedule" in str(error)
 
 
 @pytest.mark.parametrize("key", UNKNOWN)

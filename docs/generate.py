@@ -1,0 +1,268 @@
+"""docs/reference, made from the code: `make reference`, or `python docs/generate.py`. A test holds the pages to it."""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+import yaml
+from pydantic.fields import FieldInfo
+
+from flows.answers import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
+from flows.audit import audit_answer
+from flows.check import check_answer
+from flows.cli import app, main
+from flows.driver import make_release
+from flows.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
+from flows.forecast import plan_answer
+from flows.keys import Spec
+from flows.plan import make_plan
+from flows.query import query_answer
+from flows.reservation import new_release
+from flows.runner import report_nothing, submit_to
+from flows.spec import load_spec
+from flows.starter import example, starter_answer
+from flows.verification import verify_answer
+from storage.catalogue import catalogue
+from tasks.publish.manifest import Manifest
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+
+REPOSITORY = Path(__file__).parents[1]
+FOLDER = Path(__file__).parent / "reference"
+SPECS = [REPOSITORY / "deployments" / "specs" / f"{name}.yaml" for name in ("rhode-island", "adult", "monthly")]
+
+_SMALL = """\
+name: small
+dataset: country
+input: {table: data/trips.csv, origin: home, destination: work, count: people}
+hierarchy: {table: data/codebook.csv, levels: [region, province, municipality]}
+release: {tree: destination, finest: region}
+mechanism: inftda
+privacy:
+  {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 4.0, delta: 1.0e-8, accountant: zcdp}
+budget: {epsilon: 10.0, delta: 1.0e-7}
+expected_total: 50
+"""
+
+_MADE = "<!-- Made from the code by `make reference`: edit what the code says, not this page. -->"
+
+
+def spec_page() -> str:
+    """Return the page of the spec's keys."""
+    given = [load_spec(path).published() for path in SPECS]
+    intro = (
+        "A release is described by a YAML file. `trellis new TABLE` begins one for a table, `trellis check SPEC` says all that"
+        " is wrong with it at once. Unknown keys are refused. Paths are relative to the spec; `${NAME}` comes from the"
+        " environment, and a path that begins with one is relative to the working directory. Codes are text."
+    )
+    whole = SPECS[0].read_text(encoding="utf-8").rstrip()
+    return "\n".join(
+        [
+            *_head("The spec", intro),
+            f"A spec, whole:\n\n```yaml\n{whole}\n```\n",
+            *_keys(Spec, "", given),
+        ]
+    )
+
+
+def commands_page() -> str:
+    """Return the page of the command line; what `--json` prints is what commands answer about a small release, made here."""
+    with tempfile.TemporaryDirectory() as folder:
+        shapes = {name: shape(answer) for name, answer in answers(Path(folder)).items()}
+    intro = (
+        "`trellis --help` lists the commands, `trellis COMMAND --help` says what each takes, `trellis --version` which Trellis"
+        " it is. `trellis --install-completion` makes the shell complete commands, options, releases and datasets. With"
+        " `--json` a command prints one JSON object on stdout and nothing else there; an error is `{error, field, hint}`, and a"
+        " release that the budget refuses `{id, state, reason, left: {epsilon, rho}}`."
+    )
+    codes = " ".join((main.__doc__ or "").split("\n\n")[1].split())
+    group = typer.main.get_command(app)
+    lines = [*_head("Commands", intro), f"Exit codes: {codes}\n"]
+    for name, command in _commands(group, ""):
+        context = typer.Context(command, info_name=f"trellis {name}")
+        lines += [f"## `trellis {name}`\n", " ".join((command.help or "").split()) + "\n"]
+        arguments = [p.get_help_record(context) for p in command.params if not p.opts[0].startswith("-")]
+        options = [p.get_help_record(context) for p in command.params if p.opts[0].startswith("-")]
+        for heading, records in (("Argument", arguments), ("Option", options)):
+            if rows := [(f"`{re.sub(r' <(str|path)>$', '', record[0])}`", record[1]) for record in records if record]:
+                lines += _table((heading, "Says"), rows)
+        if name in shapes:
+            lines += [f"`--json`: `{shapes[name]}`\n"]
+    return "\n".join(lines)
+
+
+def manifest_page() -> str:
+    """Return the page of `manifest.json`."""
+    intro = f"{summary(Manifest)} It is in every published folder, and `trellis verify` holds the folder to it."
+    lines = _head("The manifest", intro)
+    models: list[Model] = [Manifest]
+    for model in models:  # grows by the models of its fields
+        heading = "`manifest.json`" if model is Manifest else f"`{model.__name__}`"
+        lines += [f"## {heading}\n", *([] if model is Manifest else [summary(model) + "\n"])]
+        rows = []
+        for key, info in model.model_fields.items():
+            below = sections_in(info)
+            models += [other for other in below if other not in models]
+            kind = f"`{below[0].__name__}`" if below else said_type(info)
+            many = f"list of {kind}" if below and not section_of(info) else kind
+            default = "" if info.is_required() or info.default == "" else said_default(info) or "null"
+            rows.append((f"`{key}`", many, f"`{default}`" if default else "", _prose(explanation(model, key))))
+        lines += _table(("Field", "Holds", "Default", "Says"), rows)
+    return "\n".join(lines)
+
+
+def store_page() -> str:
+    """Return the page of the store's tables."""
+    intro = (
+        "`TRELLIS_HOME/store.duckdb` is the only truth about what is done and what it cost. Read it with DuckDB while no release"
+        " runs: one process at a time has the file. Write to it through the commands alone. Nothing confidential is in it. A"
+        ' published release has a schema of its own besides, named after its id: `SELECT * FROM "<release id>".level_3`.'
+    )
+    lines = _head("The store", intro)
+    for table in catalogue():
+        lines += [f"## `{table.name}`\n", f"{table.says}\n"]
+        rows = [(f"`{c.name}`", c.type + ("" if c.may_be_null else ", not null"), c.says) for c in table.columns]
+        lines += _table(("Column", "Type", "Says"), rows)
+    return "\n".join(lines)
+
+
+def answers(folder: Path) -> dict[str, Any]:
+    """Return what commands answer, by command, about a small release of made-up trips in an empty folder."""
+    drawn = draw_country(regions=2, provinces=2, municipalities=4, people=50, generator=np.random.default_rng(3))
+    write_country(drawn, folder / "data")
+    spec = folder / "spec.yaml"
+    spec.write_text(_SMALL, encoding="utf-8")
+    before = os.environ.get("TRELLIS_HOME")
+    os.environ["TRELLIS_HOME"] = str(folder / "home")
+    try:
+        planned = make_plan(load_spec(spec))
+        told: dict[str, Any] = {
+            "new": starter_answer(str(folder / "data" / "trips.csv"), None),
+            "check": check_answer(spec) | {"problems": check_answer(folder / "none.yaml")["problems"]},
+            "plan": plan_answer(planned),
+        }
+        release = new_release(planned)
+        with ThreadPoolExecutor(1) as executor:
+            make_release(planned, release, submit_to(executor), report_nothing)
+        stages = ("ingest", "tree", "noise", "optimize", "validate", "publish", "total")
+        return told | {
+            "release": release_answer(release.id, dict.fromkeys(stages, 0.0)),
+            "releases": releases_answer(),
+            "show": show_answer(release.id),
+            "verify": verify_answer(Path(release.folder)),
+            "query": query_answer(Path(release.folder), "01", None, [], simultaneous=False),
+            "audit": audit_answer(()),
+            "budget raise": budget_answer("country", 20.0, "to show what is answered"),
+            "ledger": ledger_answer(None),
+        }
+    finally:
+        os.environ.pop("TRELLIS_HOME")
+        if before is not None:
+            os.environ["TRELLIS_HOME"] = before
+
+
+def shape(answer: Any) -> str:
+    """Return the keys of an answer, and those of what is in it; of a list, those that any entry has."""
+    if isinstance(answer, dict):
+        keys = (
+            key if not isinstance(value, dict | list) else f"{key}: {shape(value)}" for key, value in answer.items()
+        )
+        return f"{{{', '.join(keys)}}}"
+    entries = [entry for entry in answer if isinstance(entry, dict)]
+    if entries:
+        merged: dict[str, Any] = {}
+        for entry in entries:
+            merged |= {key: value for key, value in entry.items() if key not in merged or not merged[key]}
+        return f"[{shape(merged)}]"
+    return "[…]"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "spec.md": spec_page,
+    "commands.md": commands_page,
+    "manifest.md": manifest_page,
+    "store.md": store_page,
+}
+
+
+def _head(title: str, intro: str) -> list[str]:
+    return [f"# {title}\n", f"{_MADE}\n", f"{intro}\n"]
+
+
+def _keys(model: Model, path: str, given: list[Any]) -> Iterator[str]:
+    """Yield a heading per key of a section, with what it may hold, and the keys below it after it."""
+    for key, info in model.model_fields.items():
+        whole = f"{path}{key}"
+        yield f"{'##' if not path else '###'} `{whole}`\n"
+        yield f"{_prose(explanation(model, key))}\n"
+        yield from _facts(whole, info, _value_of(whole, given))
+        if below := section_of(info):
+            yield from _keys(below, f"{whole}.", given)
+            continue
+        for alternative in sections_in(info):
+            yield f"As `{{{', '.join(f'{name}: …' for name in alternative.model_fields)}}}`: {summary(alternative)}\n"
+            for name, of_name in alternative.model_fields.items():
+                held = "; ".join([said_type(of_name), *rules(of_name)])
+                yield f"- `{name}`: {explanation(alternative, name)} Holds: {held}."
+            yield ""
+
+
+def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
+    facts = [] if section_of(info) else [f"- holds: {said_type(info)}"]
+    default = said_default(info)
+    facts += [
+        f"- default: `{default}`" if default else "- must be given" if info.is_required() else "- may be left out"
+    ]
+    if told := rules(info):
+        facts.append(f"- rule: {'; '.join(told)}")
+    if not section_of(info):
+        facts.append(f"- example: `{path.split('.')[-1]}: {example(path, info) if value is None else _flow(value)}`")
+    return ["\n".join(facts) + "\n"]
+
+
+def _value_of(path: str, given: list[Any]) -> Any:
+    """Return what the first spec that has a key says there; None where none has it."""
+    for keys in given:
+        value = keys
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
+    return text.removesuffix("...\n").strip()
+
+
+def _prose(text: str) -> str:
+    """Return a text in which what stands in angle brackets, outside of code, is no HTML."""
+    parts = text.split("`")
+    return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
+
+
+def _commands(group: Any, above: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
+
+
+def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    lines = [f"| {' | '.join(headings)} |", f"|{'---|' * len(headings)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return ["\n".join(lines) + "\n"]
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for page, make in PAGES.items():
+        (FOLDER / page).write_text(make(), encoding="utf-8")

@@ -1,0 +1,154 @@
+"""What is said of every key: the one source is the docstring of the class that has it.
+
+The starter spec, the reference, and whatever else explains a key, read the *Attributes* section there.
+"""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from inspect import cleandoc
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize
+from pydantic.fields import FieldInfo
+
+Model = type[BaseModel]
+
+_NAMES: dict[Any, str] = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    ByteSize: "bytes, such as 4GB",
+    Any: "anything",
+}
+
+
+def summary(model: Model) -> str:
+    """Return what a class says of itself, in one line."""
+    return " ".join(cleandoc(model.__doc__ or "").split("\n\n")[0].split())
+
+
+def explanation(model: Model, key: str) -> str:
+    """Return what a class says of one of its keys, or of the keys below it; empty where nothing is said."""
+    section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", cleandoc(model.__doc__ or ""), re.MULTILINE)
+    of_key = re.search(rf"^    {re.escape(key)}: (.*(?:\n {{8,}}.*)*)", section[1], re.MULTILINE) if section else None
+    if of_key:
+        return " ".join(of_key[1].split())
+    below = sections_in(model.model_fields[key])
+    return summary(below[0]) if len(below) == 1 else ""
+
+
+def next_step(model: Model, path: str) -> str:
+    """Return what is said of the key that a dotted path leads to, or of a key it may have been meant for.
+
+    Empty where the path leads to what a spec itself names, such as a feature.
+    """
+    key, _, rest = path.partition(".")
+    if key not in model.model_fields:
+        meant = get_close_matches(key, model.model_fields, 1)
+        return f"Meant may be {meant[0]}: {explanation(model, meant[0])}" if meant else ""
+    below = section_of(model.model_fields[key])
+    if rest and below:
+        return next_step(below, rest)
+    return f"{key}: {explanation(model, key)}"
+
+
+def section_of(key: FieldInfo) -> Model | None:
+    """Return the class of the keys below a key, where it is a section and can be nothing else."""
+    there = options(key.annotation)
+    only = there[0] if len(there) == 1 else None
+    return only if isinstance(only, type) and issubclass(only, BaseModel) else None
+
+
+def sections_in(key: FieldInfo) -> list[Model]:
+    """Return the classes of all that a key may hold, at whatever depth, each once."""
+    return list(dict.fromkeys(_models(key.annotation)))
+
+
+def said_type(key: FieldInfo) -> str:
+    """Return in words what a key may hold."""
+    return _said_type(key.annotation, key.metadata)
+
+
+def said_default(key: FieldInfo) -> str:
+    """Return the default of a key as YAML; empty where there is none, or where leaving it out is a case of its own."""
+    if key.is_required():
+        return ""
+    default = key.get_default(call_default_factory=True, validated_data={})
+    if default is None or isinstance(default, BaseModel):
+        return ""
+    return {True: "true", False: "false"}[default] if isinstance(default, bool) else str(default)
+
+
+def rules(key: FieldInfo) -> list[str]:
+    """Return the rules of a key's value: bounds, and what its validators say that they refuse."""
+    described = [key.description] if key.description else []
+    return list(dict.fromkeys([*described, *_rules(key.annotation, key.metadata)]))
+
+
+def options(annotation: Any) -> list[Any]:
+    """Return the types of which one may stand, without what is said about them, and without none at all."""
+    if get_origin(annotation) is Annotated:
+        return options(get_args(annotation)[0])
+    if get_origin(annotation) in {Union, UnionType}:
+        return [option for part in get_args(annotation) for option in options(part)]
+    return [] if annotation is NoneType else [annotation]
+
+
+def _models(annotation: Any) -> Iterator[Model]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) is not Literal:
+        for part in get_args(annotation):
+            yield from _models(part)
+
+
+def _said_type(annotation: Any, metadata: list[Any]) -> str:
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _said_type(parts[0], [*parts[1:]])
+    if origin in {Union, UnionType}:
+        return " or ".join(dict.fromkeys(_said_type(part, []) for part in parts if part is not NoneType))
+    if origin is Literal:
+        return " or ".join(f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in parts)
+    if origin in {list, tuple}:
+        of = _said_type(parts[0], [])
+        many = "texts" if of == "text" else "numbers" if of == "number" else of
+        may_be_one = any(getattr(_function(rule), "__name__", "") == "as_list" for rule in metadata)
+        return f"text or list of {many}" if may_be_one and of == "text" else f"list of {many}"
+    if origin is dict:
+        return f"for each name {_said_type(parts[1], [])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "{" + ", ".join(f"{name}: …" for name in annotation.model_fields) + "}"
+    return _NAMES.get(annotation, "text")
+
+
+def _rules(annotation: Any, metadata: list[Any]) -> Iterator[str]:
+    if get_origin(annotation) is not Literal:
+        for part in get_args(annotation) if get_origin(annotation) is not Annotated else ():
+            yield from _rules(part, [])
+    if get_origin(annotation) is Annotated:
+        first, *rest = get_args(annotation)
+        yield from _rules(first, rest)
+    for rule in metadata:
+        if isinstance(rule, FieldInfo):
+            if rule.description:
+                yield rule.description
+                continue
+            yield from _rules(None, rule.metadata)
+        for name, said in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
+            if getattr(rule, name, None) is not None:
+                yield f"{said} {getattr(rule, name):,}"
+        if getattr(rule, "min_length", None):
+            yield "not empty"
+        refused = (
+            re.search(r"[Rr]efuse ([^.]*)\.", cleandoc(_function(rule).__doc__ or "")) if _function(rule) else None
+        )
+        if refused:
+            yield f"refuses {' '.join(refused[1].split())}"
+
+
+def _function(rule: Any) -> Any:
+    return rule.func if isinstance(rule, AfterValidator | BeforeValidator) else None

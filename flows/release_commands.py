@@ -1,0 +1,181 @@
+"""The commands that make a release, go on with one, or end one."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows import console
+from flows.arguments import AsJson, ReleaseId, SpecPath, print_answer
+from storage.caller import heard_by_caller
+from storage.errors import SpecError, TrellisError, UsageError
+
+if TYPE_CHECKING:
+    from flows.plan import Plan
+    from storage.releases import Release
+
+
+def release(
+    spec: SpecPath,
+    output: Annotated[
+        Path | None, typer.Option(help="The folder below which to publish, in place of the spec's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do all that comes before the first draw; reserve and keep nothing.")
+    ] = False,
+    different_people: Annotated[
+        bool,
+        typer.Option("--different-people", help="The table holds other people than datasets that used it; recorded."),
+    ] = False,
+    records: Annotated[
+        bool,
+        typer.Option("--records", help="Publish the finest level as synthetic records too, as release.records would."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Release the table of a spec at every level."""
+    from flows.reservation import new_release
+
+    if dry_run:
+        _rehearse(spec, output, different_people, records, as_json)
+        return
+    began = time.monotonic()
+    planned = _planned(spec, records=records)
+    made = new_release(planned, output, different_people=different_people)
+    _make(made.id, "release", {"spec": str(spec.absolute())}, began, as_json, (planned, made))
+
+
+def rerun(
+    release_id: ReleaseId,
+    branch: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this branch, as `trellis show` names it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a release that has failed: only what is missing runs again, and nothing is charged again."""
+    from flows.answers import release_answer
+    from flows.crashes import note_crashes
+    from flows.driver import check_can_go_on
+    from storage.errors import HeldElsewhere
+    from storage.running import holder_of
+
+    began = time.monotonic()
+    note_crashes()
+    if check_can_go_on(release_id, branch) == "published":
+        console.say(f"{release_id} is published already.")
+        print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, console.show_release)
+        return
+    if holder := holder_of(release_id):
+        raise HeldElsewhere(
+            f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` says how far it is."
+        )
+    _make(release_id, "rerun", {"release_id": release_id, "branch": branch}, began, as_json)
+
+
+def up(
+    specs: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The specs that may be released, or scheduled, from the UI.")
+    ],
+    port: Annotated[int, typer.Option(help="Of 127.0.0.1.", min=1, max=65535)] = 4200,
+) -> None:
+    """Bring up the Prefect server with its UI, and serve releases, reruns and the schedules of specs until Ctrl-C."""
+    from flows.up import be_up
+
+    be_up(specs, port, console.say)
+
+
+def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
+    """End a failed release for good: what it has drawn stays charged, the rest is given back, its vault is deleted."""
+    from flows.ending import abandon_release
+
+    print_answer(
+        {"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, console.show_ending
+    )
+
+
+def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
+    """Delete the vault that a published or abandoned release has kept."""
+    from flows.ending import forget_release
+    from storage.database import store
+    from storage.releases import state_of
+
+    deleted = forget_release(release_id)
+    with store() as con:
+        state = state_of(con, release_id)
+    print_answer({"id": release_id, "state": state, "deleted": deleted}, as_json, console.show_ending)
+
+
+def _make(
+    release_id: str,
+    flow_name: str,
+    parameters: dict[str, Any],
+    began: float,
+    as_json: bool,
+    planned: "tuple[Plan, Release] | None" = None,
+) -> None:
+    """Run a flow that makes a release or goes on with one, and say what became of it."""
+    from flows.answers import release_answer
+    from flows.direct import interrupted, run_directly
+
+    seconds: dict[str, float] = {}
+    try:
+        seconds = run_directly(flow_name, parameters, release_id, planned)
+    except BaseException as fault:
+        if _say_what_became_of(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
+            if isinstance(fault, KeyboardInterrupt):
+                raise interrupted(release_id) from None
+            raise  # Prefect's own TerminationSignal too, which is what SIGTERM becomes inside its engine
+        if not isinstance(fault, KeyboardInterrupt | TrellisError):
+            raise
+    seconds["total"] = time.monotonic() - began
+    print_answer(release_answer(release_id, seconds), as_json, console.show_release)
+
+
+def _planned(spec: Path, *, records: bool) -> "Plan":
+    """Return the plan of a spec, with synthetic records where the command asks for them."""
+    from flows.plan import make_plan
+    from flows.spec import load_spec
+
+    file = load_spec(spec)
+    if not records:
+        return make_plan(file)
+    try:
+        return make_plan(file.with_records())
+    except SpecError as fault:
+        if fault.field != "release.records" or file.spec.release.records:
+            raise
+        told = str(fault).replace("release.records", "--records", 1)
+        raise UsageError(told, field="--records", hint=fault.hint) from None
+
+
+def _rehearse(spec: Path, output: Path | None, different_people: bool, records: bool, as_json: bool) -> None:
+    """Say what a release would be once its table, codebooks and budget have been found to do."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from flows.driver import rehearse
+    from flows.forecast import plan_answer
+    from flows.runner import submit_to
+
+    planned = _planned(spec, records=records)
+    with ThreadPoolExecutor(1) as executor, heard_by_caller():
+        rehearse(planned, submit_to(executor), output, different_people=different_people)
+    answer = plan_answer(planned) | {"dry_run": True}
+    if different_people:
+        answer["warnings"] = []
+    print_answer(answer, as_json, console.show_plan)
+
+
+def _say_what_became_of(release_id: str) -> str | None:
+    """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
+    from storage.claims import give_up_claim
+    from storage.database import store
+    from storage.home import home
+    from storage.releases import state_of
+
+    give_up_claim(release_id)
+    with store() as con:
+        state = state_of(con, release_id)
+    if state:
+        console.say(f"{release_id} is {state}; what it has drawn stays charged. Store: {home()}")
+    return state

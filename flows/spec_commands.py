@@ -1,0 +1,93 @@
+"""The commands about a spec that release nothing: its beginning, what it would be worth, comparisons, made-up tables."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from flows import console
+from flows.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
+
+
+def new(
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="The confidential table: .csv, .csv.gz, .parquet or file.duckdb::table."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The spec to write, a new file; on stdout if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a spec for a table: columns guessed from its header, every key explained. Reads no row."""
+    from flows.starter import starter_answer
+
+    print_answer(starter_answer(table, out), as_json, console.show_starter)
+
+
+def check(spec: SpecPath, as_json: AsJson = False) -> int:
+    """Say all that is wrong with a spec at once, or that it can be released. Reads no row of the confidential table."""
+    from flows.check import check_answer
+
+    answer = check_answer(spec)
+    print_answer(answer, as_json, console.show_check)
+    return DONE if answer["ok"] else WRONG
+
+
+def plan(
+    spec: SpecPath,
+    wanted: Annotated[
+        str | None,
+        typer.Option("--for", metavar="LEVEL=ERROR@CONFIDENCE", help="Say which ε it takes, such as county=50@95%."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
+    from flows.forecast import plan_answer
+    from flows.plan import make_plan
+    from flows.spec import load_spec, parse_target
+
+    target = parse_target(wanted) if wanted is not None else None
+    answer = plan_answer(make_plan(load_spec(spec)), target)
+    print_answer(answer, as_json, console.show_plan)
+
+
+def compare(
+    spec: SpecPath,
+    mechanisms: Annotated[
+        str, typer.Option(metavar="NAME,…", help="What to try: mechanisms, as a spec names them.")
+    ] = "inftda,inftda_reconciled",
+    epsilon: Annotated[str, typer.Option(metavar="NUMBER,…", help="At which ε; δ is the spec's.")] = "0.1,1,10",
+    runs: Annotated[int, typer.Option(help="How often each is tried.", min=1, max=10_000)] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where the page and the rows go, in place of those there; a new one below the spec's output if left out.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
+    from flows.comparing import compare_directly, numbers_of
+    from flows.spec import load_spec
+
+    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
+    answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
+    print_answer(answer, as_json, console.show_comparison)
+
+
+def synthesise(
+    kind: Annotated[Literal["binary", "random"], typer.Argument(help="The hierarchy at both ends of a trip.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write tables and spec; new, or empty.")],
+    density: Annotated[
+        Literal["complete", "dense", "sparse"],
+        typer.Option(help="Whether all pairs of areas have people, half of them, or one in a hundred."),
+    ] = "complete",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds draw equal sets.")] = 2025,
+    as_json: AsJson = False,
+) -> None:
+    """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
+    from flows.made_up import synthesise_answer
+
+    print_answer(synthesise_answer(kind, density, out, seed), as_json, console.show_synthesised)

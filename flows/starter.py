@@ -1,0 +1,273 @@
+"""A starter spec for a table: its columns guessed from the header, and every key there is, each explained above it.
+
+A key that is left out stands behind a `#`, without a space between: to give it, take the `#` away. What it shows is its
+default, or an example.
+"""
+
+import os
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import duckdb
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from flows.columns_by_name import Columns, guess_columns, level_names
+from flows.explanations import Model, explanation, options, said_default, section_of
+from flows.hierarchy_keys import Hierarchy, Values
+from flows.keys import MOST_FEATURES, Spec
+from storage.errors import InputError, UsageError
+from tasks.ingest.tables import Table, column_names, opened, table_at
+
+FILL_IN = "FILL IN"  # at the end of a line that is the owner's to decide
+
+# What an optional key shows that has no default, or whose default shows nothing.
+_EXAMPLES = {
+    "same_people_as": "another-dataset",
+    "supersedes": "earlier-release-20260101T000000Z",
+    "input.features": "[sex, age]",
+    "input.count": "count",
+    "input.unit": "person_id",
+    "input.origin": "home",
+    "input.destination": "work",
+    "release.order": "[sex, age]",
+    "priority": "false_positives",
+    "privacy.exact_records_per_unit": "true",
+    "privacy.rho": "0.02",
+    "privacy.target.max_error": "50",
+    "privacy.target.confidence": "0.95",
+    "privacy.invariants": "[]",
+    "run.max_memory": "4GB",
+    "schedule.cron": '"0 3 1 * *"',
+    "schedule.until": "12 releases",
+    "expected_total": "100000",
+}
+_WIDTH = 110  # columns
+
+_HEAD = (
+    "a release spec for {table}, begun by `trellis new`",
+    f"Lines that end in {FILL_IN} are yours to decide: do, and take the two words away.",
+    "Keys behind a # are left out, and show their default or an example: take the # away to give one.",
+    "`trellis check` says what is left to do, `trellis plan` what it would cost and be worth, `trellis release` makes it.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A starter spec.
+
+    Attributes:
+        text: YAML that `load_spec` reads.
+        columns: what the columns of the table seem to be.
+    """
+
+    text: str
+    columns: Columns
+
+
+def starter(table: str, folder: Path) -> Starter:
+    """Return a starter spec for a table, of which the header is read and no row.
+
+    Args:
+        table: where it is, from the working directory.
+        folder: where the spec will be.
+    Raises:
+        InputError: it cannot be read, its first line names no columns, or none could hold codes.
+    """
+    place = table_at("TABLE", table, Path.cwd())
+    columns = guess_columns(_header(place), MOST_FEATURES)
+    if not columns.origin and not columns.features:
+        raise InputError(
+            f"TABLE: {place.path.name} has no column that could hold codes, of areas or of any feature.",
+            field="TABLE",
+            hint="A table for Trellis has columns such as origin and destination, or sex and age.",
+        )
+    given = _given(place, folder, columns)
+    head = [line for said in _HEAD for line in _comment(said.format(table=ascii(place.path.name)[1:-1]), "")]
+    return Starter("\n".join([*head, "", *_section(Spec, "", given, columns)]).rstrip() + "\n", columns)
+
+
+def starter_answer(table: str, out: Path | None) -> dict[str, Any]:
+    """Return what `trellis new` says, having written the starter where it is to go.
+
+    Args:
+        table: where the table is.
+        out: the file to write, which must not be there yet; None for none.
+    Raises:
+        InputError: the table cannot be read.
+        UsageError: the file is there, or cannot be written.
+    """
+    begun = starter(table, (out.parent if out else Path()).absolute())
+    if out:
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(begun.text)
+        except FileExistsError:
+            raise UsageError(
+                f"--out: {out} is there already, and is not overwritten.", field="--out", hint="Name another file."
+            ) from None
+        except OSError as fault:
+            raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
+    columns = begun.columns
+    return {
+        "path": str(out) if out else None,
+        "spec": begun.text,
+        "columns": {
+            "origin": list(columns.origin),
+            "destination": list(columns.destination),
+            "features": list(columns.features),
+            "count": columns.count,
+            "unit": columns.unit,
+            "left_over": list(columns.left_over),
+        },
+    }
+
+
+def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the key of every line of a spec that is still the owner's to decide."""
+    above: list[tuple[int, str]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        key = re.match(r"( *)([^\s#][^:#]*):(?:\s|$)", line)
+        if key is None:
+            continue
+        indent = len(key[1])
+        above = [(depth, name) for depth, name in above if depth < indent] + [(indent, key[2].strip("\"' "))]
+        if re.search(rf"#.*\b{FILL_IN}\b", line):
+            yield number, ".".join(name for _, name in above)
+
+
+def _header(table: Table) -> list[str]:
+    with duckdb.connect() as con, opened(con, table) as rows:
+        names = column_names(con, rows)
+    # Without a header the first line is somebody's record, which is not to be copied into a spec.
+    if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
+        raise InputError(
+            f"TABLE: the first line of {table.path.name} must hold the names of the columns; some are blank or numbers.",
+            field="TABLE",
+            hint="Put a line of names above the rows.",
+        )
+    return names
+
+
+def _given(table: Table, folder: Path, columns: Columns) -> dict[str, str]:
+    """Return the keys that the starter gives, as YAML, some with a comment behind."""
+    name = _slug(table.path.name.split(".")[0])
+    place = os.path.relpath(table.path, folder) if table.path.is_relative_to(folder) else str(table.path)
+    decide = f" # {FILL_IN}"
+    given = {
+        "name": name,
+        "dataset": name + decide,
+        "input.table": _yaml(f"{place}::{table.inner}" if table.inner else place),
+        "privacy.unit": "one person" + decide,
+        "privacy.neighbours": "substitution" + decide,
+        "privacy.max_records_per_unit": "1" + decide,
+        "privacy.epsilon": "1.0" + decide,
+        "privacy.delta": "1.0e-8" + decide,
+        "budget.epsilon": "4.0" + decide,
+        "budget.delta": "1.0e-7" + decide,
+    }
+    for key in ("count", "unit"):
+        if column := getattr(columns, key):
+            given[f"input.{key}"] = f"{_yaml(column)} # guessed by its name"
+    if columns.features:
+        given["input.features"] = f"{_yaml(list(columns.features))} # all that are left: take away what is none"
+        given["release.order"] = _yaml(list(columns.features))
+        return given
+    for end in ("origin", "destination"):
+        of_end = getattr(columns, end)
+        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed by its name"
+    levels = _levels(columns)
+    given["hierarchy.table"] = "codebook.csv" + decide
+    given["hierarchy.levels"] = _yaml(levels) + decide
+    given["release.tree"] = "destination"
+    given["release.finest"] = _yaml(levels[-1]) + decide
+    return given
+
+
+def _levels(columns: Columns) -> list[str]:
+    return level_names(columns.origin) if len(columns.origin) > 1 else ["region", "area"]
+
+
+def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+    """Yield the lines of the keys of a section, each with its explanation above it."""
+    indent = "  " * path.count(".")
+    for key, info in model.model_fields.items():
+        whole, below = f"{path}{key}", section_of(info)
+        if not path and key != "name":
+            yield ""
+        yield from _comment(explanation(model, key), indent)
+        if whole == "hierarchy":
+            yield "hierarchy:"
+            yield from _hierarchy(given, columns)
+        elif below:
+            is_given = any(name.startswith(f"{whole}.") for name in given)
+            yield f"{indent}{'' if is_given else '#'}{key}:"
+            yield from _section(below, f"{whole}.", given, columns)
+        elif whole in given:
+            yield f"{indent}{key}: {given[whole]}"
+        else:
+            yield f"{indent}#{key}: {example(whole, info, columns)}"
+        if whole == "input" and columns.left_over:
+            left = ", ".join(name if name.isprintable() else ascii(name) for name in columns.left_over)
+            yield from _comment(f"columns that no key names: {left}", "  ")
+
+
+def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+    """Yield the lines of the codebook of both ends, or of the codes of each feature."""
+    if columns.features:
+        either = f"{explanation(Values, 'values')} For a deep feature {{table: …, levels: […]}} in place of that."
+        yield from _comment(either, "  ")
+        yield from (f"  {_yaml(name)}: {{values: 2}} # {FILL_IN}" for name in columns.features)
+        return
+    for key in Hierarchy.model_fields:
+        yield from _comment(explanation(Hierarchy, key), "  ")
+        yield f"  {key}: {given[f'hierarchy.{key}']}"
+
+
+def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:
+    """Return what may stand for a key that is left out, as YAML: its default, or an example."""
+    if default := said_default(info):
+        return default
+    if path in _EXAMPLES:
+        return _EXAMPLES[path]
+    levels = list(columns.features) if columns and columns.features else _levels(columns) if columns else ["area"]
+    if path in {"privacy.distinct", "privacy.target.level"}:
+        return _yaml(levels[-1])
+    if path == "release.finest":
+        return "{" + f"{_yaml(levels[-1])}: {_yaml(levels[-1])}" + "}"
+    return _of_type(info)
+
+
+def _of_type(info: FieldInfo) -> str:
+    """Return a value of a key's type."""
+    there = options(info.annotation)
+    named = [value for option in there if get_origin(option) is Literal for value in get_args(option)]
+    if named:
+        texts = [value for value in named if isinstance(value, str)]
+        return _yaml(texts[0] if texts else named[0])
+    first = there[0]
+    if isinstance(first, type) and issubclass(first, BaseModel):
+        return "{" + ", ".join(f"{key}: {example('', of_key)}" for key, of_key in first.model_fields.items()) + "}"
+    return {bool: "true", int: "1", float: "1.0"}.get(first, "…")
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    ended = text if not text or text.endswith(".") else f"{text}."
+    return textwrap.wrap(
+        ended, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_on_hyphens=False
+    )
+
+
+def _yaml(value: str | Sequence[str]) -> str:
+    """Return a text, or a list of texts, as YAML in one line."""
+    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return written.removesuffix("...\n").strip()
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[:64].rstrip("-") or "release"

@@ -1,0 +1,53 @@
+"""Readable names of published levels in the store: views beside `level_0`, `level_1`, …"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from storage.columns import column_name
+
+_MOST_BYTES = 63  # of a name, as other databases have it
+_ENDS = ["origin", "destination"]
+
+
+def level_views(
+    levels: Sequence[Mapping[str, str | None]], flat: Collection[str] = (), taken: Collection[str] = ()
+) -> list[str]:
+    """Return the names of the views of a release's levels: `total`, then `<origin>_to_<destination>` or `by_<features>`.
+
+    No two are the same, whatever the case of their letters. Names that would be, or are taken, and names that are cut because
+    they are too long, have the level's number behind them.
+
+    Args:
+        levels: per level, by axis the name of the axis level reached, None where it is not refined yet.
+        flat: the features that have one level.
+        taken: names that no view can have.
+    """
+    wanted = [_wanted(axes, flat) for axes in levels]
+    seen = Counter(name.casefold() for name in wanted)
+    not_free = {name.casefold() for name in taken}
+    alone = [seen[name.casefold()] == 1 and name.casefold() not in not_free and _fits(name) for name in wanted]
+    not_free |= {name.casefold() for name, is_alone in zip(wanted, alone, strict=True) if is_alone}
+    names = []
+    for level, (name, is_alone) in enumerate(zip(wanted, alone, strict=True)):
+        numbered, digits = name, f"_{level}"
+        while not is_alone and (numbered == name or numbered.casefold() in not_free):
+            numbered, digits = _cut(name, _MOST_BYTES - len(digits)) + digits, f"{digits}_{level}"
+        not_free.add(numbered.casefold())
+        names.append(numbered)
+    return names
+
+
+def _wanted(axes: Mapping[str, str | None], flat: Collection[str]) -> str:
+    if not any(axes.values()):
+        return "total"
+    if list(axes) == _ENDS:
+        return "_to_".join(axes[end] or "all" for end in _ENDS)
+    return "_".join(["by", *(column_name(axis, level, flat) for axis, level in axes.items() if level)])
+
+
+def _fits(name: str) -> bool:
+    return len(name.encode()) <= _MOST_BYTES
+
+
+def _cut(name: str, most: int) -> str:
+    return name.encode()[:most].decode(errors="ignore")

@@ -1,0 +1,157 @@
+"""`metadata.json`: what the CSV files of a release are, for programs, as the W3C's vocabulary for tables (CSVW) says it.
+
+Pure: made from the manifest and from the columns of the files. A license is the publisher's to add, as `dc:license`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from storage.columns import BOUNDS, COUNT, column_name, flat_features
+from tasks.publish.csv import csv_header
+from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.reading import UNREADABLE
+from tasks.publish.refinement import place
+
+METADATA = "metadata.json"
+
+_DIALECT = {
+    "encoding": "utf-8",
+    "header": True,
+    "delimiter": ",",
+    "quoteChar": '"',
+    "doubleQuote": True,
+    "commentPrefix": None,  # otherwise a row whose first code begins with # would be no row
+    "trim": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """A CSV file of a published folder.
+
+    Attributes:
+        url: its place in the folder.
+        level: the level that it holds.
+        codes: its columns of text, which come first.
+        numbers: its columns of whole numbers; none where a row is a record.
+    """
+
+    url: str
+    level: int
+    codes: tuple[str, ...]
+    numbers: tuple[str, ...] = ()
+
+
+def csv_file(url: str, level: int, schema: pa.Schema) -> CsvFile:
+    """Return what a CSV file with the columns of a level's table is."""
+    numbers = tuple(field.name for field in schema if pa.types.is_integer(field.type))
+    return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers)
+
+
+def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
+    """Return `metadata.json`: a table group with a table for each CSV file."""
+    privacy = manifest.privacy
+    numbers = ("epsilon", "delta", "rho", "neighbours", "unit", "max_records_per_unit", "accountant")
+    group = {
+        "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
+        "dc:title": manifest.id,
+        "dc:identifier": manifest.id,
+        "dc:description": privacy.statement,
+        **({"dc:replaces": manifest.supersedes} if manifest.supersedes else {}),
+        "dialect": _DIALECT,
+        "notes": [
+            {"dc:subject": "differential privacy"} | {name: getattr(privacy, name) for name in numbers},
+            {"dc:subject": "published exactly, not protected", "statements": manifest.unprotected},
+        ],
+        "tables": [_table(manifest, file) for file in files],
+    }
+    return json.dumps(group, indent=2, ensure_ascii=False) + "\n"
+
+
+def metadata_failures(folder: Path) -> list[str]:
+    """Return whether `metadata.json`, where there is one, lists other CSV files or columns than the folder has."""
+    path = folder / METADATA
+    if not path.exists():
+        return []  # older folders have none
+    try:
+        tables = json.loads(path.read_bytes())["tables"]
+        listed = {table["url"]: [column["titles"] for column in table["tableSchema"]["columns"]] for table in tables}
+        there = {str(file.relative_to(folder)): csv_header(file) for file in folder.rglob("*.csv")}
+    except (*UNREADABLE, ValueError, LookupError, TypeError):
+        return [f"{METADATA} is not what it should be."]
+    return [] if listed == there else [f"{METADATA} does not list the CSV files and their columns."]
+
+
+def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
+    entry, of_code = manifest.levels[file.level], _codes(manifest)
+    columns = [_column(name, "string", of_code.get(name, "A code."), required=True) for name in file.codes]
+    described = _numbers(manifest)
+    columns += [_column(name, "integer", described[name], required=name == COUNT) for name in file.numbers]
+    schema: dict[str, Any] = {"columns": columns}
+    if file.codes and file.numbers:
+        schema["primaryKey"] = [_name(code) for code in file.codes]
+    return {
+        "url": file.url,
+        "dc:title": f"Level {entry.level}: {place(entry.axes) or 'everything'}",
+        "dc:description": _described(entry, of_records=not file.numbers),
+        "notes": [{"level": entry.level, "rho": entry.rho, "sigma": entry.sigma, "bound": entry.bound}],
+        "tableSchema": schema,
+    }
+
+
+def _described(entry: LevelEntry, *, of_records: bool) -> str:
+    if of_records:
+        return "Synthetic records: each row of the finest level as often as it counts. No row is anybody's."
+    return "Counts; a row that is missing has the released count zero." if entry.level else "The total."
+
+
+def _column(name: str, datatype: str, description: str, *, required: bool) -> dict[str, Any]:
+    return {
+        "name": _name(name),
+        "titles": name,
+        "datatype": datatype,
+        "required": required,
+        "null": "",
+        "dc:description": description,
+    }
+
+
+def _numbers(manifest: Manifest) -> Mapping[str, str]:
+    """Return what the columns of numbers hold, by their names."""
+    sure = f"{100 * manifest.intervals.confidence:g} %" if manifest.intervals else "the stated probability"
+    one = f"with {sure}, over all noise, the true count of this one cell lies between low and high. Empty where none is stated."
+    all_ = f"with {sure}, over all noise, the true counts of all cells at once do. Empty where none is stated."
+    low, high, simultaneous_low, simultaneous_high = BOUNDS
+    return {
+        COUNT: "The released number of records.",
+        low: f"Lower end of the interval, records: {one}",
+        high: f"Upper end of the interval, records: {one}",
+        simultaneous_low: f"Lower end of the wider interval, records: {all_}",
+        simultaneous_high: f"Upper end of the wider interval, records: {all_}",
+    }
+
+
+def _codes(manifest: Manifest) -> Mapping[str, str]:
+    """Return what the columns of codes hold, by their names."""
+    flat = flat_features(manifest.spec)
+    return {
+        column_name(axis, level, flat): f"The code of the {axis}"
+        + ("." if axis in flat else f" at level {level}, as text: leading zeros matter.")
+        for entry in manifest.levels
+        for axis, level in entry.axes.items()
+        if level
+    }
+
+
+def _name(column: str) -> str:
+    """Return a column's name as a variable of a URI template, as CSVW wants it: what is no letter, digit or _ is encoded."""
+    encoded = quote(column, safe="")
+    for sign in "-.~":
+        encoded = encoded.replace(sign, f"%{ord(sign):02X}")
+    return "%5F" + encoded[1:] if encoded.startswith("_") else encoded

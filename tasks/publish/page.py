@@ -1,0 +1,66 @@
+"""The frame of pages: one self-contained HTML file, for a desk, a phone and paper."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_FRAME = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+_STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a }
+h1, h2 { line-height: 1.2 }
+figure { margin: 1.5rem 0 }
+figcaption { color: #444 }
+.scroll { overflow-x: auto }
+svg { height: auto }
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
+th:first-child, td:first-child { text-align: left }
+caption { text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }
+summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
+@media print { body { margin: 0; max-width: none } figure, table { break-inside: avoid } }
+"""
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """Return a page.
+
+    Args:
+        title: as it is read, not as HTML.
+        body: HTML.
+        style: CSS besides that of all pages.
+    """
+    return _FRAME.format(title=escape(title), style=_STYLE + style, body=body)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "") -> str:
+    """Return a table that scrolls by itself where it is wider than the page.
+
+    Args:
+        heads: HTML, one per column.
+        rows: HTML, a cell per column, or one cell for all of them.
+        caption: HTML; left out where there is none.
+        kind: its CSS class, if it has one.
+    """
+    of_kind = f' class="{kind}"' if kind else ""
+    told = f"<caption>{caption}</caption>" if caption else ""
+    head = "".join(f"<th>{text}</th>" for text in heads)
+    lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
+    return f'<div class="scroll"><table{of_kind}>{told}<tr>{head}</tr>\n{lines}</table></div>'
+
+
+def _line(cells: Sequence[str], columns: int) -> str:
+    if len(cells) == 1 < columns:
+        return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
+    return f"<tr>{''.join(f'<td>{text}</td>' for text in cells)}</tr>"

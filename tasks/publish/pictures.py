@@ -1,0 +1,295 @@
+"""The pictures of a report: what is to be seen of a release, level by level, and its coarsest matrix."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.publish.facts import CLASSES, Facts, LevelFacts, Matrix, Path
+from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.manifest import LevelEntry
+from tasks.publish.rounding import said_shortly
+
+_WIDTH, _HEIGHT = 5.0, 3.2  # inches; two stand side by side on a desk
+_MARGINS = (0.8, 0.48, 0.1, 0.52)
+_WHOLE_PAGE = 9.9
+
+_MOST_TICKS = 16  # of levels that are all numbered
+_FEW_AXES = 4  # that have a line each
+_MOST_WRITTEN = 12  # areas of either end of a matrix whose counts are written into its cells
+_LONGEST_CODE = 18  # characters
+_TALLEST = 1e-4  # of the noise; what is smaller is out of sight
+_LARGEST = 1e300  # beyond it there are no floats to draw
+
+# of the size classes
+_CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
+
+_NOISY = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
+
+
+def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
+    """Draw noise and error bound per level beside the count of a typical cell."""
+    series: dict[str, Sequence[float | None]] = {
+        "typical count": [facts.typical_count(level) for level in range(len(levels))],
+        "noise (σ)": [level.sigma for level in levels],
+        "half of the interval": [level.half_width for level in facts.levels],
+        "error bound (95 %)": [level.bound for level in levels],
+        "threshold": [level.threshold for level in levels],
+    }
+    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
+        _shade_noise(panel, levels, facts)
+        for (name, values), style in zip(series.items(), STYLES, strict=False):
+            _line(panel, name, values, style)
+        errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
+        _log_scale(panel, least=_TALLEST * min(errors, default=1.0))
+        _level_axis(panel, len(levels))
+        panel.set_ylabel("records")
+        _legend(panel)
+        return as_svg(
+            drawn, "The noise of every level, and what is said of its errors, beside the count of a typical cell"
+        )
+
+
+def sizes_picture(facts: Facts) -> str:
+    """Draw, per level, which share of the released counts is of which size."""
+    shown = [number for number in range(len(CLASSES) + 1) if any(level.sizes[number] for level in facts.levels)]
+    rows = np.array([max(level.rows, 1) for level in facts.levels], dtype=float)
+    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
+        below = np.zeros(len(facts.levels))
+        for place, number in enumerate(shown):
+            shares = 100 * np.array([level.sizes[number] for level in facts.levels]) / rows
+            grey = 0.93 - 0.8 * place / max(len(shown) - 1, 1)  # light to dark, so that it is read without colour
+            colour = (grey * 0.82, grey * 0.93, min(1.0, grey + 0.08))
+            panel.bar(
+                range(len(rows)),
+                shares,
+                bottom=below,
+                width=0.82,
+                color=colour,
+                edgecolor="#444444",
+                linewidth=0.4,
+                label=_CLASS_NAMES[number],
+            )
+            below += shares
+        panel.set_axisbelow(True)
+        panel.set_ylim(0, 100)
+        panel.set_ylabel("% of the rows")
+        _level_axis(panel, len(rows))
+        _legend(panel, columns=4)
+        return as_svg(drawn, "The sizes of the released counts of every level, as shares of its rows")
+
+
+def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str:
+    """Draw, per level, how many cells there could be, were measured, and are released; `cells` is what they are called."""
+    series: dict[str, Sequence[float | None]] = {
+        f"possible {cells}": [_as_float(level.possible_cells) for level in facts.levels],
+        "measured": [level.cells for level in levels],
+        "released": [level.rows for level in facts.levels],
+    }
+    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
+        for (name, values), style in zip(series.items(), STYLES[1:], strict=False):
+            _line(panel, name, values, style)
+        _log_scale(panel)
+        _level_axis(panel, len(levels))
+        panel.set_ylabel(cells)
+        _legend(panel)
+        return as_svg(drawn, f"How many {cells} there could be at every level, and how many are released")
+
+
+def areas_picture(facts: Facts) -> str:
+    """Draw, per level and axis, which share of the areas that there are has a row; nothing where that is unknown."""
+    series = _areas_left(facts.levels)
+    if not series:
+        return ""
+    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
+        for (name, values), style in zip(series.items(), STYLES, strict=False):
+            _line(panel, name, values, style)
+        panel.set_ylim(0, 105)
+        panel.set_ylabel("% of those in the codebook")
+        _level_axis(panel, len(facts.levels))
+        _legend(panel)
+        return as_svg(drawn, "The share of the areas of the codebook that have a released count, at every level")
+
+
+def matrix_picture(matrix: Matrix) -> str:
+    """Draw the coarsest matrix as a heat map; of few areas with the counts in its cells."""
+    labels = [[_label(path) for path in codes] for codes in matrix.codes]
+    rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
+    written = is_written(matrix)
+    upright = len(columns) > _MOST_WRITTEN or max(map(len, columns), default=0) > 8
+    left = 0.55 + 0.075 * max(map(len, rows), default=0)
+    bottom = 0.5 + (0.07 * max(map(len, columns), default=0) if upright else 0.15)
+    right = 0.15 if written else 1.0
+    width = min(_WHOLE_PAGE, max(4.0, left + right + (0.72 if written else 0.21) * len(columns)))
+    height = bottom + 0.15 + max(0.9, (0.36 if written else 0.2) * len(rows))
+    with figure(width, height, margins=(left, bottom, right, 0.15)) as (drawn, (panel,)):
+        image = _heat(panel, matrix)
+        if written:
+            _write_counts(panel, matrix, image)
+        elif image is not None:
+            _key(drawn, image, width)
+        size = 9 if written else 7
+        turned = {"rotation": 90} if upright else {}
+        panel.set_xticks(range(len(columns)), columns, parse_math=False, fontsize=size, **turned)
+        panel.set_yticks(range(len(rows)), rows, parse_math=False, fontsize=size)
+        panel.set_xlabel(matrix.axes[-1], parse_math=False)
+        panel.set_ylabel(matrix.axes[0] if len(labels) > 1 else "", parse_math=False)
+        panel.grid(visible=False)
+        panel.tick_params(length=0)
+        for side in panel.spines.values():
+            side.set_visible(False)
+        return as_svg(drawn, f"The released counts by {' and '.join(matrix.axes)}, darker for more")
+
+
+def is_written(matrix: Matrix) -> bool:
+    """Return whether a matrix is so small that its counts are written into its cells."""
+    rows, columns = matrix.counts.shape
+    return bool(max(rows, columns) <= _MOST_WRITTEN)
+
+
+def _heat(panel: Any, matrix: Matrix) -> Any:
+    """Draw the counts above zero, darker for more; what is below zero gets a minus instead, and what is missing nothing."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, LogNorm
+
+    rows, columns = matrix.counts.shape
+    panel.set_xlim(-0.5, columns - 0.5)
+    panel.set_ylim(rows - 0.5, -0.5)
+    below = np.argwhere(matrix.is_released & (matrix.counts < 0))
+    if len(below) and max(rows, columns) > _MOST_WRITTEN:
+        panel.plot(below[:, 1], below[:, 0], linestyle="none", marker="_", color="#444444", markersize=4)
+    above = np.ma.masked_less_equal(matrix.counts.astype(float), 0)
+    if not above.count():
+        return None
+    shades = ListedColormap(colormaps["Blues"](np.linspace(0.06, 0.92, 128)))
+    least, most = float(above.min()), float(above.max())
+    return panel.imshow(
+        above, cmap=shades, norm=LogNorm(least, max(most, 1.001 * least)), interpolation="none", aspect="auto"
+    )
+
+
+def _write_counts(panel: Any, matrix: Matrix, image: Any) -> None:
+    for row, column in np.argwhere(matrix.is_released):
+        count = int(matrix.counts[row, column])
+        is_dark = image is not None and count > 0 and image.norm(count) > 0.68
+        colour = "white" if is_dark else "#1a1a1a"
+        told = said_shortly(count).replace("-", "−")
+        panel.text(column, row, told, ha="center", va="center", color=colour, fontsize=8.5)
+
+
+def _key(drawn: Any, image: Any, width: float) -> None:
+    """Draw the key of shades at the right margin."""
+    key = drawn.colorbar(image, cax=drawn.add_axes((1 - 0.85 / width, 0.25, 0.16 / width, 0.5)))
+    key.ax.set_title("records", fontsize=8, loc="left")
+    _log_ticks(key.ax.yaxis)
+    key.outline.set_visible(False)
+
+
+def _areas_left(levels: Sequence[LevelFacts]) -> dict[str, list[float | None]]:
+    """Return, per axis, the percentage of its areas that are left at each level; of many axes that of all of them together."""
+    axes = [areas.axis for areas in levels[-1].areas if areas.possible]
+    if len(axes) <= _FEW_AXES:
+        of_level = [{areas.axis: areas for areas in level.areas} for level in levels]
+        return {
+            axis: [
+                100 * areas[axis].left / possible if axis in areas and (possible := areas[axis].possible) else None
+                for areas in of_level
+            ]
+            for axis in axes
+        }
+    left = [sum(areas.left for areas in level.areas if areas.possible) for level in levels]
+    possible_ = [sum(areas.possible or 0 for areas in level.areas) for level in levels]
+    return {
+        "values of all features": [
+            100 * some / of_all if of_all else None for some, of_all in zip(left, possible_, strict=True)
+        ]
+    }
+
+
+def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None:
+    """Mark the levels at which counts are mostly noise."""
+    last = len(levels) - 1
+    finest = facts.finest_above_noise
+    if finest == last or facts.is_unlisted:
+        return
+    first = 0.5 if finest is None else finest + 0.5
+    told = "mostly left out" if levels[-1].threshold else "mostly noise"
+    panel.axvspan(first, last + 0.5, **_NOISY)
+    panel.axvline(first, color="#1a1a1a", linewidth=1.2, linestyle="--")
+    at_top = panel.get_xaxis_transform()
+    style = {"transform": at_top, "va": "top", "weight": "bold", "backgroundcolor": "white"}
+    if last + 0.5 - first < 0.4 * (last + 1):  # too narrow for the words
+        panel.text(first - 0.05, 0.97, f"{told} →", ha="right", **style)
+    else:
+        panel.text(first + 0.05, 0.97, f"{told} →", **style)
+
+
+def _line(panel: Any, name: str, values: Sequence[float | None], style: tuple[Any, ...]) -> None:
+    """Draw a value per level; what is zero, unknown or not to be drawn is left out, with its line."""
+    drawn = [value if value is not None and 0 < value < _LARGEST else math.nan for value in values]
+    if all(math.isnan(value) for value in drawn):
+        return
+    colour, marker, line = style
+    panel.plot(
+        range(len(drawn)), drawn, label=name, color=colour, marker=marker, linestyle=line, markersize=5, linewidth=1.5
+    )
+
+
+def _log_scale(panel: Any, least: float = 0.0) -> None:
+    """Scale a panel by powers of ten, down to `least` or as far as it has values."""
+    values = [value for line in panel.lines for value in np.asarray(line.get_ydata(), dtype=float) if value > 0]
+    panel.set_yscale("log")
+    if len(panel.lines) and values:
+        panel.set_ylim(
+            10.0 ** math.floor(math.log10(max(min(values), least))), 10.0 ** math.ceil(math.log10(1.2 * max(values)))
+        )
+    _log_ticks(panel.yaxis)
+
+
+def _log_ticks(axis: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(numticks=8))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+
+
+def _power(value: float) -> str:
+    return said_shortly(round(value)) if 1 <= value < 1e15 else f"{value:g}"
+
+
+def _level_axis(panel: Any, levels: int) -> None:
+    every = 1 if levels <= _MOST_TICKS else 5 if levels <= 5 * _MOST_TICKS else 10
+    panel.set_xticks(range(0, levels, every))
+    panel.set_xlim(-0.5, levels - 0.5)
+    panel.set_xlabel("level")
+    panel.yaxis.set_label_coords(-0.155, 0.5)
+
+
+def _legend(panel: Any, columns: int = 2) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    if not handles:
+        return
+    panel.legend(
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        borderaxespad=0.2,
+        columnspacing=1.2,
+        handlelength=2.4 if columns == 2 else 1.2,
+    )
+
+
+def _label(path: Path) -> str:
+    text = " › ".join(path)
+    if len(text) <= _LONGEST_CODE:
+        return text
+    half = _LONGEST_CODE // 2  # both ends tell areas apart
+    return f"{text[: half - 1]}…{text[-half:]}"
+
+
+def _as_float(cells: int | None) -> float | None:
+    return None if cells is None or cells > _LARGEST else float(cells)

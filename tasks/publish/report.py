@@ -1,0 +1,359 @@
+"""The report of a published folder: one self-contained page, from the manifest and released counts alone."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from storage.releases import FIXED_TOTAL
+from tasks.publish.facts import Facts, Matrix
+from tasks.publish.manifest import Manifest
+from tasks.publish.page import page
+from tasks.publish.pictures import (
+    areas_picture,
+    cells_picture,
+    is_written,
+    matrix_picture,
+    noise_picture,
+    sizes_picture,
+)
+from tasks.publish.readme import protection, reading
+from tasks.publish.refinement import in_short, place
+from tasks.publish.report_tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
+from tasks.publish.rounding import rounded_up, said_bound, said_cells, said_percent, said_roughly, said_sigma
+
+_STYLE = """h1 { margin: .2rem 0 }
+h2 { margin: 2.5rem 0 .5rem; border-bottom: 2px solid #1b4965; color: #1b4965; padding-bottom: .2rem }
+h3 { margin: 1rem 0 .2rem; font-size: 1.05rem }
+code { font-size: .9em; overflow-wrap: anywhere }
+.kind { margin: 0; color: #1b4965; font-weight: 600; letter-spacing: .02em }
+.id { margin: 0 0 1rem; color: #444; overflow-wrap: anywhere }
+.lead { font-size: 1.15rem }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1.5rem 0; padding: 0 }
+.cards > div { border: 1px solid #b8c4cc; border-top: 4px solid #1b4965; border-radius: 4px; padding: .6rem .8rem }
+.cards dt { font-size: .85rem; color: #444 }
+.cards dd { margin: 0; font-size: .85rem; color: #444 }
+.cards dd:first-of-type { font-size: 1.5rem; font-weight: 650; line-height: 1.3; color: #1a1a1a }
+.notice, .above, .drowned { border-left: 6px solid #1b4965; background: #eef3f6; padding: .7rem 1rem; margin: 1rem 0 }
+.notice, .drowned { border-left: 6px double #8a3b12; background: #faf3ee }
+.texts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2.5rem }
+.texts section { min-width: 0 }
+.texts h2 { margin-top: 1.5rem }
+.texts ul { padding-left: 1.2rem }
+.texts li { margin-bottom: .4rem }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem }
+.pictures figure, .matrix { margin: 1rem 0; min-width: 0 }
+.pictures h3 { margin: 0 }
+figcaption { font-size: .875rem }
+th { vertical-align: bottom; white-space: normal }
+td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12; font-weight: 600 }
+.largest td:not(:nth-last-child(-n+3)), .largest th:not(:nth-last-child(-n+3)) { text-align: left }
+.tables td:nth-child(-n+3), .tables th:nth-child(-n+3), .noise td:nth-child(2), .noise th:nth-child(2) { text-align: left }
+.tables td:nth-child(3) { white-space: normal; min-width: 13rem }
+.bare td:not(:last-child), .bare th:not(:last-child) { text-align: left }
+.largest { font-size: .8125rem }
+.largest td:first-child { white-space: normal }
+@media screen and (min-width: 60rem) {
+  .beside { display: grid; grid-template-columns: minmax(25rem, 1fr) auto; gap: 0 2rem }
+  .beside > * { min-width: 0 }
+  .beside .matrix { margin: 1rem 0 }
+  .beside p, .beside h3 { width: 0; min-width: 100% }
+}
+footer { margin-top: 3rem; color: #444; font-size: .875rem; border-top: 1px solid #ddd }
+@page { margin: 14mm }
+@media print {
+  body { font-size: 10.5pt; padding: 0 }
+  .cards > div, .notice, .above, .drowned { print-color-adjust: exact; break-inside: avoid }
+  .pictures { grid-template-columns: 1fr 1fr }
+  .texts { display: block }
+  .scroll { overflow: visible }
+  table { font-size: 7.5pt; break-inside: auto }
+  .largest { font-size: 8pt }
+  .tables td:nth-last-child(2) { white-space: nowrap }
+  tr { break-inside: avoid }
+  h2, h3 { break-after: avoid }
+  th, td { padding: .1rem .3rem; white-space: normal }
+  .tables td:nth-child(2) code { overflow-wrap: normal }
+  .cards { grid-template-columns: repeat(5, 1fr) }
+  .cards dd:first-of-type { font-size: 1.2rem }
+}
+"""
+
+_BODY = """<p class="kind">Counts with differential privacy</p>
+<h1>{name}</h1>
+<p class="id">{id}</p>
+{supersedes}
+<p class="lead">{sentence}</p>
+{cards}
+{line}
+<div class="texts">
+<section><h2>What is protected</h2>
+{protection}
+<h3>What is not protected, because it is published exactly</h3>
+{unprotected}</section>
+<section><h2>How wrong can a number be?</h2>
+{reading}</section>
+</div>
+<h2>Level by level</h2>
+<div class="pictures">
+{pictures}
+</div>
+<h2>Counts to look at first</h2>
+<div{beside}>
+{matrix}
+{largest}
+</div>
+<h2>The tables</h2>
+{tables}
+{noise}
+<footer><p>Made by Trellis {version} with the mechanism <code>{mechanism}</code>. Everything on this page is in the tables beside
+it and in <code>manifest.json</code>, and nothing on it needs a network. <code>trellis verify</code> checks the whole folder by
+itself.</p></footer>"""
+
+
+def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
+    """Return the page.
+
+    Args:
+        manifest: of the release.
+        facts: of its released counts.
+        checks: recorded before it was published.
+    """
+    name = str(manifest.spec.get("name", manifest.id))
+    body = _BODY.format(
+        name=escape(name),
+        id=escape(manifest.id),
+        supersedes=_supersedes(manifest),
+        sentence=_sentence(manifest, facts),
+        cards=_cards(manifest, facts),
+        line=_noise_line(manifest, facts),
+        protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
+        unprotected=_list([escape(told) for told in manifest.unprotected] or ["nothing"]),
+        reading=_as_html(reading(manifest)),
+        pictures="\n".join(_pictures(manifest, facts)),
+        matrix=_matrix(facts.matrix) if facts.matrix else "",
+        largest=largest_counts(manifest, facts),
+        beside=' class="beside"' if _is_small(facts) else "",
+        tables=file_table(manifest, facts, checks),
+        noise=noise_table(manifest, facts),
+        version=escape(manifest.versions.get("trellis", "")),
+        mechanism=escape(manifest.mechanism),
+    )
+    return page(f"{name}: report", body, _STYLE)
+
+
+def passed_checks(checks: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
+    """Return per level how many of the recorded checks it has passed, and how many there were."""
+    found: dict[int, tuple[int, int]] = {}
+    for check in checks:
+        passed, of = found.get(check["level"], (0, 0))
+        found[check["level"]] = (passed + bool(check["passed"]), of + 1)
+    return found
+
+
+def _supersedes(manifest: Manifest) -> str:
+    if manifest.supersedes is None:
+        return ""
+    return (
+        f'<p class="notice"><b>This release supersedes {escape(manifest.supersedes)}:</b> take these counts in place of those.'
+        " It is a new measurement with noise of its own, so that two counts that differ need not mean that anything has"
+        " changed.</p>"
+    )
+
+
+def _sentence(manifest: Manifest, facts: Facts) -> str:
+    """Return what was released."""
+    axes = in_short(list(manifest.levels[0].axes)) if not is_of_trips(manifest) else "origin and destination"
+    finest, rows = manifest.levels[-1], facts.levels[-1].rows
+    many = len(manifest.levels)
+    return (
+        f"<b>{facts.total:,} records</b> counted by {escape(axes)}, as {many} tables from the total down to"
+        f" {escape(place(finest.axes)) or 'nothing else'}, where {rows:,} {cells_called(manifest)} have a count. Noise was added on"
+        f" purpose, so that the counts tell almost nothing about {escape(manifest.privacy.unit)}; at every level they add up."
+    )
+
+
+def _cards(manifest: Manifest, facts: Facts) -> str:
+    privacy, finest, leaf = manifest.privacy, facts.finest_above_noise, facts.levels[-1]
+    total, last = manifest.levels[0], len(manifest.levels) - 1
+    if FIXED_TOTAL in manifest.waived:
+        how = "the sum of noisy counts"
+    else:
+        how = (
+            "exact, since it is public"
+            if not total.sigma
+            else f"with noise of σ = {said_sigma(total.sigma, summed=False)}"
+        )
+    possible = leaf.possible_cells
+    of_possible = "how many there could be is not known" if possible is None else f"of {said_cells(possible)} possible"
+    cards = [
+        ("Records", f"{facts.total:,}", how),
+        ("Privacy", f"ε = {rounded_up(privacy.epsilon, 4)}", f"and δ = {privacy.delta:g}, for {escape(privacy.unit)}"),
+        (f"{cells_called(manifest).capitalize()} at level {last}", f"{leaf.rows:,}", of_possible),
+    ]
+    if threshold := manifest.levels[-1].threshold:
+        cards.append(("Kept from", f"{threshold:,}", "records on; what is smaller is missing, from sums too"))
+    elif not facts.is_unlisted:
+        below = "below the total typical counts are" if finest is None else "below it typical counts are"
+        told = "typical counts are twice the noise or more" if finest == last else f"{below} less than twice the noise"
+        cards.append(("Above the noise", _down_to(finest, last), told))
+    if error := _error_card(manifest, facts):
+        cards.append(error)
+    inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{besides}</dd></div>" for head, value, besides in cards)
+    return f'<dl class="cards">{inside}</dl>'
+
+
+def _down_to(finest: int | None, last: int) -> str:
+    if finest is None:
+        return "no level"
+    return "every level" if finest == last else f"to level {finest}"
+
+
+def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None:
+    """Return how far off a count is, at the level that is best to use."""
+    level = facts.largest_level
+    entry, known = manifest.levels[level], facts.levels[level]
+    if manifest.intervals and known.half_width is not None and entry.sigma:
+        confidence = said_percent(manifest.intervals.confidence)
+        return (
+            f"Interval at level {level}",
+            f"± {said_roughly(known.half_width, 2)}",
+            f"records on average, covers with {confidence}",
+        )
+    if entry.bound and entry.sigma:
+        told = said_bound(entry.sigma, entry.bound, summed=entry.summed)
+        return f"Error at level {level}", told, "records at most, for all counts at once with 95 %"
+    return None
+
+
+def _noise_line(manifest: Manifest, facts: Facts) -> str:
+    """Return below which level counts are mostly noise, by the rule of `trellis plan`."""
+    finest, last = facts.finest_above_noise, manifest.levels[-1]
+    if facts.is_unlisted:
+        return (
+            f'<p class="above">No codebook lists {escape(in_short(manifest.unlisted))}, so that nobody can say what a typical'
+            f" count is. Only counts that reached the threshold of {last.threshold:,} are published.</p>"
+        )
+    spread = f"a typical count, {_total_of(facts)} spread evenly over all {cells_called(manifest)} that there could be,"
+    if last.threshold:
+        typical = f"{spread} is {said_roughly(facts.typical_count(last.level) or 0)} at the finest level, and one is kept from {last.threshold:,} on"
+        if finest is None:
+            return (
+                f'<p class="drowned"><b>Most {cells_called(manifest)} are left out, and with them all sums are too small:</b>'
+                f" {typical}.</p>"
+            )
+        return f'<p class="above"><b>A typical count is published:</b> {typical}.</p>'
+    if finest == last.level:
+        return f'<p class="above"><b>No level is mostly noise:</b> {spread} is at least twice the noise (σ) at every level.</p>'
+    if finest is None:
+        return f'<p class="drowned"><b>Below the total, counts are mostly noise:</b> {spread} is less than twice the noise (σ).</p>'
+    from_ = manifest.levels[finest + 1]
+    return (
+        f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}) counts are mostly noise.</b>'
+        f" Down to it {spread} is at least twice the noise (σ); from level {from_.level} ({escape(place(from_.axes))}) on it"
+        " is less. Large counts can still be read there, with their errors in mind; small ones cannot.</p>"
+    )
+
+
+def _total_of(facts: Facts) -> str:
+    return f"{facts.total:,} records"
+
+
+def _in_plain_words(manifest: Manifest) -> str:
+    """Return what ε and δ mean to one unit."""
+    privacy = manifest.privacy
+    factor = math.exp(privacy.epsilon) if privacy.epsilon < 700 else math.inf
+    times = f"e<sup>ε</sup> = {factor:,.3g} times" if factor < 1e6 else "e<sup>ε</sup> times"
+    other = "if its records read otherwise" if privacy.neighbours == "substitution" else "if it were not in the table"
+    return (
+        f"<p>In plain words: whatever anybody may conclude from this release, it is at most {times} as likely as it would be"
+        f" {other}, but for a probability of δ = {privacy.delta:g}. The smaller ε, the less can be told of"
+        f" {escape(privacy.unit)}.</p>"
+    )
+
+
+def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
+    cells = cells_called(manifest)
+    interval = (
+        f" Half of the interval: on average over the rows, with {said_percent(manifest.intervals.confidence)}."
+        if manifest.intervals and any(level.half_width is not None for level in facts.levels)
+        else ""
+    )
+    bounded = any(entry.bound for entry in manifest.levels)
+    bound = " Error bound: every count of the level is within it, with 95 %." if bounded else ""
+    shaded = (
+        ""
+        if facts.is_unlisted or facts.finest_above_noise == manifest.levels[-1].level
+        else " Hatched: levels at which a typical count does not stand above the noise."
+    )
+    besides = f"{interval}{bound}{shaded}"
+    drawn = [
+        (
+            "Noise beside typical counts",
+            noise_picture(manifest.levels, facts),
+            f"Records, on a logarithmic scale. Typical count: the total spread evenly over all possible {cells}.{besides}",
+        ),
+        (
+            "Sizes of the released counts",
+            sizes_picture(facts),
+            "Which part of the rows of a level has a count of which size; darker is larger.",
+        ),
+        (
+            f"{cells.capitalize()} that are released",
+            cells_picture(manifest.levels, facts, cells),
+            "On a logarithmic scale. What is not released has the count zero.",
+        ),
+        (
+            "Areas that are left" if is_of_trips(manifest) else "Values that are left",
+            areas_picture(facts),
+            "The share of those in the codebook that have at least one released count.",
+        ),
+    ]
+    return [
+        f"<figure><h3>{title}</h3>{svg}<figcaption>{told}</figcaption></figure>" for title, svg, told in drawn if svg
+    ]
+
+
+def _is_small(facts: Facts) -> bool:
+    """Return whether the matrix and the largest counts fit side by side on a desk."""
+    return facts.matrix is not None and is_written(facts.matrix) and 0 < len(facts.largest_axes) <= 2
+
+
+def _matrix(matrix: Matrix) -> str:
+    axes = " and ".join(escape(axis) for axis in matrix.axes)
+    cut = [
+        f"the {len(codes)} largest of {left:,} areas of {escape(axis)}"
+        for axis, codes, left in zip(matrix.axes, matrix.codes, matrix.left, strict=True)
+        if left > len(codes)
+    ]
+    shown = f" Shown: {' and '.join(cut)}." if cut else ""
+    white = "white was not released" + (", or is below zero" if (matrix.counts < 0).any() else "")
+    if not matrix.counts.size:
+        return ""
+    return (
+        f'<figure class="matrix"><h3>By {axes} (level {matrix.level})</h3>'
+        f'<div class="scroll">{matrix_picture(matrix)}</div><figcaption>Released counts, in records: darker is more, on a'
+        f" logarithmic scale; {white}.{shown}</figcaption></figure>"
+    )
+
+
+def _list(items: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+
+
+def _as_html(markdown: str) -> str:
+    """Return paragraphs and lists as README.md has them, in HTML: bold, code and dashes are all that there is."""
+    parts = []
+    for block in markdown.split("\n\n"):
+        if block.startswith("- "):
+            parts.append(_list([_inline(item) for item in block.removeprefix("- ").split("\n- ")]))
+        elif block:
+            parts.append(f"<p>{_inline(block)}</p>")
+    return "\n".join(parts)
+
+
+def _inline(markdown: str) -> str:
+    text = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(markdown), flags=re.DOTALL)
+    text = re.sub(r"(?<![\w*])\*(\w[^*]*)\*(?![\w*])", r"<em>\1</em>", text)
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)

@@ -1,0 +1,165 @@
+"""The tables of a report: what is in each file, how far off its counts can be, and the largest of them."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from storage.columns import COUNT, column_name, flat_features
+from tasks.publish.facts import Facts, LevelFacts
+from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.page import table
+from tasks.publish.refinement import in_short, place
+from tasks.publish.rounding import said_bound, said_cells, said_percent, said_roughly, said_sigma
+
+Checks = Mapping[int, tuple[int, int]]  # per level, how many checks it has passed, of how many
+
+_MOST_COLUMNS = 6  # that are all named
+_MOST_AXES = 6  # that have a column each among the largest counts
+_NOTHING = "none"  # in a cell
+
+
+def is_of_trips(manifest: Manifest) -> bool:
+    """Return whether a release is of trips."""
+    return list(manifest.levels[0].axes) == ["origin", "destination"]
+
+
+def cells_called(manifest: Manifest) -> str:
+    """Return what cells are called."""
+    return "pairs" if is_of_trips(manifest) else "cells"
+
+
+def largest_counts(manifest: Manifest, facts: Facts) -> str:
+    """Return the largest counts of the level that is best to use, with their intervals where there are any."""
+    if not facts.largest:
+        return ""
+    level = facts.largest_level
+    what = "flows" if is_of_trips(manifest) and len(facts.largest_axes) > 1 else "counts"
+    title = f"<h3>The largest {what} (level {level}: {escape(place(manifest.levels[level].axes))})</h3>"
+    many = len(facts.largest_axes) > _MOST_AXES
+    heads = [escape(in_short(facts.largest_axes))] if many else [escape(axis) for axis in facts.largest_axes]
+    rows = []
+    for large in facts.largest:
+        codes = [escape(" › ".join(path)) for path in large.codes]
+        ends = [f"{end:,}" for end in (large.low, large.high) if end is not None]
+        rows.append([*([", ".join(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
+    if manifest.intervals is None or facts.largest[0].low is None:
+        return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
+    at_once = ", all at once" if manifest.intervals.simultaneous else ""
+    confidence = f"{said_percent(manifest.intervals.confidence)}{at_once}"
+    heads += ["count", f"low ({confidence})", f"high ({confidence})"]
+    return f"<div>{title}\n{table(heads, rows, kind='largest')}</div>"
+
+
+def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
+    """Return what is in each file, with the line below which counts are mostly noise."""
+    flat = flat_features(manifest.spec)
+    rows, above = [], list[str]()
+    for entry, level in zip(manifest.levels, facts.levels, strict=True):
+        columns = _columns(manifest.levels[: entry.level + 1], list(entry.axes), flat)
+        passed, of = checks.get(entry.level, (0, 0))
+        rows.append(
+            [
+                str(entry.level),
+                f"<code>counts/level_{entry.level}.parquet</code>",
+                _said_columns(columns, above),
+                f"{level.rows:,}",
+                said_cells(level.possible_cells),
+                _said_areas(level),
+                f"{passed} of {of}" if of else "none recorded",
+            ]
+        )
+        above = columns
+        rows += _rule(manifest, facts, entry)
+    heads = ["level", "file", "columns of codes, before <code>count</code>", "rows"]
+    return table([*heads, f"possible {cells_called(manifest)}", "areas left", "checks passed"], rows, kind="tables")
+
+
+def noise_table(manifest: Manifest, facts: Facts) -> str:
+    """Return what each level cost, how noisy it is and how far off it can be, with the same line.
+
+    Nothing is said of bounds, intervals and biases where no level has one.
+    """
+    interval = f" ({said_percent(manifest.intervals.confidence)})" if manifest.intervals else ""
+    has_intervals = any(level.half_width is not None for level in facts.levels)
+    has_bias = any(entry.bias is not None for entry in manifest.levels)
+    columns = {
+        "level": True,
+        "counts by": True,
+        "ρ": True,
+        "noise (sigma)": True,
+        "error bound (95&nbsp;%)": any(entry.bound is not None for entry in manifest.levels),
+        f"interval{interval}, on average": has_intervals,
+        "bias": has_bias,
+        "typical count": not facts.is_unlisted,
+        "largest count": True,
+    }
+    rows = []
+    for entry in manifest.levels:
+        rows.append(
+            [cell for cell, is_told in zip(_noise_cells(entry, facts), columns.values(), strict=True) if is_told]
+        )
+        rows += _rule(manifest, facts, entry)
+    told = (
+        "<p>Bias: released minus noisy counts, on average over the cells measured, in records. What is made whole and not"
+        " negative is on average a little off; noisy counts alone are not.</p>"
+        if any(entry.bias for entry in manifest.levels)
+        else ""
+    )
+    heads = [head for head, is_told in columns.items() if is_told]
+    return f"<h3>What they cost, and how far off they can be</h3>\n{table(heads, rows, kind='noise')}\n{told}"
+
+
+def _noise_cells(entry: LevelEntry, facts: Facts) -> list[str]:
+    level, typical = facts.levels[entry.level], facts.typical_count(entry.level)
+    return [
+        str(entry.level),
+        escape(place(entry.axes)) or "everything",
+        "summed" if entry.summed else _NOTHING if entry.threshold else f"{entry.rho:.4g}",
+        said_sigma(entry.sigma, summed=entry.summed),
+        said_bound(entry.sigma, entry.bound, summed=entry.summed),
+        _NOTHING if level.half_width is None else f"± {said_roughly(level.half_width)}",
+        _NOTHING if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
+        "unknown" if typical is None else said_roughly(typical),
+        f"{level.most:,}",
+    ]
+
+
+def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:
+    """Return the line below which counts are mostly noise, where it stands behind a level."""
+    last = manifest.levels[-1]
+    if facts.is_unlisted or last.threshold or entry.level != (facts.finest_above_noise or 0) or entry is last:
+        return []
+    return [["▼ below this line counts are mostly noise"]]
+
+
+def _columns(levels: Sequence[LevelEntry], axes: Sequence[str], flat: frozenset[str]) -> list[str]:
+    """Return the columns of codes of the last of these levels."""
+    return [
+        column_name(axis, level, flat)
+        for axis in axes
+        for level in dict.fromkeys(entry.axes[axis] for entry in levels)
+        if level
+    ]
+
+
+def _said_columns(columns: Sequence[str], above: Sequence[str]) -> str:
+    if not columns:
+        return f"none: one row with the <code>{COUNT}</code>"
+    if len(columns) <= _MOST_COLUMNS:
+        return ", ".join(f"<code>{escape(column)}</code>" for column in columns)
+    news = ", ".join(f"<code>{escape(column)}</code>" for column in columns if column not in above)
+    return f"the {len(above)} of the level above and {news}"
+
+
+def _said_areas(level: LevelFacts) -> str:
+    """Return how many areas are left, per axis; of many axes in all."""
+    if not level.areas:
+        return "all"
+    if len(level.areas) > 2:
+        left, possible = (
+            sum(many) for many in zip(*((areas.left, areas.possible or 0) for areas in level.areas), strict=True)
+        )
+        return f"{left:,} of {possible:,}" if possible else f"{left:,}"
+    return "<br>".join(
+        f"{escape(areas.axis)} {areas.left:,}" + (f" of {areas.possible:,}" if areas.possible is not None else "")
+        for areas in level.areas
+    )

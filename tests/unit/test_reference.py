@@ -1,0 +1,89 @@
+"""The reference is what the code says."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from flows.cli import app
+from flows.explanations import explanation, sections_in
+from flows.keys import Spec
+from storage.catalogue import catalogue
+from tasks.publish.manifest import Manifest
+
+REPOSITORY = Path(__file__).parents[2]
+PAGES = ("spec.md", "commands.md", "manifest.md", "store.md")
+
+
+def generator() -> Any:
+    """Return the program that writes the pages."""
+    spec = importlib.util.spec_from_file_location("generate", REPOSITORY / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = generator()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_what_the_code_says(page: str) -> None:
+    """The page that is committed is the one that the code makes now."""
+    committed = (REPOSITORY / "docs" / "reference" / page).read_text(encoding="utf-8")
+    assert GENERATE.PAGES[page]() == committed, f"docs/reference/{page} is old: run `make reference` and commit it."
+
+
+def test_every_key_of_spec_and_manifest_is_explained() -> None:
+    """Each class says of each of its keys what it is, those inside others included."""
+    models = [Spec, Manifest]
+    for model in models:
+        for key, info in model.model_fields.items():
+            models += [below for below in sections_in(info) if below not in models]
+            assert explanation(model, key), f"{model.__name__}.{key} has no line under Attributes."
+    assert len(models) > 12
+
+
+def test_every_table_and_column_of_the_store_is_explained() -> None:
+    """Each has words beside it in its migration, or in storage/catalogue.py; a column that was renamed has its last name."""
+    tables = {table.name: table for table in catalogue()}
+    assert {"releases", "levels", "branches", "seals", "ledger"} <= tables.keys()
+    unsaid = [table.name for table in tables.values() if not table.says]
+    unsaid += [
+        f"{table.name}.{column.name}" for table in tables.values() for column in table.columns if not column.says
+    ]
+    assert unsaid == []
+    cut = next(column for column in tables["branches"].columns if column.name == "cut_level")
+    assert (cut.type, cut.may_be_null, cut.says) == (
+        "INTEGER",
+        False,
+        "of the frontier of which the branch is a slice",
+    )
+    assert "trunk_level" not in [column.name for column in tables["branches"].columns]
+
+
+def test_every_command_and_option_has_its_line() -> None:
+    """The page of commands lists what the command line has, and the keys of what most commands print as JSON."""
+    page = (REPOSITORY / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## `trellis ([^`]+)`\n((?:(?!## ).*\n?)*)", page, re.MULTILINE))
+    commands = dict(GENERATE._commands(typer.main.get_command(app), ""))
+    assert sections.keys() == commands.keys()
+    for name, command in commands.items():
+        assert all(f"`{option}" in sections[name] for p in command.params for option in p.opts if option[0] == "-"), (
+            name
+        )
+    assert "`--json`: `{ok, problems: " in sections["check"]
+    assert "`--json`: `{releases: [{id, dataset, state, created, supersedes, superseded_by}]}`" in sections["releases"]
+    assert re.search(
+        r"charges: \[\{level, state, mechanism, rho, sigma, l2_sensitivity, epsilon, delta\}\]", sections["show"]
+    )
+
+
+def test_shapes_have_every_key() -> None:
+    """The shape of an answer has the keys of all entries of its lists, and no value."""
+    answer = {"ok": True, "levels": [{"level": 0, "axes": {"home": None}}, {"level": 1, "sigma": 2.0}], "names": ["x"]}
+    assert GENERATE.shape(answer) == "{ok, levels: [{level, axes: {home}, sigma}], names: […]}"

@@ -1,0 +1,300 @@
+"""Revisions: what supersedes what is a chain without forks, and everybody who looks is told."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from flows import console
+from flows.answers import releases_answer, show_answer
+from flows.audit import audit_answer
+from flows.driver import check_can_go_on, finish_release, make_release, rehearse
+from flows.ending import abandon_release
+from flows.forecast import plan_answer
+from flows.plan import Plan, make_plan
+from flows.reservation import new_release, reserve_release
+from flows.runner import Submit, report_nothing, submit_to
+from flows.spec import load_spec
+from storage.database import store
+from storage.errors import SpecError, StoreError, UsageError
+from storage.files import sha256_of
+from storage.releases import Release, set_state, state_of
+from storage.running import held
+from tasks.publish.verify import verify
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+
+SPEC: dict[str, Any] = {
+    "name": "jobs",
+    "dataset": "made-up-jobs",
+    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
+    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
+    "release": {"tree": "destination", "finest": "region"},
+    "mechanism": "inftda",
+    "privacy": {
+        "unit": "one made-up job",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 2.0,
+        "delta": 1.0e-8,
+        "accountant": "zcdp",
+    },
+    "budget": {"epsilon": 40.0, "delta": 1.0e-7},
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """A folder with a table, a store in which `second` supersedes `first`, and what was published.
+
+    Attributes:
+        place: holds `data`, the store `home`, and `out`.
+        first: the release that is superseded.
+        second: the one that supersedes it.
+    """
+
+    place: Path
+    first: str
+    second: str
+
+    def plan(self, **keys: Any) -> Plan:
+        """Return the plan of a spec."""
+        return plan_of(self.place, **keys)
+
+    def release(self, submit: Callable[[Submit], Submit] = lambda submit: submit, **keys: Any) -> Release:
+        """Make the release of a spec."""
+        return make(self.plan(**keys), submit)
+
+    def manifest_of(self, release: str, change: Callable[[dict[str, Any]], object]) -> Path:
+        """Change a manifest, with the checksum that fits, and return its folder."""
+        folder = self.place / "out" / release
+        manifest, sums = folder / "manifest.json", folder / "SHA256SUMS"
+        content, before = json.loads(manifest.read_text()), sha256_of(manifest)
+        change(content)
+        manifest.write_text(json.dumps(content))
+        sums.write_text(sums.read_text().replace(before, sha256_of(manifest)))
+        return folder
+
+
+def plan_of(place: Path, **keys: Any) -> Plan:
+    """Return the plan of a spec in a folder."""
+    (place / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
+    return make_plan(load_spec(place / "spec.yaml"))
+
+
+def make(plan: Plan, wrapped: Callable[[Submit], Submit] = lambda submit: submit) -> Release:
+    """Make a release."""
+    release = new_release(plan)
+    with ThreadPoolExecutor(1) as threads:
+        make_release(plan, release, wrapped(submit_to(threads)), report_nothing)
+    return release
+
+
+def failing(submit: Submit) -> Submit:
+    """Return a `submit` whose publishing fails."""
+
+    def stop(*_: object) -> None:
+        raise StoreError("The disk is full.")
+
+    def submit_or_stop(stage: Any, *arguments: Any) -> Any:
+        if stage.name == "publish":
+            stage = type("Stopped", (), {"fn": staticmethod(stop)})
+        return submit(stage, *arguments)
+
+    return submit_or_stop
+
+
+def failed(world: World, **keys: Any) -> str:
+    """Make a release that fails and return its id."""
+    with pytest.raises(StoreError, match="disk is full"):
+        world.release(failing, **keys)
+    [newest] = [entry["id"] for entry in releases_answer()["releases"] if entry["state"] == "failed"]
+    return str(newest)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Make a release and its revision."""
+    place = tmp_path_factory.mktemp("revised") / "place"
+    country = draw_country(regions=2, provinces=2, municipalities=4, people=200, generator=np.random.default_rng(5))
+    write_country(country, place / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        first = make(plan_of(place)).id
+        second = make(plan_of(place, supersedes=first)).id
+        yield World(place, first, second)
+
+
+@pytest.fixture
+def world(made: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return a copy of that world, which may be changed."""
+    place = tmp_path / "place"
+    shutil.copytree(made.place, place)
+    monkeypatch.setenv("TRELLIS_HOME", str(place / "home"))
+    with store() as con:
+        con.execute("UPDATE releases SET folder = replace(folder, ?, ?)", [str(made.place), str(place)])
+    return World(place, made.first, made.second)
+
+
+def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Manifest, README, metadata, the store's view, `show` and `releases` name what is superseded, and by what."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(made.place / "home"))
+        first, second = show_answer(made.first), show_answer(made.second)
+        listed = {entry["id"]: entry for entry in releases_answer()["releases"]}
+        with store() as con:
+            viewed = dict(con.execute("SELECT DISTINCT release, supersedes FROM published").fetchall())
+        assert audit_answer()["ok"]
+    for answer in (first, listed[made.first]):
+        assert (answer["supersedes"], answer["superseded_by"]) == (None, made.second)
+    for answer in (second, listed[made.second]):
+        assert (answer["supersedes"], answer["superseded_by"]) == (made.first, None)
+    assert viewed == {made.first: None, made.second: made.first}
+    folder = made.place / "out" / made.second
+    assert json.loads((folder / "manifest.json").read_text())["supersedes"] == made.first
+    assert "supersedes" not in json.loads((folder.parent / made.first / "manifest.json").read_text())
+    assert json.loads((folder / "metadata.json").read_text())["dc:replaces"] == made.first
+    assert f"It supersedes `{made.first}`" in (folder / "README.md").read_text()
+    assert verify(folder) == []
+    console.show_one(first)
+    console.show_one(second)
+    console.show_releases({"releases": list(listed.values())})
+    said = capsys.readouterr().out
+    assert f"superseded by {made.second}\n" in said
+    assert f"supersedes {made.first}\n" in said
+    assert re.search(rf"{made.second} .*published .*{made.first}", said)
+
+
+def test_a_plan_says_that_a_revision_is_charged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan of a revision costs what the first release did, and says so."""
+    answer = plan_answer(world.plan(supersedes=world.second))
+    console.show_plan(answer)
+    assert answer["supersedes"] == world.second
+    assert answer["budget"]["after"]["rho"] == pytest.approx(1.5 * answer["budget"]["before"]["rho"])
+    assert f"supersedes {world.second}: a revision is a new measurement, charged like" in capsys.readouterr().out
+    assert plan_answer(world.plan())["supersedes"] is None
+
+
+REFUSED = {
+    "nobody knows it": ("jobs-20200101T000000Z", {}, "there is none called jobs-20200101T000000Z"),
+    "it is superseded": ("FIRST", {}, "is superseded already by SECOND, which is published"),
+    "it is of other people": ("SECOND", {"dataset": "others"}, "is of dataset made-up-jobs, which has another account"),
+    "it failed": ("FAILED", {}, "is failed"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
+    """Plan, rehearsal and reservation refuse it before anything is drawn, and say which release to name instead."""
+    named, keys, told = REFUSED[why]
+    names = {"FIRST": world.first, "SECOND": world.second}
+    if why == "it failed":
+        names["FAILED"] = failed(world, supersedes=world.second)
+    if why == "it is of other people":
+        shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "others.csv")
+        keys = keys | {"input": SPEC["input"] | {"table": "data/others.csv"}}
+    plan = world.plan(supersedes=names.get(named, named), **keys)
+    with ThreadPoolExecutor(1) as threads:
+        for ask in (plan_answer, new_release, lambda plan: rehearse(plan, submit_to(threads))):
+            with pytest.raises(SpecError) as refused:
+                ask(plan)
+            assert refused.value.field == "supersedes"
+            assert told.replace("SECOND", world.second) in str(refused.value)
+            if why == "it is superseded":
+                assert refused.value.hint == f"Supersede that one: supersedes: {world.second}."
+
+
+def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
+    """A corrected table under a name of its own supersedes, where the spec says whose people it holds."""
+    shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "corrected.csv")
+    release = world.release(
+        supersedes=world.second,
+        dataset="corrected",
+        same_people_as=SPEC["dataset"],
+        input=SPEC["input"] | {"table": "data/corrected.csv"},
+    )
+    assert show_answer(world.second)["superseded_by"] == release.id
+    assert audit_answer()["ok"]
+
+
+def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
+    """A release that was asked for while nobody superseded is refused where another is running by its reservation."""
+    plan = world.plan(supersedes=world.second)
+    one, other = new_release(plan), new_release(plan)
+    reserve_release(one, plan)
+    with held(one.id):
+        with pytest.raises(SpecError, match=rf"superseded already by {one.id}, which is reserved") as refused:
+            reserve_release(other, plan)
+        assert refused.value.hint == f"Once it is published, supersede that one: supersedes: {one.id}."
+        with store() as con:
+            assert state_of(con, other.id) is None
+            set_state(con, one.id, "failed", "It was interrupted.")
+    assert check_can_go_on(one.id) == "failed"
+    reserve_release(other, plan)  # the first has given way
+    with held(other.id), pytest.raises(UsageError, match=f"which {other.id} does meanwhile"):
+        check_can_go_on(one.id)
+
+
+def test_a_failed_revision_gives_way_for_good(world: World) -> None:
+    """Where another has taken its place, a failed revision cannot be gone on with, and can be abandoned."""
+    waiting = failed(world, supersedes=world.second)
+    assert show_answer(world.second)["superseded_by"] is None
+    third = world.release(supersedes=world.second).id
+    with (
+        ThreadPoolExecutor(1) as threads,
+        pytest.raises(UsageError, match=f"which {third} does meanwhile") as refused,
+    ):
+        finish_release(waiting, submit_to(threads), report_nothing)
+    assert f"`trellis abandon {waiting}`" in refused.value.hint
+    assert abandon_release(waiting)
+    assert show_answer(world.second)["superseded_by"] == third
+    assert audit_answer()["ok"]
+
+
+def test_a_manifest_that_supersedes_another_is_found(world: World) -> None:
+    """`verify` finds a manifest that is not as its spec, and the audit one that is not as the store."""
+    folder = world.manifest_of(world.second, lambda manifest: manifest.update(supersedes="jobs-20200101T000000Z"))
+    assert verify(folder) == ["manifest.json: it supersedes another release than its spec says, or itself."]
+    found = audit_answer()["findings"]
+    assert [(entry["release"], entry["reason"]) for entry in found] == [
+        (world.second, "its manifest supersedes another release than the store has it.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "blamed"),
+    [
+        ("UPDATE releases SET supersedes = 'nobody' WHERE id = SECOND", "supersedes nobody, which the ledger does not"),
+        ("UPDATE releases SET supersedes = SECOND WHERE id = FIRST", "whose manifest is not older"),
+    ],
+)
+def test_a_store_whose_chain_was_changed_is_found(world: World, change: str, blamed: str) -> None:
+    """The audit finds a release that supersedes what is not there, or what came later."""
+    with store() as con:
+        con.execute(change.replace("FIRST", f"'{world.first}'").replace("SECOND", f"'{world.second}'"))
+    reasons = " ".join(entry["reason"] for entry in audit_answer()["findings"])
+    assert blamed in reasons
+    assert "another release than the store" in reasons
+
+
+def test_a_fork_is_found(world: World) -> None:
+    """The audit names a release that supersedes what an earlier one supersedes already."""
+    third = world.release().id
+    with store() as con:
+        con.execute("UPDATE releases SET supersedes = ? WHERE id = ?", [world.first, third])
+
+    def fork(manifest: dict[str, Any]) -> None:
+        manifest["supersedes"] = manifest["spec"]["supersedes"] = world.first
+
+    assert verify(world.manifest_of(third, fork)) == []
+    assert [(entry["release"], entry["reason"]) for entry in audit_answer()["findings"]] == [
+        (third, f"it supersedes {world.first}, which {world.second} does too.")
+    ]

@@ -1,0 +1,223 @@
+"""`trellis new`: a spec begun from a table's header, whose every key is explained."""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows import cli
+from flows.columns_by_name import guess_columns, words_of
+from flows.explanations import Model, explanation, section_of
+from flows.keys import MOST_FEATURES, Spec
+from flows.mechanisms import MECHANISMS
+from flows.spec import parse_spec
+from flows.starter import FILL_IN, left_to_fill_in, starter
+from storage.errors import InputError, SpecError
+
+LODES = "w_geocode,h_geocode,S000,SA01,SA02,createdate"
+TAXIS = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,PULocationID,DOLocationID,fare"
+BICYCLES = (
+    "ride_id,started_at,ended_at,start_station_name,start_station_id,end_station_name,end_station_id,start_lat,end_lat"
+)
+HEADERS = {
+    LODES: ("h_geocode", "w_geocode", "S000", None),
+    TAXIS: ("PULocationID", "DOLocationID", None, None),
+    BICYCLES: ("start_station_id", "end_station_id", None, None),
+    "origin,destination,count": ("origin", "destination", "count", None),
+    "o,d,n": ("o", "d", "n", None),
+    "from_id,to_id,num_trips": ("from_id", "to_id", "num_trips", None),
+    "home,work,person_id": ("home", "work", None, "person_id"),
+    "userId,OriginCode,DestCode,Flow": ("OriginCode", "DestCode", "Flow", "userId"),
+    "start,end,weight": ("start", "end", "weight", None),
+    "pickup_zone,dropoff_zone,trips": ("pickup_zone", "dropoff_zone", "trips", None),
+}
+NO_TRIPS = "person_id,sex,race,education-num,count"
+DEEP = "home_region,home_town,work_region,work_town,trips"
+
+
+def table(folder: Path, header: str, rows: str = "") -> str:
+    """Write a table with a header and return where it is."""
+    path = folder / "table.csv"
+    path.write_text(f"{header}\n{rows}", encoding="utf-8")
+    return str(path)
+
+
+def paths_of(model: Model, above: str = "") -> Iterator[tuple[Model, str, str]]:
+    """Yield the class, the key and its whole path for every key of a spec, sections and what is in them."""
+    for key, info in model.model_fields.items():
+        yield model, key, f"{above}{key}"
+        if below := section_of(info):
+            yield from paths_of(below, f"{above}{key}.")
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> None:
+    """Both ends of a trip, its count and its unit are known by their names; times, places by name and fares are none of them."""
+    columns = guess_columns(header.split(","), MOST_FEATURES)
+    origin, destination, count, unit = HEADERS[header]
+    assert (columns.origin, columns.destination) == ((origin,), (destination,))
+    assert (columns.count, columns.unit, columns.features) == (count, unit, ())
+    used = {origin, destination, count, unit}
+    assert set(columns.left_over) == set(header.split(",")) - used
+
+
+def test_other_columns_are_features() -> None:
+    """Where no two columns are the ends of a trip, all are features but the counts and the unit; at most so many."""
+    columns = guess_columns(NO_TRIPS.split(","), MOST_FEATURES)
+    assert columns.features == ("sex", "race", "education-num")
+    assert (columns.count, columns.unit) == ("count", "person_id")
+    assert guess_columns([f"feature{k}" for k in range(70)], MOST_FEATURES).left_over == tuple(
+        f"feature{k}" for k in range(MOST_FEATURES, 70)
+    )
+    assert words_of("PULocationID") == words_of("pu_location_id") == ["pu", "location", "id"]
+
+
+@pytest.mark.parametrize("header", [*HEADERS, NO_TRIPS, DEEP])
+def test_a_starter_is_a_spec(header: str, tmp_path: Path) -> None:
+    """Whatever the table, the starter is read without a fault, names its columns, and says what is to be decided."""
+    begun = starter(table(tmp_path, header), tmp_path)
+    spec = parse_spec(begun.text, tmp_path / "spec.yaml").spec
+    assert spec.input.table == "table.csv"
+    assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
+    assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
+    left = [key for _, key in left_to_fill_in(begun.text)]
+    assert {"dataset", "privacy.unit", "privacy.epsilon", "privacy.neighbours", "budget.epsilon"} <= {*left}
+    assert ("hierarchy.table" in left) == (not begun.columns.features)
+    assert begun.text.count(f"# {FILL_IN}") == len(left)
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique_by=str.casefold))
+def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
+    """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.starter._header", lambda _: names)
+        patch.setattr("flows.starter.table_at", lambda *_: type("Place", (), {"path": Path("/t.csv"), "inner": None})())
+        columns = guess_columns(names, MOST_FEATURES)
+        if not columns.origin and not columns.features:
+            with pytest.raises(InputError, match="has no column that could hold codes"):
+                starter("/t.csv", Path("/"))
+            return
+        begun = starter("/t.csv", Path("/"))
+    spec = parse_spec(begun.text, Path("spec.yaml")).spec
+    expected = begun.columns.features or begun.columns.origin
+    assert tuple(spec.input.features or spec.input.origin or ()) == expected
+
+
+@pytest.mark.parametrize("header", [LODES, NO_TRIPS])
+def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_path: Path) -> None:
+    """Each key of the spec is there, given or behind a #, in its section, and the words of its class stand above it."""
+    lines = starter(table(tmp_path, header), tmp_path).text.splitlines()
+    place = -1
+    for model, key, path in paths_of(Spec):
+        begins = re.compile(rf"{'  ' * path.count('.')}#?{key}:(\s|$)")
+        place = next((at for at in range(place + 1, len(lines)) if begins.match(lines[at])), -1)
+        assert place > 0, path
+        above = []
+        for line in reversed(lines[:place]):
+            if not re.match(r" *# ", line):
+                break
+            above.append(line.strip().removeprefix("# "))
+        said = explanation(model, key)
+        assert len(said) > 5, path
+        assert said in " ".join(reversed(above)), path
+
+
+def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
+    """The # taken away, each key is accepted as it stands, but for those that only stand in place of others."""
+    lines = starter(table(tmp_path, LODES), tmp_path).text.splitlines()
+    refused, tried = set(), set()
+    for at, line in enumerate(lines):
+        key = re.match(r"( *)#(\w+):", line)
+        if key is None or (key[1] and re.match(rf"{key[1][2:]}#\w", section_line(lines, at, key[1]))):
+            continue
+        tried.add(key[2])
+        given = [*lines]
+        for below in range(at, len(lines)):
+            if below > at and (not lines[below].strip() or not lines[below].startswith(f"{key[1]}  ")):
+                break
+            given[below] = re.sub(r"^( *)#(\w)", r"\1\2", lines[below])
+        try:
+            parse_spec("\n".join(given), tmp_path / "spec.yaml")
+        except SpecError:
+            refused.add(key[2])
+    assert refused == {"features", "order", "rho", "target"}
+    assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
+
+
+def section_line(lines: list[str], at: int, indent: str) -> str:
+    """Return the line of the section in which a line stands."""
+    return next(line for line in reversed(lines[:at]) if re.match(rf"{indent[2:]}#?\w", line))
+
+
+def test_only_the_header_is_read(tmp_path: Path) -> None:
+    """No value of a row is in a starter, and rows that no reader would take do no harm."""
+    planted = 'SECRET-CODE,"never closed\x00\n1,2,3,4,5,6,7,8\n'
+    assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).text
+
+
+def test_a_table_without_a_header_is_not_copied(tmp_path: Path) -> None:
+    """A first line of numbers is somebody's record: it is refused, and not quoted."""
+    with pytest.raises(InputError, match="must hold the names of the columns") as refusal:
+        starter(table(tmp_path, "440010301,440070102,17"), tmp_path)
+    assert "4400" not in str(refusal.value)
+
+
+def test_every_kind_of_table_is_read(tmp_path: Path) -> None:
+    """CSV, gzipped CSV, Parquet and a table inside a DuckDB file with the same columns begin alike."""
+    csv = table(tmp_path, "home,work,people")
+    with gzip.open(tmp_path / "table.csv.gz", "wt") as file:
+        file.write("home,work,people\n")
+    with duckdb.connect(str(tmp_path / "table.duckdb")) as con:
+        con.execute("CREATE TABLE trips (home VARCHAR, work VARCHAR, people BIGINT)")
+        con.execute(f"COPY trips TO '{tmp_path / 'table.parquet'}'")
+    begun = [
+        starter(location, tmp_path)
+        for location in (csv, f"{csv}.gz", str(tmp_path / "table.parquet"), f"{tmp_path / 'table.duckdb'}::trips")
+    ]
+    assert len({one.columns for one in begun}) == 1
+    assert begun[0].columns.count == "people"
+    assert yaml.safe_load(begun[3].text)["input"]["table"] == "table.duckdb::trips"
+
+
+def test_new_writes_a_file_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The starter goes to stdout, or to a file that is new; as JSON it stands beside the columns that were guessed."""
+    where = table(tmp_path, LODES)
+    monkeypatch.chdir(tmp_path)
+    assert cli._run(["new", where]) == cli.DONE
+    text = capsys.readouterr().out
+    assert cli._run(["new", where, "--out", "spec.yaml"]) == cli.DONE
+    assert Path("spec.yaml").read_text(encoding="utf-8") == text
+    capsys.readouterr()
+    assert cli._run(["new", where, "--out", "spec.yaml"]) == cli.WRONG
+    assert "there already" in capsys.readouterr().err
+    assert Path("spec.yaml").read_text(encoding="utf-8") == text
+    assert cli._run(["new", "table.csv", "--json"]) == cli.DONE
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["spec"], answer["path"]) == (text, None)
+    assert answer["columns"]["left_over"] == ["SA01", "SA02", "createdate"]
+
+
+@pytest.mark.parametrize("name", ["gone.csv", "table.xls", "broken.parquet", "nothing.csv", "counts.csv"])
+def test_what_is_no_table_is_refused_in_words(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is not there, of another kind, broken, empty, or without codes ends with 2 and one error on stdout."""
+    for file, text in (("table.xls", "x"), ("broken.parquet", "x"), ("nothing.csv", ""), ("counts.csv", "count\n1\n")):
+        (tmp_path / file).write_text(text)
+    assert cli._run(["new", str(tmp_path / name), "--json"]) == cli.WRONG
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["field"] == "TABLE"
+    assert answer["error"].startswith("TABLE")
+
+
+def test_the_explanation_of_mechanism_names_them_all() -> None:
+    """Whoever begins a spec learns every mechanism there is."""
+    said = explanation(Spec, "mechanism")
+    assert [name for name in MECHANISMS if name not in said] == []
