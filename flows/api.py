@@ -205,7 +205,7 @@ def _closed_to_others() -> Iterator[None]:
 
 def _listed(asked: Any) -> list[Any]:
     """Return the areas that are asked for of an axis."""
-    return list(asked) if isinstance(asked, list | tuple | set | pl.Series) else [asked]
+    return list(asked) if isinstance(asked, list | tuple | pl.Series) else [asked]
 
 
 def _written(asked: Any) -> str:

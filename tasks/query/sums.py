@@ -110,8 +110,8 @@ def _most_of(met: MetCells, sigma: float, sigma_below: float, share: float) -> t
     if not sigma:
         return _capped(met, 0)
     if met.possible == 1 or not len(met.noisy):
-        return _capped(met, gaussian_quantile(sigma, math.log(share / met.possible)))
-    of_all, of_dropped = _capped(met, gaussian_quantile(sigma, math.log(share / 2 / met.possible)))
+        return _capped(met, gaussian_quantile(sigma, math.log(share) - math.log(met.possible)))
+    of_all, of_dropped = _capped(met, gaussian_quantile(sigma, math.log(share / 2) - math.log(met.possible)))
     log_tail = math.log(share / 4)
     together = int(met.noisy.sum()) + gaussian_quantile(sigma, log_tail, len(met.noisy))
     stayed = met.below - (gaussian_quantile(sigma_below, log_tail, met.children) if met.children and sigma_below else 0)

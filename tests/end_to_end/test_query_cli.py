@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,14 +15,18 @@ import pytest
 if TYPE_CHECKING:
     from conftest import User
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "from-python.md"
+
 NOTEBOOK = """\
 import asyncio, json, os, sys
-from flows.api import open_release, release
 
 async def cell():
-    released = release("spec.yaml", output="public")
+{code}
     again = open_release(released.folder)
-    return released.id, str(released.folder), again.query(origin=["01", "02"]).to_dicts(), oct(os.umask(0o022))
+    answers = again.query(origin=["01", "02"]).to_dicts()
+    assert row.to_dicts() == answers[:1]
+    assert matrix["count"].sum() == table["count"].sum()
+    return released.id, str(released.folder), answers, levels["level"].to_list(), oct(os.umask(0o022))
 
 print(json.dumps([*asyncio.run(cell()), "prefect.flows" in sys.modules and bool(os.environ.get("PREFECT_API_URL"))]))
 """
@@ -29,11 +34,12 @@ print(json.dumps([*asyncio.run(cell()), "prefect.flows" in sys.modules and bool(
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], "User"]) -> "tuple[User, list]":
-    """Return a user who has released from Python, inside a running event loop, and what that said."""
+    """Return a user who has run the code of the page about Python, inside a running event loop, and what that said."""
     user = settle(tmp_path_factory.mktemp("notebook"))
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     environment = {name: value for name, value in user.environment.items() if not name.startswith("PREFECT_")}
     done = subprocess.run(
-        [sys.executable, "-c", NOTEBOOK],
+        [sys.executable, "-c", NOTEBOOK.format(code=indent(code, "    "))],
         cwd=user.folder,
         env=environment,
         capture_output=True,
@@ -45,9 +51,10 @@ def notebook(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], 
 
 def test_a_release_from_a_notebook_needs_no_server(notebook) -> None:
     """It publishes, charges and records like the command, leaves no server's files, and the umask as it was."""
-    user, (release_id, folder, rows, umask, beneath_a_server) = notebook
+    user, (release_id, folder, rows, levels, umask, beneath_a_server) = notebook
     assert Path(folder) == user.folder / "public" / release_id
     assert umask == "0o22"
+    assert levels == list(range(7))
     assert not beneath_a_server
     assert not (user.folder / "home" / "prefect").exists()
     assert user.run("ledger", "--json").json()["datasets"][0]["releases"][0]["release"] == release_id

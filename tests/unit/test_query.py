@@ -380,8 +380,10 @@ def released(make: Make) -> PublishedRelease:
     return make()
 
 
-def areas_in(row: dict[str, Any], axis: str) -> dict[str, str]:
-    """Return the codes of an axis in a row of a table, by level."""
+def areas_in(row: dict[str, Any], axis: str) -> dict[str, str] | str | None:
+    """Return the codes of an axis in a row of a table, by level; of a flat feature its code."""
+    if axis in row:
+        return str(row[axis])
     return {column.removeprefix(f"{axis}_"): code for column, code in row.items() if column.startswith(f"{axis}_")}
 
 
@@ -389,7 +391,7 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str]) -> None:
     """Check that every row of every level is answered as the table has it, by each kind of interval."""
     for level in range(released.levels.height):
         for row in released.table(level).iter_rows(named=True):
-            where = {axis: areas_in(row, axis) for axis in ("origin", "destination")}
+            where = {axis: areas_in(row, axis) for axis in released.published.axes}
             for kind in kinds:
                 found = released.query(where, simultaneous=bool(kind)).row(0, named=True)
                 stated = (row["count"], row[f"{kind}low"], row[f"{kind}high"], level)
@@ -570,21 +572,49 @@ def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(rele
         bare.query(origin="99")
 
 
-def test_a_measured_root_ends_where_it_does_as_one_that_holds_others(make):
-    """With a total that is noisy, a pair without a row is at most the root's noisy count and its margin as a cap."""
-    found = make(
-        name="come-and-go",
+@pytest.fixture(scope="module")
+def people(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PublishedRelease:
+    """Return a release of features, a flat one and a deep one, whose total is measured too."""
+    folder = tmp_path_factory.mktemp("people")
+    grades = [(stage, f"{stage}{grade}") for stage in "ab" for grade in range(3)]
+    pl.DataFrame(grades, schema=["stage", "grade"], orient="row").write_csv(folder / "grades.csv")
+    records = [(sex, grade, 5 * number) for number, (_, grade) in enumerate(grades) for sex in "fm"]
+    pl.DataFrame(records, schema=["sex", "school", "n"], orient="row").write_csv(folder / "people.csv")
+    return make(
+        name="people",
         mechanism="inftda",
-        release={**SPEC["release"], "finest": "region"},
+        input={"table": str(folder / "people.csv"), "features": ["sex", "school"], "count": "n"},
+        hierarchy={
+            "sex": {"values": ["f", "m"]},
+            "school": {"table": str(folder / "grades.csv"), "levels": ["stage", "grade"]},
+        },
+        release={"order": ["sex", "school"], "intervals": {"simultaneous": True}},
         privacy={**SPEC["privacy"], "neighbours": "add_remove"},
     )
-    check_rows(found, ["", "simultaneous_"])
-    root, row = found.manifest.levels[0], found.table(0).row(0, named=True)
-    bare = without_noisy_counts(found, found.folder.parent / "bare-root")
-    code = found.table(2)["origin_region"][0]
+
+
+def test_features_are_asked_by_their_names(people: PublishedRelease) -> None:
+    """A flat feature is asked by its code, a deep one by level too; each row is answered as its table has it."""
+    check_rows(people, ["", "simultaneous_"])
+    told = query_answer(people.folder, None, None, ["sex=f", "school=stage=a"], simultaneous=False)
+    assert told["where"]["school"] == {"level": "stage", "path": ["a"]}
+    assert told["where"]["sex"]["path"] == ["f"]
+    assert told["count"] == people.table(2).filter(sex="f", school_stage="a")["count"].sum()
+    both = people.query(school=["a", "b"])
+    assert both["level"].to_list() == [2, 2]
+    assert both["count"].sum() == people.query()["count"][0]
+
+
+def test_a_measured_root_ends_where_it_does_as_one_that_holds_others(people, tmp_path):
+    """With a total that is noisy, what has no row is at most the root's noisy count and its margin as a cap."""
+    bare = without_noisy_counts(people, tmp_path / "bare")
+    check_rows(bare, ["", "simultaneous_"])
+    root, row = people.manifest.levels[0], people.table(0).row(0, named=True)
+    assert root.cap_margin is not None
+    assert root.half_width is not None
     assert root.cap_margin > root.half_width > 0
-    assert bare.query(origin=code)["high"][0] == row["high"] + root.cap_margin - root.half_width
-    assert bare.query(origin=code, simultaneous=True)["high"][0] == row["simultaneous_high"]
+    assert bare.query(school="a")["high"][0] == row["high"] + root.cap_margin - root.half_width
+    assert bare.query(school="a", simultaneous=True)["high"][0] == row["simultaneous_high"]
 
 
 def test_folders_from_before_intervals_have_counts(released, tmp_path):
