@@ -43,6 +43,7 @@ def show_plan(answer: Answer) -> None:
         )
     _out.print(_level_table(answer["levels"], {"possible_cells": "possible cells"}))
     _say_bound(answer["levels"])
+    _say_intervals(answer)
     _say_unlisted(answer["unlisted"])
     _say_threshold(answer["levels"])
     _say_typical(answer)
@@ -77,6 +78,16 @@ def show_plan(answer: Answer) -> None:
         _out.print(f"[bold yellow]must be answered:[/] {warning}")
     if answer.get("dry_run"):
         _out.print("[green]rehearsed:[/] table, codebooks and budget would do. Nothing was drawn, charged or kept.")
+
+
+def _say_intervals(answer: Answer) -> None:
+    widths = [level["half_width"] for level in answer["levels"] if level["half_width"]]
+    if widths:
+        least, most = min(widths), max(widths)
+        within = f"± {least:,}" if least == most else f"± {least:,} to ± {most:,}"
+        _out.print(
+            f"intervals: with {100 * answer['confidence']:g} % the truth of any one cell is within {within} of its measurement"
+        )
 
 
 def show_starter(answer: Answer) -> None:

@@ -17,6 +17,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total
 from tasks.noise.accounting import float_above
+from tasks.publish.measured import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise
 from tasks.validate.size import disk_size, expected_leaves
 
@@ -35,7 +36,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         books = read_books(con)
         check_supersedes(con, plan, books)
         total, source = _public_total(con, books, plan)
-    guarantee = plan.guarantee
+    guarantee, intervals = plan.guarantee, spec.release.intervals
+    margins = margins_by_level(plan.levels, IntervalTerms(intervals.confidence, simultaneous=False, rounded=False))
     answer = {
         "name": spec.name,
         "dataset": spec.dataset,
@@ -59,6 +61,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
                 "l2_sensitivity": level.l2_sensitivity,
                 "derivation": level.derivation,
                 "bound": level.bound,
+                "half_width": margins[0][level.level].own if margins else None,
                 "typical_count": total / level.possible_cells
                 if total is not None and level.possible_cells is not None
                 else None,
@@ -66,6 +69,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
             }
             for level in plan.levels
         ],
+        "confidence": intervals.confidence,
         "unprotected": plan.unprotected,
         "unlisted": plan.unlisted,
         "curve": guarantee.curve(),
