@@ -22,6 +22,7 @@ from flows.explanations import Model, explanation, rules, said_default, said_typ
 from flows.forecast import plan_answer
 from flows.keys import Spec
 from flows.plan import make_plan
+from flows.query import query_answer
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
@@ -155,6 +156,7 @@ def answers(folder: Path) -> dict[str, Any]:
             "releases": releases_answer(),
             "show": show_answer(release.id),
             "verify": verify_answer(Path(release.folder)),
+            "query": query_answer(Path(release.folder), "01", None, [], simultaneous=False),
             "audit": audit_answer(()),
             "budget raise": budget_answer("country", 20.0, "to show what is answered"),
             "ledger": ledger_answer(None),

@@ -73,6 +73,7 @@ for command in (  # in the order of the help
     store_commands.show,
     store_commands.ledger,
     folder_commands.verify,
+    folder_commands.query,
     store_commands.audit,
     release_commands.abandon,
     store_commands.clean,

@@ -280,6 +280,11 @@ def show_verification(answer: Answer) -> None:
         )
 
 
+def tell(markup: str) -> None:
+    """Print a line of an answer, however long."""
+    _out.print(markup, soft_wrap=True)
+
+
 def error(fault: TrellisError) -> None:
     """Say on stderr what is wrong and what to do next."""
     _err.print(f"[bold red]Error:[/] {escape(str(fault))}", soft_wrap=True)

@@ -8,13 +8,40 @@ import typer
 from flows import console
 from flows.arguments import DONE, FAILED, AsJson, print_answer
 
+FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
 
-def verify(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")], as_json: AsJson = False
-) -> int:
+
+def verify(folder: FolderPath, as_json: AsJson = False) -> int:
     """Check a published folder by itself: checksums, consistency of every level, manifest, (ε, δ) against the noise."""
     from flows.verification import verify_answer
 
     answer = verify_answer(folder)
     print_answer(answer, as_json, console.show_verification)
     return DONE if answer["ok"] else FAILED
+
+
+def query(
+    folder: FolderPath,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AREA",
+            help="A code; LEVEL=CODE where several levels have it, LEVEL=CODE,LEVEL=CODE where only the path tells; or all.",
+        ),
+    ] = None,
+    destination: Annotated[str | None, typer.Option(metavar="AREA", help="Likewise.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=AREA", help="An area of any end or feature; may be said for several of them."),
+    ] = None,
+    simultaneous: Annotated[
+        bool,
+        typer.Option("--simultaneous", help="State an interval that holds together with those of all other questions."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer how many there are in any areas, from a published folder alone: the count, its interval, and how."""
+    from flows.query import query_answer
+    from flows.shown_query import show_query
+
+    print_answer(query_answer(folder, origin, destination, where or (), simultaneous=simultaneous), as_json, show_query)

@@ -1,0 +1,215 @@
+"""Trellis from Python: releases without a server, and published folders as frames.
+
+>>> from flows.api import open_release, release
+>>> released = release("spec.yaml")
+>>> released.query(origin=["44007", "44009"], destination="all")
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from flows.query import check_axes
+from flows.server import NO_TELEMETRY
+from flows.spec import SpecFile, load_spec, parse_spec
+from storage.errors import SpecError, UsageError, public_errors
+from tasks.machine import cores
+from tasks.publish.manifest import Manifest
+from tasks.query.answers import answer, catalogue_of
+from tasks.query.areas import EVERYTHING, find_area
+from tasks.query.folder import PublishedFolder, open_folder
+
+NOT_IN_A_FILE = "(a mapping of keys)"  # in place of the name of a spec's file
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PublishedRelease:
+    """A published release, read from its folder alone.
+
+    Attributes:
+        published: the folder, and what reads it.
+    """
+
+    published: PublishedFolder
+
+    def __repr__(self) -> str:
+        return f"<{self.id}, published in {self.folder}>"
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.published.manifest.id
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self.published.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it protects, what it cost, how far off it can be, and what it was made with."""
+        return self.published.manifest
+
+    @property
+    def levels(self) -> pl.DataFrame:
+        """A row per level: per axis the name of the axis level reached, null where it is not refined, then what the manifest says.
+
+        `cells` were measured, of which `nonzero` have a count; `rho` and `sigma` (records) are of the noise, `bound` (records)
+        the error bound where one is stated, `half_width` (records) that of intervals where they all have one.
+        """
+        entries = self.manifest.levels
+        said = ("cells", "nonzero", "rho", "sigma", "bound", "half_width")
+        kinds = (pl.Int64, pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Int64)
+        schema = {
+            "level": pl.Int64,
+            **dict.fromkeys(self.published.axes, pl.String),
+            **dict(zip(said, kinds, strict=True)),
+        }
+        rows = [{"level": of.level, **of.axes, **{name: getattr(of, name) for name in said}} for of in entries]
+        return pl.DataFrame(rows, schema=schema)
+
+    def table(self, level: int) -> pl.DataFrame:
+        """Return the released counts of a level: codes, `count`, and where there are intervals `low` and `high`.
+
+        Raises:
+            UsageError: the release has no such level.
+        """
+        deepest = len(self.manifest.levels) - 1
+        if not 0 <= level <= deepest:
+            raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level")
+        (rows,) = self.published.collect([self.published.table(level)])
+        return rows
+
+    def query(
+        self, where: Mapping[str, Any] | None = None, *, simultaneous: bool = False, **areas: Any
+    ) -> pl.DataFrame:
+        """Return the counts of areas, with their intervals; every combination where lists of areas are given.
+
+        Args:
+            where: areas by axis, for axes that are no names in Python.
+            simultaneous: whether the intervals are to hold all at once, whatever is asked.
+            areas: by axis: a code; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to codes, where only the
+                path tells; None or `all` for everything; or a list of these. An axis that is left out: everything.
+        Returns:
+            A row per combination: per axis what was asked for, then `count`, `low`, `high` (records; null where no interval
+            can be stated), the tree `level` that was added up, and `how`. With at least the manifest's
+            `intervals.confidence`, over all noise, the interval of any one row covers its true count; of all rows together only with `simultaneous`.
+        Raises:
+            UsageError: there is no such axis or area, or there are several.
+            StoreError: a file of the folder is missing or altered.
+        """
+        asked = {**(where or {}), **areas}
+        check_axes(self.published, asked)
+        catalogue = catalogue_of(self.published)
+        named = {
+            axis: [(_written(one), find_area(self.published, catalogue, axis, one)) for one in _listed(asked.get(axis))]
+            for axis in self.published.axes
+        }
+        rows = []
+        for combination in product(*named.values()):
+            found = answer(self.published, [area for _, area in combination], simultaneous=simultaneous)
+            written = [text for text, _ in combination]
+            rows.append((*written, found.count, found.low, found.high, found.level, found.how))
+        numbers = dict.fromkeys(("count", "low", "high", "level"), pl.Int64)
+        schema = dict.fromkeys(named, pl.String) | numbers | {"how": pl.String}
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:
+    """Return the release in a published folder; nothing else is read.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return PublishedRelease(open_folder(Path(folder)))
+
+
+def release(
+    spec: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    different_people: bool = False,
+) -> PublishedRelease:
+    """Release the table of a spec at every level, as `trellis release` does, without a server.
+
+    The ledger, the refusals and the locks are the same; it is in the store at TRELLIS_HOME, and where it stops,
+    `trellis rerun` goes on with it. It works in notebooks too, and returns when all is published.
+
+    Args:
+        spec: the path of a spec; or its keys, and paths in them are then relative to the working directory.
+        output: the folder below which to publish, in place of the spec's.
+        different_people: whether the table holds other people than datasets that used it; recorded.
+    Raises:
+        TrellisError: what refused or stopped it: the same as the command line says. Nothing confidential is told, not even how
+            many rows are at fault, since notebooks keep what they show.
+    """
+    with _closed_to_others():
+        return open_release(_made(spec, output, different_people))
+
+
+@public_errors
+def _made(
+    spec: str | os.PathLike[str] | Mapping[str, Any], output: str | os.PathLike[str] | None, different_people: bool
+) -> str:
+    """Make a release and return its folder."""
+    if "prefect" not in sys.modules:  # whose tasks the stages are, which here run as plain functions
+        os.environ.update(NO_TELEMETRY)
+    from flows.crashes import note_crashes
+    from flows.driver import make_release
+    from flows.plan import make_plan
+    from flows.reservation import new_release
+    from flows.runner import report_nothing, submit_to
+    from storage.claims import give_up_claim
+    from tasks.stage import in_processes
+
+    note_crashes()
+    plan = make_plan(_keys(spec) if isinstance(spec, Mapping) else load_spec(Path(spec)))
+    made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
+    processes = in_processes() if made.terms.get("workers") == "processes" else nullcontext()
+    try:
+        with processes, ThreadPoolExecutor(cores()) as threads:
+            make_release(plan, made, submit_to(threads), report_nothing)
+    except BaseException:
+        give_up_claim(made.id)
+        raise
+    return made.folder
+
+
+def _keys(keys: Mapping[str, Any]) -> SpecFile:
+    """Return the spec of some keys, as if they were in a file of the working directory."""
+    try:
+        text = yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True)
+    except yaml.YAMLError:
+        raise SpecError("The keys of a spec must be texts, numbers, lists and mappings.", field="SPEC") from None
+    return parse_spec(text, Path.cwd() / NOT_IN_A_FILE)
+
+
+@contextmanager
+def _closed_to_others() -> Iterator[None]:
+    """Let files that are written inside be their owner's alone, as the command line does; true counts are among them."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _listed(asked: Any) -> list[Any]:
+    """Return the areas that are asked for of an axis."""
+    return list(asked) if isinstance(asked, list | tuple | pl.Series) else [asked]
+
+
+def _written(asked: Any) -> str:
+    """Return how an area was asked for, as a text."""
+    if isinstance(asked, Mapping):
+        return ",".join(f"{level}={code}" for level, code in asked.items())
+    return EVERYTHING if asked is None else str(asked)

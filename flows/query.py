@@ -1,0 +1,78 @@
+"""What `trellis query` answers: a question about areas, from a published folder alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from storage.errors import UsageError
+from tasks.query.answers import answer, catalogue_of
+from tasks.query.areas import Area, find_area
+from tasks.query.folder import PublishedFolder, open_folder
+
+
+def query_answer(
+    folder: Path, origin: str | None, destination: str | None, where: Sequence[str], *, simultaneous: bool
+) -> dict[str, Any]:
+    """Return the count of a question, its interval, and how both were put together.
+
+    Args:
+        folder: published.
+        origin: as in `--where origin=…`; likewise `destination`.
+        where: `NAME=AREA` each; everything of an axis that is not named.
+        simultaneous: whether the interval is to hold together with those of all other questions.
+    Raises:
+        TrellisError: the folder cannot be read, or has no such area.
+    """
+    published = open_folder(folder)
+    ends = [f"{end}={asked}" for end, asked in (("origin", origin), ("destination", destination)) if asked is not None]
+    asked_for = _by_axis([*ends, *where])
+    check_axes(published, asked_for)
+    catalogue = catalogue_of(published)
+    areas = [find_area(published, catalogue, axis, asked_for.get(axis)) for axis in published.axes]
+    return {"id": published.manifest.id} | answer_about(published, areas, simultaneous=simultaneous)
+
+
+def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool) -> dict[str, Any]:
+    """Return what is answered about an area of each axis."""
+    found, intervals = answer(published, areas, simultaneous=simultaneous), published.manifest.intervals
+    return {
+        "where": {
+            axis: {"level": names[area.level - 1], "path": list(area.path)} if area.level else None
+            for (axis, names), area in zip(published.axes.items(), areas, strict=True)
+        },
+        "count": found.count,
+        "low": found.low,
+        "high": found.high,
+        "confidence": intervals.confidence if intervals and found.low is not None else None,
+        "simultaneous": simultaneous,
+        "level": found.level,
+        "axes": dict(published.manifest.levels[found.level].axes),
+        "cells": found.cells,
+        "how": found.how,
+    }
+
+
+def check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:
+    """Refuse axes that a release does not have.
+
+    Raises:
+        UsageError: says which it has.
+    """
+    for axis in asked_for:
+        if axis not in published.axes:
+            raise UsageError(
+                f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(published.axes)}."
+            )
+
+
+def _by_axis(where: Sequence[str]) -> dict[str, str]:
+    asked_for: dict[str, str] = {}
+    for condition in where:
+        axis, equals, area = condition.partition("=")
+        if not equals or not axis.strip():
+            hint = "Such as --where origin=44007, --where sex=1, or --where destination=cty=44007."
+            raise UsageError(f"--where must read NAME=AREA, got {condition}.", field="--where", hint=hint)
+        if axis.strip() in asked_for:
+            raise UsageError(f"{axis.strip()} is asked for twice.", field="--where")
+        asked_for[axis.strip()] = area
+    return asked_for

@@ -1,0 +1,215 @@
+"""Answers: the released count of a box, its interval, and how both were put together, from a published folder alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+
+from storage.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
+from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
+from tasks.query.folder import PublishedFolder
+from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
+from tasks.query.words import (
+    below_threshold_told,
+    cells_told,
+    leaves_told,
+    nothing_told,
+    row_told,
+    simultaneous_untold,
+    sum_untold,
+    unmeasured_told,
+)
+from tasks.validate.intervals import simultaneous_margins
+from tasks.validate.quantiles import laplace_quantile
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of a box.
+
+    Attributes:
+        count: released, records.
+        level: the tree level of which the box is whole cells, and the coarsest.
+        cells: of that level in the box: `possible`, `released` (with a count other than 0), `measured`, and those that were
+            `dropped` with cells above them: `dropped_under` so many, which count together at most `cap` records. Each where it is
+            known.
+        how: it was put together, in words.
+        low: of its interval, records; None where none can be stated; likewise `high`.
+    """
+
+    count: int
+    level: int
+    cells: dict[str, int] = field(default_factory=dict)
+    how: str = ""
+    low: int | None = None
+    high: int | None = None
+
+
+def catalogue_of(folder: PublishedFolder) -> Catalogue:
+    """Return where the areas of a folder are looked up: its codebook, or its tables where it has none."""
+    return Codebook(folder) if folder.manifest.noisy_counts else ReleasedAreas(folder)
+
+
+def answer(folder: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool = False) -> Answer:
+    """Return what a folder knows of a box.
+
+    Args:
+        folder: published.
+        areas: an area of each axis.
+        simultaneous: whether its interval is to hold together with those of all other boxes.
+    Raises:
+        StoreError: a file is not there any more, or not what it was when it was published.
+    """
+    manifest = folder.manifest
+    level = level_of(folder.steps, [area.level for area in areas])
+    rows = _rows(folder, level, areas)
+    known = Answer(int(rows[COUNT].sum()), level, {"released": rows.height})
+    if manifest.intervals is None:
+        return replace(known, how=nothing_told(rows.height, level))
+    is_cell = folder.reached(level) == tuple(area.level for area in areas)
+    kind = SIMULTANEOUS if simultaneous else INTERVAL
+    if manifest.levels[-1].threshold:
+        return _of_thresholded(folder, known, rows, is_cell, kind)
+    if manifest.levels[0].summed:
+        return _of_leaves(folder, known, rows, is_cell, areas, kind)
+    if manifest.noisy_counts:
+        return _of_measured(folder, known, areas, simultaneous=simultaneous)
+    return _of_rows(folder, known, rows, is_cell, kind)
+
+
+def _rows(folder: PublishedFolder, level: int, areas: Sequence[Area]) -> pl.DataFrame:
+    """Return the released rows of a level in a box."""
+    codes = [
+        pl.col(column) == code
+        for axis, area in zip(folder.axes, areas, strict=True)
+        for column, code in zip(folder.columns(axis, area.level), area.path, strict=True)
+    ]
+    table = folder.table(level)
+    rows = table.filter(*codes) if codes else table
+    (found,) = folder.collect([rows.select(COUNT, *folder.manifest.bounds)])
+    return found
+
+
+def _of_measured(folder: PublishedFolder, known: Answer, areas: Sequence[Area], *, simultaneous: bool) -> Answer:
+    """Return the answer from the noisy counts of every level."""
+    manifest, box = folder.manifest, _box(areas)
+    levels = _met_cells(folder, known.level, box)
+    sigmas = [entry.sigma for entry in manifest.levels]
+    confidence = _confidence(folder)
+    if simultaneous:
+        possible = [folder.tree.possible_cells(level) for level in range(len(sigmas))]
+        found = simultaneous_box_interval(levels, simultaneous_margins(sigmas, possible, confidence), known.count)
+    else:
+        found = box_interval(levels, sigmas, confidence, known.count)
+    cells = known.cells | {
+        "possible": levels[-1].possible,
+        "measured": found.measured,
+        "dropped": levels[-1].possible - found.measured,
+        "dropped_under": found.dropped_under,
+        "cap": found.cap,
+    }
+    how = cells_told(manifest.levels[known.level], cells, found.level_above)
+    return replace(known, cells=cells, how=how, low=found.low, high=found.high)
+
+
+def _met_cells(folder: PublishedFolder, level: int, box: Box) -> list[MetCells]:
+    """Return the cells of level 0 down to a box's own that it meets."""
+    tree = folder.tree
+    met = [areas_met(tree, above, box) for above in range(level + 1)]
+    scans = [folder.noisy(above, of_level) for above, of_level in enumerate(met)]
+    several = [above for above in range(level) if math.prod(map(len, met[above])) > 1]
+    children = (folder.noisy(above + 1, areas_below(tree, above, met[above])) for above in several)
+    found = folder.collect([*scans, *(scan.select(pl.col(NOISY).sum(), n=pl.len()) for scan in children)])
+    sums = {above: of_children.row(0) for above, of_children in zip(several, found[level + 1 :], strict=True)}
+    cells, below = [], None
+    for own in reversed(range(level + 1)):
+        areas = folder.areas_of(own, found[own])
+        dropped = np.zeros(0, dtype=np.int64) if below is None else without_children(tree, own, areas, below)
+        noisy = found[own][NOISY].to_numpy()
+        cells.append(MetCells(math.prod(map(len, met[own])), noisy, dropped, *sums.get(own, (0, 0))))
+        below = areas
+    return cells[::-1]
+
+
+def _of_leaves(
+    folder: PublishedFolder,
+    known: Answer,
+    rows: pl.DataFrame,
+    is_cell: bool,
+    areas: Sequence[Area],
+    kind: tuple[str, str],
+) -> Answer:
+    """Return the answer where every leaf was measured, and counts are sums of them."""
+    finest, log_tail = folder.manifest.levels[-1], math.log((1 - _confidence(folder)) / 2)
+    if not folder.manifest.noisy_counts:
+        if is_cell and rows.height:
+            return _of_row(folder, known, rows, kind)
+        if kind == SIMULTANEOUS:
+            return replace(known, how=simultaneous_untold(known.cells["released"]))
+        leaves = 1 if is_cell and known.level == finest.level else finest.cells  # the noise of all goes further
+        low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
+        return replace(known, how=leaves_told(leaves, are_known=leaves == 1), low=low, high=high)
+    tree, box = folder.tree, _box(areas)
+    own, below = areas_met(tree, known.level, box), areas_met(tree, finest.level, box)
+    leaves, possible = math.prod(map(len, below)), math.prod(map(len, own))
+    known = replace(known, cells=known.cells | {"possible": possible, "leaves": leaves}, how=leaves_told(leaves))
+    if kind == INTERVAL:
+        low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
+    else:
+        log_tail -= math.log(len(folder.manifest.levels) * tree.possible_cells(known.level))
+        most = most_leaves(tree, known.level, own)
+        low, high = leaf_sum_interval(known.count, most, finest.sigma, log_tail, cells=possible)
+    return replace(known, low=low, high=high)
+
+
+def _of_thresholded(
+    folder: PublishedFolder, known: Answer, rows: pl.DataFrame, is_cell: bool, kind: tuple[str, str]
+) -> Answer:
+    """Return the answer where only leaves with a noisy count that reaches a threshold were kept."""
+    finest = folder.manifest.levels[-1]
+    if not is_cell or known.level < finest.level:
+        return replace(known, how=sum_untold(known.cells["released"], finest.threshold))
+    if rows.height:
+        return _of_row(folder, known, rows, kind)
+    if kind == SIMULTANEOUS:
+        return replace(known, how=simultaneous_untold(0))
+    z = laplace_quantile(finest.scale, math.log((1 - _confidence(folder)) / 2))
+    return replace(known, how=below_threshold_told(finest.threshold), low=0, high=finest.threshold - 1 + z)
+
+
+def _of_rows(
+    folder: PublishedFolder, known: Answer, rows: pl.DataFrame, is_cell: bool, kind: tuple[str, str]
+) -> Answer:
+    r"""Return the answer of a folder whose noisy counts are not published: of one row its interval, else what the root allows.
+
+    A cell may have a row or none, and is to be covered either way. Whenever its row would, the noise of the root is not below
+    -z', its margin as a cell that holds others; so where there is no row, the root's high is to end at that margin too.
+    """
+    if is_cell and rows.height:
+        return _of_row(folder, known, rows, kind)
+    root = folder.manifest.levels[0]
+    (everything,) = folder.collect([folder.table(0)])
+    if kind[1] not in everything.columns:
+        return replace(known, how=simultaneous_untold(known.cells["released"]))
+    further = 0 if kind == SIMULTANEOUS else max((root.cap_margin or 0) - (root.half_width or 0), 0)
+    high = int(everything[kind[1]][0]) + further
+    return replace(known, how=unmeasured_told(known.cells["released"], known.level), low=0, high=max(high, known.count))
+
+
+def _of_row(folder: PublishedFolder, known: Answer, rows: pl.DataFrame, kind: tuple[str, str]) -> Answer:
+    """Return the answer of a cell that has a row in the table of its level."""
+    if not set(kind) <= set(rows.columns) or rows[kind[0]][0] is None:
+        return replace(known, how=simultaneous_untold(1))
+    low, high = (int(rows[end][0]) for end in kind)
+    return replace(known, how=row_told(folder.manifest.levels[known.level]), low=low, high=high)
+
+
+def _box(areas: Sequence[Area]) -> Box:
+    return Box(tuple(area.level for area in areas), tuple(area.number for area in areas))
+
+
+def _confidence(folder: PublishedFolder) -> float:
+    return folder.manifest.intervals.confidence if folder.manifest.intervals else 0.0

@@ -1,0 +1,140 @@
+"""A published folder as questions read it: its manifest, and scans that read no more of its tables than they need."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from pydantic import ValidationError
+
+from storage.columns import NOISY, column_name, flat_features
+from storage.errors import StoreError, UsageError
+from tasks.publish.manifest import Manifest
+from tasks.publish.noisy_counts import CODEBOOK, noisy_counts_path
+from tasks.query.boxes import reached_by
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.order import Tree
+
+
+@dataclass(frozen=True)
+class PublishedFolder:
+    """A published folder.
+
+    Attributes:
+        path: where it is.
+        manifest: of it.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    @cached_property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The axes, and the names of their levels as far as they are released, coarse to fine."""
+        levels = self.manifest.levels
+        return {
+            axis: tuple(dict.fromkeys(name for entry in levels if (name := entry.axes[axis])))
+            for axis in levels[0].axes
+        }
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """The order in which the axes are refined, as in `Tree`."""
+        reached = [list(entry.axes.values()) for entry in self.manifest.levels]
+        return tuple(
+            next(axis for axis, name in enumerate(of_level) if name != above[axis])
+            for above, of_level in pairwise(reached)
+        )
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The tree, from the codebook that is published with the noisy counts."""
+        codebook = self._read(CODEBOOK).collect()
+        return Tree(tuple(_axis(codebook, axis, names) for axis, names in self.axes.items()), self.steps)
+
+    def columns(self, axis: str, level: int) -> list[str]:
+        """Return the columns of tables that tell the areas of an axis level: those of its path, coarse to fine."""
+        flat = flat_features(self.manifest.spec)
+        return [column_name(axis, name, flat) for name in self.axes[axis][:level]]
+
+    def reached(self, level: int) -> tuple[int, ...]:
+        """Return, per axis, which of its own levels a tree level has reached."""
+        return reached_by(self.steps, level, len(self.axes))
+
+    def table(self, level: int) -> pl.LazyFrame:
+        """Return the table of released counts of a level, which is read as far as it is asked for."""
+        return self._read(f"counts/level_{level}.parquet")
+
+    def noisy(self, level: int, areas: Sequence[range]) -> pl.LazyFrame:
+        """Return those noisy counts of a level whose areas are in ranges of numbers, an axis each, in the order of the tree."""
+        met = [
+            pl.col(axis.name).is_between(of_axis.start, of_axis.stop - 1)
+            for axis, size, of_axis in zip(self.tree.axes, self.tree.sizes(level), areas, strict=True)
+            if len(of_axis) < size
+        ]
+        names = [axis.name for axis, own in zip(self.tree.axes, self.tree.axis_levels(level), strict=True) if own]
+        cells = self._read(str(noisy_counts_path(Path(), level))).select(*names, NOISY)
+        return cells.filter(*met) if met else cells
+
+    def areas_of(self, level: int, cells: pl.DataFrame) -> tuple[IntArray, ...]:
+        """Return, per axis, the areas of noisy counts of a level, shape (cells,)."""
+        return tuple(
+            cells[axis.name].to_numpy().astype(np.int64) if own else np.zeros(cells.height, dtype=np.int64)
+            for axis, own in zip(self.tree.axes, self.tree.axis_levels(level), strict=True)
+        )
+
+    def collect(self, scans: Sequence[pl.LazyFrame]) -> list[pl.DataFrame]:
+        """Return what scans of this folder find, in the order of the rows.
+
+        Raises:
+            StoreError: a file is not there any more, or not what it was when it was published.
+        """
+        try:
+            return pl.collect_all(scans)
+        except (OSError, pl.exceptions.PolarsError):
+            raise _altered(self.path) from None
+
+    def _read(self, name: str) -> pl.LazyFrame:
+        path = self.path / name
+        if not path.is_file():
+            raise _altered(self.path)
+        return pl.scan_parquet(path, glob=False)
+
+
+def open_folder(path: Path) -> PublishedFolder:
+    """Return a published folder.
+
+    Raises:
+        UsageError: there is none, or no manifest in it that can be read.
+    """
+    try:
+        return PublishedFolder(path, Manifest.model_validate_json((path / "manifest.json").read_bytes()))
+    except OSError:
+        told = f"There is no published folder {path}: it has no manifest.json that can be read."
+    except ValidationError:
+        told = f"{path}/manifest.json is not complete."
+    hint = "`trellis show ID` names the folder of a release; `trellis verify FOLDER` says what is wrong with one."
+    raise UsageError(told, field="FOLDER", hint=hint)
+
+
+def _altered(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} is not as it was published: a table is missing or cannot be read.",
+        field="FOLDER",
+        hint=f"`trellis verify {path}` says which.",
+    )
+
+
+def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:
+    """Return an axis of a codebook whose areas stand in the order of their numbers, each with that of the area above."""
+    of_axis = codebook.filter(pl.col("axis") == name)
+    levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
+    parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
+    sizes = [1, *(len(of_level) for of_level in parent)]
+    first_child = tuple(
+        np.searchsorted(of_level, np.arange(size + 1)) for of_level, size in zip(parent, sizes, strict=False)
+    )
+    return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))
