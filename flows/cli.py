@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from flows import console, folder_commands, release_commands, spec_commands, store_commands
+from flows import folder_commands, release_commands, spec_commands, store_commands, terminal
 from flows.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG
 from flows.server import quiet_prefect
 from storage.errors import (
@@ -150,7 +150,7 @@ def _say_error(fault: TrellisError, arguments: list[str]) -> int:
     if "--json" in arguments:
         print(json.dumps(error_answer(fault), ensure_ascii=False))  # noqa: T201 (the command line)
     else:
-        console.error(fault)
+        terminal.error(fault)
     if isinstance(fault, BudgetExceeded):
         return REFUSED
     if isinstance(fault, Interrupted):

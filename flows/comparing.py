@@ -6,7 +6,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from flows import console
+from flows import terminal
 from flows.server import prefect_server, wait_until_recorded
 from flows.spec import SpecFile
 from storage.clock import utc_now
@@ -50,7 +50,7 @@ def compare_directly(
         from tasks.publish.comparison import comparison_page
 
         comparison = make_comparison(file, mechanisms, epsilons, runs)
-        with console.trials_progress(len(comparison.entries) * runs) as tried:
+        with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
                 rows, run, task_runs = run_comparison(comparison, tried)
             except HTTPError as fault:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from flows import console
+from flows import terminal
 from flows.server import prefect_server, wait_until_recorded
 from storage.caller import heard_by_caller
 from storage.errors import Interrupted, StoreError
@@ -35,7 +35,7 @@ def run_directly(
         Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
         TrellisError: what stopped it.
     """
-    with prefect_server(subfolder("prefect"), home() / "address"), console.progress() as report:
+    with prefect_server(subfolder("prefect"), home() / "address"), terminal.progress() as report:
         from httpx import HTTPError
 
         import flows.release
@@ -58,7 +58,7 @@ def run_directly(
             finally:
                 recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
                 if recorded < order.task_runs:
-                    console.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
+                    terminal.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
     return order.seconds
 
 

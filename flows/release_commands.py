@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows import console
+from flows import console, console_plan, terminal
 from flows.arguments import AsJson, ReleaseId, SpecPath, print_answer
 from storage.caller import heard_by_caller
 from storage.errors import SpecError, TrellisError, UsageError
@@ -63,7 +63,7 @@ def rerun(
     began = time.monotonic()
     note_crashes()
     if check_can_go_on(release_id, branch) == "published":
-        console.say(f"{release_id} is published already.")
+        terminal.say(f"{release_id} is published already.")
         print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, console.show_release)
         return
     if holder := holder_of(release_id):
@@ -82,7 +82,7 @@ def up(
     """Bring up the Prefect server with its UI, and serve releases, reruns and the schedules of specs until Ctrl-C."""
     from flows.up import be_up
 
-    be_up(specs, port, console.say)
+    be_up(specs, port, terminal.say)
 
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
@@ -163,7 +163,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     answer = plan_answer(planned) | {"dry_run": True}
     if different_people:
         answer["warnings"] = []
-    print_answer(answer, as_json, console.show_plan)
+    print_answer(answer, as_json, console_plan.show_plan)
 
 
 def _say_what_became_of(release_id: str) -> str | None:
@@ -177,5 +177,5 @@ def _say_what_became_of(release_id: str) -> str | None:
     with store() as con:
         state = state_of(con, release_id)
     if state:
-        console.say(f"{release_id} is {state}; what it has drawn stays charged. Store: {home()}")
+        terminal.say(f"{release_id} is {state}; what it has drawn stays charged. Store: {home()}")
     return state

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows import console
+from flows import console, console_comparison, console_plan
 from flows.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
 
 
@@ -23,7 +23,7 @@ def new(
     """Begin a spec for a table: columns guessed from its header, every key explained. Reads no row."""
     from flows.starter import starter_answer
 
-    print_answer(starter_answer(table, out), as_json, console.show_starter)
+    print_answer(starter_answer(table, out), as_json, console_plan.show_starter)
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
@@ -31,7 +31,7 @@ def check(spec: SpecPath, as_json: AsJson = False) -> int:
     from flows.check import check_answer
 
     answer = check_answer(spec)
-    print_answer(answer, as_json, console.show_check)
+    print_answer(answer, as_json, console_plan.show_check)
     return DONE if answer["ok"] else WRONG
 
 
@@ -50,7 +50,7 @@ def plan(
 
     target = parse_target(wanted) if wanted is not None else None
     answer = plan_answer(make_plan(load_spec(spec)), target)
-    print_answer(answer, as_json, console.show_plan)
+    print_answer(answer, as_json, console_plan.show_plan)
 
 
 def compare(
@@ -79,7 +79,7 @@ def compare(
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
-    print_answer(answer, as_json, partial(console.show_comparison, intervals=intervals))
+    print_answer(answer, as_json, partial(console_comparison.show_comparison, intervals=intervals))
 
 
 def synthesise(

@@ -5,7 +5,7 @@ from contextlib import nullcontext, suppress
 
 import pytest
 
-from flows import cli, console
+from flows import cli, console, terminal
 from storage.errors import SpecError
 
 ACCOUNT = {
@@ -75,5 +75,5 @@ def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[
 def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """A long path is not broken, so that it can be copied."""
     path = "/somewhere/[deep]" * 20
-    console.error(SpecError(f"There is no spec at {path}.", field="SPEC", hint=f"See {path}."))
+    terminal.error(SpecError(f"There is no spec at {path}.", field="SPEC", hint=f"See {path}."))
     assert capsys.readouterr().err.splitlines() == [f"Error: There is no spec at {path}.", f"See {path}."]

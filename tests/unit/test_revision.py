@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from flows import console
+from flows import console, console_plan
 from flows.answers import releases_answer, show_answer
 from flows.audit import audit_answer
 from flows.driver import check_can_go_on, finish_release, make_release, rehearse
@@ -176,7 +176,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
 def test_a_plan_says_that_a_revision_is_charged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan of a revision costs what the first release did, and says so."""
     answer = plan_answer(world.plan(supersedes=world.second))
-    console.show_plan(answer)
+    console_plan.show_plan(answer)
     assert answer["supersedes"] == world.second
     assert answer["budget"]["after"]["rho"] == pytest.approx(1.5 * answer["budget"]["before"]["rho"])
     assert f"supersedes {world.second}: a revision is a new measurement, charged like" in capsys.readouterr().out

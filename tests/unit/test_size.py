@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import console
+from flows import console_plan, terminal
 from flows.driver import make_release
 from flows.forecast import plan_answer
 from flows.plan import make_plan
@@ -176,7 +176,7 @@ def test_noisy_counts_of_nobody_knows_how_many_cells_count() -> None:
 @pytest.mark.parametrize(("keys", "said"), [({"expected_total": PEOPLE}, "about "), ({}, "at most ")])
 def test_the_console_says_which_it_is(planned, capsys, keys, said) -> None:
     """A line of the plan says the bytes on disk: about so many, or at most so many where nothing is known."""
-    console.show_plan(planned(**keys))
+    console_plan.show_plan(planned(**keys))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " on disk" in line]
     assert line.startswith(said)
     assert "shards" in line
@@ -190,7 +190,7 @@ def test_the_console_says_which_it_is(planned, capsys, keys, said) -> None:
 )
 def test_bytes_are_said_in_few_digits(size, text) -> None:
     """Bytes are written in the largest unit of which there is one, with two or three digits."""
-    assert console._bytes(size) == text
+    assert terminal.said_bytes(size) == text
 
 
 @given(universe=universes, total=st.integers(1, 2**40))
