@@ -54,6 +54,7 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/synthetic.py
 	$(BIN)/python benchmarks/paper.py
 	$(BIN)/python benchmarks/paper.py --page
+	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/nation.py
 	$(BIN)/python benchmarks/cores.py
 	$(BIN)/python benchmarks/growth.py

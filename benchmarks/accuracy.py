@@ -68,15 +68,15 @@ class Candidate:
 
 
 def _once(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return top_down(truth, noise, sigmas, nearest_in_chebyshev)
+    return top_down(truth, noise, sigmas, nearest_in_chebyshev).released
 
 
 def _reconciled(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return reconciled(truth, noise, sigmas, nearest_in_chebyshev)
+    return reconciled(truth, noise, sigmas, nearest_in_chebyshev).released
 
 
 def _lenient(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return MECHANISMS["inftda_lenient"].trial(truth, noise, sigmas, nearest_in_euclid)
+    return MECHANISMS["inftda_lenient"].trial(truth, noise, sigmas, nearest_in_euclid).released
 
 
 BASELINE = Candidate("inftda, lemma", _once, nearest_in_chebyshev, "lemma")

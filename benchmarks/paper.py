@@ -28,11 +28,10 @@ from results import save
 from flows.comparison import Entry, comparison_answer, make_comparison, trials_of
 from flows.made_up import write_ready
 from flows.spec import parse_spec
-from flows.trial import Measure, Trial, Truth
+from flows.trial import Measure, Trial, Tried, Truth
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
 
 EPSILONS = (0.1, 1.0, 10.0)
 SEED = 2025
@@ -65,8 +64,9 @@ def positive_only(entry: Entry) -> Entry:
 
 def _without_negatives(
     trial: Trial, truth: Truth, measure_level: Measure, sigmas: Sequence[float], optimiser: Any
-) -> list[Frontier]:
-    return [nodes[nodes.counts > 0] for nodes in trial(truth, measure_level, sigmas, optimiser)]
+) -> Tried:
+    tried = trial(truth, measure_level, sigmas, optimiser)
+    return replace(tried, released=[nodes[nodes.counts > 0] for nodes in tried.released])
 
 
 VARIANTS: dict[str, Callable[[Entry], Entry]] = {
@@ -94,7 +94,8 @@ def rows_of(spec: Path, mechanisms: Sequence[str], accountant: str, epsilons: Se
     if spec.parent.name.startswith(CLOSEST):
         entries = tuple(entry for entry in entries if entry.name == "gaussian")
     tried = replace(comparison, entries=entries + variants)
-    trials = pl.DataFrame([row for entry in tried.entries for row in trials_of(tried, entry, range(1, runs + 1))])
+    rows = [row for entry in tried.entries for row in trials_of(tried, entry, range(1, runs + 1))]
+    trials = pl.DataFrame(rows, infer_schema_length=None)
     results = comparison_answer(tried, trials, "")["results"]
     return [{"set": spec.parent.name, "runs": runs} | result for result in results]
 

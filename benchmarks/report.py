@@ -29,6 +29,7 @@ Each benchmark by itself:
 | `python benchmarks/peers.py` | Trellis and the published package `inf-tda`, in turn on the same table |
 | `python benchmarks/synthetic.py` | the synthetic sets of the paper |
 | `python benchmarks/paper.py` | every mechanism on those sets, beside the authors' figures: [paper.md](paper.md), which `--page` writes |
+| `python benchmarks/coverage.py` | how many of the intervals hold the truth, and how wide they are: [coverage.md](coverage.md) |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and by the command line |
 | `python benchmarks/cores.py` | what a second core is worth in the branches of a release |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |

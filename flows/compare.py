@@ -54,7 +54,11 @@ def run_comparison(comparison: Comparison, tried: Callable[[int], None]) -> tupl
         return [row for future in futures for row in future.result()], str(flow_run.id), len(futures)
 
     rows, run, task_runs = compare()
-    return pl.DataFrame(rows), run, task_runs
+    return (
+        pl.DataFrame(rows, infer_schema_length=None),
+        run,
+        task_runs,
+    )  # what is null in many rows is a number in others
 
 
 def _parts(runs: int, most: int) -> list[range]:

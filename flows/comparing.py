@@ -45,7 +45,8 @@ def compare_directly(
         from httpx import HTTPError
 
         from flows.compare import run_comparison
-        from flows.comparison import comparison_answer, make_comparison
+        from flows.comparison import comparison_answer, error_rows, make_comparison
+        from flows.coverage import coverage_rows
         from tasks.publish.comparison import comparison_page
 
         comparison = make_comparison(file, mechanisms, epsilons, runs)
@@ -59,7 +60,9 @@ def compare_directly(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with beside(folder / "errors.parquet") as written:
-            rows.write_parquet(written)
+            error_rows(rows).write_parquet(written)
+        with beside(folder / "coverage.parquet") as written:
+            coverage_rows(rows).write_parquet(written)
         with beside(folder / "comparison.json") as written:
             written.write(json.dumps(answer, ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:

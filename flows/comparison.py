@@ -7,17 +7,17 @@ taken only where its spec says that it is public.
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
 from typing import Any
 
 import polars as pl
 
+from flows.coverage import coverage_answer, coverage_row, spread
 from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.plan import Plan, check_leaves, check_listed, make_plan, tree_over
 from flows.privacy_keys import PrivacyKeys
 from flows.spec import SpecFile, says_public
-from flows.trial import Truth, truth_of
+from flows.trial import Tried, Truth, truth_of
 from storage.database import store
 from storage.errors import SpecError, UsageError
 from storage.ledger import read_books
@@ -26,9 +26,19 @@ from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
+from tasks.publish.measured import IntervalTerms
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+from tasks.validate.coverage import (
+    Bounds,
+    level_coverages,
+    measured_bounds,
+    summed_bounds,
+    thresholded_bounds,
+)
 from tasks.validate.errors import level_errors
+from tasks.validate.intervals import margins_of, rounding_step
 
 _SYNTHESISE = "Compare on public or made-up data: `trellis synthesise` draws some."
 
@@ -73,6 +83,18 @@ class Entry:
         terms = self.guarantee.measurements[level - self.scheme.first_measured]
         return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, self.sampler)
 
+    def bounds(self, tree: Tree, tried: Tried, terms: IntervalTerms) -> list[Bounds | None]:
+        """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
+        confidence = terms.confidence
+        if noise := self.guarantee.thresholded:
+            leaves = thresholded_bounds(tree, tried.released[-1], noise.scale, noise.threshold, confidence)
+            return [None] * tree.depth + [leaves]
+        if self.scheme.is_summed:
+            return [summed_bounds(tree, nodes, self.guarantee.sigmas[0], confidence) for nodes in tried.released]
+        steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
+        margins = margins_of(self.sigmas, confidence)
+        return list[Bounds | None](measured_bounds(tree, tried.measured, tried.released, margins, steps))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
@@ -93,6 +115,12 @@ class Comparison:
     runs: int
     refused: dict[str, str]
     notes: dict[str, list[str]]
+
+    @property
+    def interval_terms(self) -> IntervalTerms:
+        """Which intervals a release by the spec would publish."""
+        spec = self.plan.file.spec
+        return IntervalTerms(spec.release.intervals.confidence, simultaneous=False, rounded=not spec.keep_noisy_counts)
 
 
 def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequence[float], runs: int) -> Comparison:
@@ -131,18 +159,27 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
 
 
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
-    """Try an entry so many times, and return a row per run and level: what was tried, its errors, and its seconds."""
-    rows = []
+    """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
+
+    Of coverage there are three columns for each group of cells (`coverage_columns`), null where there is nothing to say.
+    """
+    truth, rows = comparison.truth, []
+    true_levels = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
     for run in runs:
         began = time.perf_counter()
-        released = entry.mechanism.trial(comparison.truth, entry.measure, entry.sigmas, entry.optimiser)
+        tried = entry.mechanism.trial(truth, entry.measure, entry.sigmas, entry.optimiser)
         seconds = time.perf_counter() - began
-        for true, nodes in zip(comparison.truth.levels, released, strict=True):
-            errors = level_errors(comparison.truth.tree, Frontier(nodes.level, true.areas, true.true_counts), nodes)
-            rows.append(
-                {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | asdict(errors) | {"seconds": seconds}
-            )
+        coverages = level_coverages(truth.tree, true_levels, entry.bounds(truth.tree, tried, comparison.interval_terms))
+        for true, nodes, covered in zip(true_levels, tried.released, coverages, strict=True):
+            errors = asdict(level_errors(truth.tree, true, nodes))
+            row = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | errors | {"seconds": seconds}
+            rows.append(row | coverage_row(covered))
     return rows
+
+
+def error_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return of the rows of trials what was tried, its errors and its seconds."""
+    return rows.select("mechanism", "epsilon", "run", "level", *MEASURES, "seconds")
 
 
 def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> dict[str, Any]:
@@ -154,6 +191,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         "delta": plan.file.spec.privacy.delta,
         "neighbours": plan.file.spec.privacy.neighbours,
         "runs": comparison.runs,
+        "confidence": comparison.interval_terms.confidence,
         "levels": [
             {
                 "level": terms.level,
@@ -266,7 +304,9 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
 def _result(entry: Entry, rows: pl.DataFrame) -> dict[str, Any]:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = [
-        {"level": level} | {measure: _spread(of_level[measure].to_list()) for measure in MEASURES}
+        {"level": level}
+        | {measure: spread(of_level[measure].to_list()) for measure in MEASURES}
+        | {"intervals": coverage_answer(of_level)}
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]
     seconds = of_entry.filter(level=0)["seconds"].to_list()
@@ -274,10 +314,6 @@ def _result(entry: Entry, rows: pl.DataFrame) -> dict[str, Any]:
         "mechanism": entry.name,
         "epsilon": entry.epsilon,
         "sigmas": entry.sigmas,
-        "seconds": _spread(seconds),
+        "seconds": spread(seconds),
         "levels": levels,
     }
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"mean": fmean(values), "min": min(values), "max": max(values)}

@@ -1,7 +1,7 @@
 """What a person sees: tables on stdout, progress and errors on stderr."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -326,8 +326,13 @@ def trials_progress(trials: int) -> Iterator[Callable[[int], None]]:
         yield lambda more: bars.advance(bar, more)
 
 
-def show_comparison(answer: Answer) -> None:
-    """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is."""
+def show_comparison(answer: Answer, *, intervals: bool = False) -> None:
+    """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is.
+
+    Args:
+        answer: what is said of it.
+        intervals: whether coverage and width of the intervals are drawn too.
+    """
     answer = _escaped(answer)
     _out.print(f"[bold]{answer['name']}[/], δ = {answer['delta']:g}, runs: {answer['runs']}; nothing was charged")
     for epsilon in dict.fromkeys(result["epsilon"] for result in answer["results"]):
@@ -336,6 +341,8 @@ def show_comparison(answer: Answer) -> None:
         _out.print(_error_table(answer["levels"], at))
         seconds = ", ".join(f"{result['mechanism']} {result['seconds']['mean']:.2f}" for result in at)
         _out.print(f"seconds of a trial: {seconds}")
+        if intervals:
+            _show_coverage(answer["confidence"], at)
     _out.print()
     for mechanism, reason in answer["refused"].items():
         _out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
@@ -351,14 +358,48 @@ def _error_table(levels: list[Answer], results: list[Answer]) -> Table:
         table.add_column(heading, justify="right")
     for number, level in enumerate(levels):
         for place, result in enumerate(results):
-            means = {
-                measure: spread["mean"] for measure, spread in result["levels"][number].items() if measure != "level"
-            }
+            of_level = result["levels"][number]
             table.add_row(
                 "" if place else str(level["level"]),
                 result["mechanism"],
-                *(f"{means[measure]:,.1f}" for measure in ("max_absolute", "mean_absolute", "l1")),
-                *(f"{100 * means[measure]:.1f} %" for measure in ("false_discovery", "false_negative")),
+                *(f"{of_level[measure]['mean']:,.1f}" for measure in ("max_absolute", "mean_absolute", "l1")),
+                *(f"{100 * of_level[measure]['mean']:.1f} %" for measure in ("false_discovery", "false_negative")),
+            )
+    return table
+
+
+def _show_coverage(confidence: float, results: list[Answer]) -> None:
+    """Draw, by true count, how many intervals hold the truth and how wide they are, and say what of that is promised."""
+    from tasks.validate.coverage import SELECTED, TRUE_COUNTS
+
+    stated = [result for result in results if any(level["intervals"] for level in result["levels"])]
+    if not stated:
+        return
+    promised = f"{100 * confidence:g} % are promised for each fixed cell, and so for each true count"
+    _out.print(f"\n[bold]intervals[/]: share that holds the truth, by true count; {promised}")
+    _out.print(_group_table(stated, "coverage", (*TRUE_COUNTS, *SELECTED), lambda mean: f"{100 * mean:.1f} %"))
+    _out.print(
+        "non-zero: released so; zeroed: released as 0, while the true count is not; nothing is promised for either"
+    )
+    _out.print("\n[bold]intervals[/]: mean width, by true count; records")
+    _out.print(_group_table(stated, "width", TRUE_COUNTS, lambda mean: f"{mean:,.1f}"))
+
+
+def _group_table(results: list[Answer], measure: str, groups: Sequence[str], said: Callable[[float], str]) -> Table:
+    """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
+    table = Table("level", "mechanism", box=None)
+    for group in groups:
+        table.add_column("non-zero" if group == "nonzero" else group, justify="right")
+    for of_level in zip(*(result["levels"] for result in results), strict=True):
+        rows = [
+            (result["mechanism"], level) for result, level in zip(results, of_level, strict=True) if level["intervals"]
+        ]
+        for place, (mechanism, level) in enumerate(rows):
+            measures = [level["intervals"][group][measure] for group in groups]
+            table.add_row(
+                "" if place else str(level["level"]),
+                mechanism,
+                *(said(spread["mean"]) if spread else "" for spread in measures),
             )
     return table
 

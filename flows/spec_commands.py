@@ -1,5 +1,6 @@
 """The commands about a spec that release nothing: its beginning, what it would be worth, comparisons, made-up tables."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -66,6 +67,10 @@ def compare(
             help="Where the page and the rows go, in place of those there; a new one below the spec's output if left out.",
         ),
     ] = None,
+    intervals: Annotated[
+        bool,
+        typer.Option("--intervals", help="Print coverage and width of the intervals too; the page always has them."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
@@ -74,7 +79,7 @@ def compare(
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
-    print_answer(answer, as_json, console.show_comparison)
+    print_answer(answer, as_json, partial(console.show_comparison, intervals=intervals))
 
 
 def synthesise(

@@ -68,7 +68,21 @@ class MeasuredLevel:
         return _frontier(self.cells, self.counts)
 
 
-Trial = Callable[[Truth, Measure, Sequence[float], Any], list[Frontier]]
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What a trial came to.
+
+    Attributes:
+        released: the nodes of levels 0 to T.
+        measured: what its first pass measured of levels 0 to T, from which intervals come; none where leaves alone are
+            measured, whose noisy counts are what is released.
+    """
+
+    released: list[Frontier]
+    measured: tuple[MeasuredLevel, ...] = ()
+
+
+Trial = Callable[[Truth, Measure, Sequence[float], Any], Tried]
 
 
 def truth_of(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> Truth:
@@ -109,19 +123,20 @@ def first_pass(truth: Truth, measure: Measure, sigmas: Sequence[float], optimise
     return levels
 
 
-def top_down(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> list[Frontier]:
+def top_down(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> Tried:
     """Return what mechanisms that walk once, from the top down, release of levels 0 to T; arguments as in `reconciled`."""
-    return [level.frontier for level in first_pass(truth, measure, sigmas, optimiser)]
+    levels = first_pass(truth, measure, sigmas, optimiser)
+    return Tried([level.frontier for level in levels], tuple(levels))
 
 
-def universe(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> list[Frontier]:
+def universe(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> Tried:
     """Return what `gaussian` releases of levels 0 to T: every leaf that there could be is measured, and they are summed."""
-    return frontiers_of_universe(truth.tree, truth.levels, partial(measure, truth.tree.depth))
+    return Tried(frontiers_of_universe(truth.tree, truth.levels, partial(measure, truth.tree.depth)))
 
 
-def histogram(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> list[Frontier]:
+def histogram(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> Tried:
     """Return what `stability_histogram` releases of levels 0 to T: of the true leaves those that are kept, and their sums."""
-    return frontiers_of_histogram(truth.tree, truth.levels[-1], partial(measure, truth.tree.depth))
+    return Tried(frontiers_of_histogram(truth.tree, truth.levels[-1], partial(measure, truth.tree.depth)))
 
 
 def reconciled(
@@ -132,7 +147,7 @@ def reconciled(
     *,
     first_optimiser: Optimiser | None = None,
     settling: Settling = settle,
-) -> list[Frontier]:
+) -> Tried:
     """Return what mechanisms of two passes release of levels 0 to T: the second goes over the noisy counts of the first.
 
     Args:
@@ -143,7 +158,8 @@ def reconciled(
         first_optimiser: of the first; left out, that of the second.
         settling: what the second pass does with its optimiser on the way down.
     """
-    return second_pass(first_pass(truth, measure, sigmas, first_optimiser or optimiser), sigmas, optimiser, settling)
+    levels = first_pass(truth, measure, sigmas, first_optimiser or optimiser)
+    return Tried(second_pass(levels, sigmas, optimiser, settling), tuple(levels))
 
 
 def second_pass(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from tasks.publish.coverage import coverage_section
 from tasks.publish.figures import STYLES, as_svg, figure
 from tasks.publish.page import page, table
 
@@ -26,11 +27,12 @@ _BODY = """<h1>{title}</h1>
 {refused}
 {notes}
 {figures}
+{intervals}
 <h2>In numbers</h2>
 {tables}
 <p>Mean over the runs, and in brackets the least and the most. The mean absolute error is taken over the cells with a true or
-a released count. Made by <code>trellis compare</code>; the rows of every run are in <code>errors.parquet</code> beside this
-page.</p>"""
+a released count. Made by <code>trellis compare</code>; the rows of every run are in <code>errors.parquet</code>, those
+of intervals in <code>coverage.parquet</code>, beside this page.</p>"""
 
 
 def comparison_page(answer: Answer) -> str:
@@ -63,6 +65,7 @@ def comparison_page(answer: Answer) -> str:
         notes=notes,
         figures="\n".join(_figure(answer, mechanisms, epsilons, *what) for what in _FIGURES)
         + _seconds(answer, mechanisms, epsilons),
+        intervals=coverage_section(answer, epsilons, mechanisms),
         tables="\n".join(_tables(answer, mechanisms, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
     )
     return page(title, body, _STYLE)

@@ -36,6 +36,7 @@ from tasks.validate.intervals import (
     intervals,
     margins_of,
     rounded_outwards,
+    rounding_step,
     simultaneous_margins,
     sum_margins,
 )
@@ -275,4 +276,4 @@ class ReleasedLevels:
     def _rounded(self, level: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
         if not self.terms.rounded:
             return low, high
-        return rounded_outwards(low, high, max(1, math.ceil(self.release.levels[level].sigma)))
+        return rounded_outwards(low, high, rounding_step(self.release.levels[level].sigma))

@@ -122,6 +122,11 @@ def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray
     return low // step * step, -(-high // step) * step
 
 
+def rounding_step(sigma: float) -> int:
+    """Return of what intervals are multiples that are rounded for a level with noise of scale σ, records."""
+    return max(1, math.ceil(sigma))
+
+
 def sum_margins(sigma: float, leaves: IntArray, log_tail: float) -> IntArray:
     """Return z of cells that are sums of noisy leaves, shape (cells,), records, at most some percent too large.
 

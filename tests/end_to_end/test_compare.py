@@ -2,11 +2,13 @@
 
 import re
 import shutil
+from itertools import product
 
 import polars as pl
 import pytest
 
 from flows.comparison import MEASURES
+from tasks.validate.coverage import GROUPS, TRUE_COUNTS
 from tests.end_to_end.conftest import Said, User
 
 COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
@@ -49,11 +51,30 @@ def test_every_trial_has_its_row(compared: Compared) -> None:
     assert finest[2] > finest[3] > 0
 
 
+def test_every_trial_has_its_coverage(compared: Compared) -> None:
+    """There is a row per mechanism, ε, run, level and group of cells, and the JSON holds their means."""
+    answer = compared.said.json()
+    rows = pl.read_parquet(compared.folder / "coverage.parquet")
+    levels = len(answer["levels"])
+    assert rows.columns == ["mechanism", "epsilon", "run", "level", "group", "cells", "coverage", "width"]
+    assert rows.height == 2 * 2 * 3 * levels * len(GROUPS)
+    assert answer["confidence"] == 0.9
+    for result, (level, of_level) in product(answer["results"], enumerate(answer["levels"])):
+        of_rows = rows.filter(mechanism=result["mechanism"], epsilon=result["epsilon"], level=level)
+        intervals = result["levels"][level]["intervals"]
+        assert sum(intervals[group]["cells"] for group in TRUE_COUNTS) == of_level["possible_cells"]
+        assert intervals["0"]["cells"] == of_level["possible_cells"] - of_level["true_cells"]
+        for group in GROUPS:
+            told, of_group = intervals[group]["coverage"], of_rows.filter(group=group)["coverage"].drop_nulls()
+            assert (told is None) == (not len(of_group))
+            assert told is None or (told["mean"], told["min"]) == pytest.approx((of_group.mean(), of_group.min()))
+
+
 def test_the_page_needs_nothing_else(compared: Compared) -> None:
     """The page has a figure per measure and one of seconds, names every mechanism, and loads nothing."""
     assert compared.said.code == 0, compared.said.stderr
     page = (compared.folder / "index.html").read_text(encoding="utf-8")
-    assert page.count("<svg") == len(MEASURES) + 1
+    assert page.count("<svg") == len(MEASURES) + 1 + 2  # and one of coverage for each ε
     assert re.findall(r"""(?:src|href)=["'](?!#)[^"']*|@import|url\((?!#)""", page) == []
     assert all(name in page for name in ("inftda_reconciled", "ε = 30"))
 

@@ -107,7 +107,7 @@ def test_the_store_and_memory_agree(
         MECHANISMS[mechanism].optimiser(priority),
     )
     assert verify(made.folder) == []
-    for one, other in zip(levels_of(made.release), in_memory, strict=True):
+    for one, other in zip(levels_of(made.release), in_memory.released, strict=True):
         assert one.counts.tolist() == other.counts.tolist()
         assert [areas.tolist() for areas in one.areas] == [areas.tolist() for areas in other.areas]
 

@@ -84,6 +84,30 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
         assert numbers == pytest.approx(means, abs=0.051)
 
 
+def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Coverage and width stand by level, mechanism and true count, at the spec's confidence; a mechanism without has no row."""
+    release = {"order": ["colour", "size"], "intervals": {"confidence": 0.5}}
+    names, answers = ["inftda", "stability_histogram"], []
+    for keys in ({}, {"release": release}):
+        comparison = make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=2)
+        rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2])]
+        answers.append(comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), "nowhere"))
+    usual, answer = answers
+    assert (usual["confidence"], answer["confidence"]) == (0.9, 0.5)
+    finest, usual_finest = (of["results"][0]["levels"][2]["intervals"]["more"] for of in (answer, usual))
+    assert finest["width"]["max"] < usual_finest["width"]["min"]
+    show_comparison(answer)
+    assert "intervals" not in capsys.readouterr().out
+    show_comparison(answer, intervals=True)
+    said = capsys.readouterr().out
+    assert "50 % are promised" in said
+    shown = [line.split() for part in said.split("intervals:")[1:] for line in part.splitlines()[2:6]]
+    assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]
+    assert f"{finest['width']['mean']:,.1f}" in shown[6]
+    assert f"{100 * finest['coverage']['mean']:.1f}" in shown[2]
+    assert [cells[0] for cells in (shown[3], shown[7])] == ["stability_histogram"] * 2
+
+
 def test_a_comparison_takes_no_other_ones_place(tmp_path: Path) -> None:
     """Where no folder is named, each comparison has a new one, however soon it follows on another."""
     spec = load_spec(spec_at(tmp_path))

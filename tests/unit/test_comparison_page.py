@@ -6,6 +6,7 @@ import pytest
 
 from tasks.publish.comparison import comparison_page
 from tasks.publish.figures import STYLES
+from tasks.validate.coverage import GROUPS
 
 THIRD = {"mean": (0.1 + 0.1 + 0.1) / 3, "min": 0.1, "max": 0.1}  # the mean of equal numbers may be above each of them
 NOTHING = {"mean": 0.0, "min": 0, "max": 0}
@@ -16,7 +17,10 @@ MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_neg
 def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
     assert THIRD["mean"] != THIRD["min"]
-    levels = [{"level": level} | dict.fromkeys(MEASURES, spread) for level in range(3)]
+    covered = {"cells": 7, "coverage": spread | {"standard_error": 0.0}, "width": spread}
+    none = {"cells": 0, "coverage": None, "width": None}
+    intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered)]
+    levels = [{"level": level, "intervals": intervals[level]} | dict.fromkeys(MEASURES, spread) for level in range(3)]
     results = [
         {"mechanism": name, "epsilon": epsilon, "seconds": THIRD, "levels": levels}
         for name in ("one", "a & b", "late")
@@ -29,6 +33,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
             "neighbours": "substitution",
             "delta": 1e-8,
             "runs": 3,
+            "confidence": 0.9,
             "levels": [{"level": level} for level in range(3)],
             "results": results,
             "refused": {"gaussian": "it has too many leaves"},
@@ -42,7 +47,9 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     assert page.count("<th>late</th>") == len(MEASURES)  # of the ε at which it could be tried
     assert "late, ε = 1<" in page
     assert "late, ε = 0.1<" not in page
-    assert page.count('style="max-width: 960px"') == len(MEASURES)  # two panels fill the page
+    assert page.count('style="max-width: 960px"') == len(MEASURES) + 2  # two panels fill the page, and so do four
+    assert f"<td>{100 * spread['mean']:.1f} ± 0.0</td><td>{spread['mean']:.1f}</td>" in page
+    assert "of at least 90 %" in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
 

@@ -110,7 +110,7 @@ def test_the_mechanism_is_consistent(universes, data, seed, sigma, exact):
     """Whatever is drawn, levels add up, and an exact total stays; without noise the truth is released."""
     _, _, truth = data.draw(tables(universes))
     sigmas = [0.0 if exact else sigma, *[sigma] * truth.tree.depth]
-    released = lenient(truth, noise_of(seed, sigmas), sigmas, nearest_in_euclid)
+    released = lenient(truth, noise_of(seed, sigmas), sigmas, nearest_in_euclid).released
     check_consistent(truth, released)
     if exact:
         assert released[0].counts.tolist() == truth.levels[0].true_counts.tolist()
@@ -121,7 +121,7 @@ def test_an_exact_level_is_the_truth_whatever_lies_below(universe_of):
     universe = universe_of([[(f"{code:03}", leaf) for code in range(400) for leaf in "12"]], [0, 0])
     truth = truth_of(universe.tree, [np.arange(0, 800, 8)], np.ones(100, dtype=np.int64))
     sigmas = [0.0, 0.0, 20.0]
-    released = lenient(truth, noise_of(3, sigmas), sigmas, nearest_in_euclid)
+    released = lenient(truth, noise_of(3, sigmas), sigmas, nearest_in_euclid).released
     assert counts_of(released[1]) == {(code,): 1 for code in range(0, 400, 4)}
     check_consistent(truth, released)
 
@@ -130,5 +130,5 @@ def test_without_noise_the_truth_is_released(universe_of):
     """Exact levels pass through: what the first pass keeps holds all that has a count, and nothing exact is pruned."""
     universe = universe_of([[("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]], [0, 0])
     truth = truth_of(universe.tree, [np.array([0, 1, 3])], np.array([1000, 1, 2]))
-    released = lenient(truth, noise_of(1, [0.0] * 3), [0.0] * 3, nearest_in_euclid)
+    released = lenient(truth, noise_of(1, [0.0] * 3), [0.0] * 3, nearest_in_euclid).released
     assert [frontier.counts.tolist() for frontier in released] == [[1003], [1001, 2], [1000, 1, 2]]

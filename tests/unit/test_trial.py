@@ -82,9 +82,9 @@ def test_passes_are_consistent_and_the_second_is_within_the_first(universes, dat
     _, _, truth = data.draw(tables(universes))
     sigmas = [0.0 if exact else sigma, *[sigma] * truth.tree.depth]
     asked: Counter = Counter()
-    first = top_down(truth, noise_of(seed, sigmas, asked), sigmas, nearest_in_chebyshev)
+    first = top_down(truth, noise_of(seed, sigmas, asked), sigmas, nearest_in_chebyshev).released
     once: Counter = Counter()
-    both = reconciled(truth, noise_of(seed, sigmas, once), sigmas, nearest_in_chebyshev)
+    both = reconciled(truth, noise_of(seed, sigmas, once), sigmas, nearest_in_chebyshev).released
     assert once == asked
     check_consistent(truth, first)
     check_consistent(truth, both)
@@ -100,7 +100,8 @@ def test_without_noise_both_passes_release_the_truth(universes, data):
     universe, records, truth = data.draw(tables(universes))
     exact = [0.0] * (truth.tree.depth + 1)
     for sigmas in (exact, [0.0, *[5.0] * truth.tree.depth], [5.0] * (truth.tree.depth + 1)):
-        for level, frontier in enumerate(reconciled(truth, noise_of(1, exact), sigmas, nearest_in_chebyshev)):
+        released = reconciled(truth, noise_of(1, exact), sigmas, nearest_in_chebyshev).released
+        for level, frontier in enumerate(released):
             grouped: Counter = Counter()
             for leaf, count in records.items():
                 grouped[universe.areas(universe.node(leaf, level))] += count
@@ -137,7 +138,8 @@ def test_an_empty_table_releases_nothing(universe_of):
     """A table without records has an exact total of 0, and nothing below it."""
     universe = universe_of([BINARY], [0, 0, 0])
     truth = truth_of(universe.tree, [np.array([], dtype=np.int64)], np.array([], dtype=np.int64))
-    frontiers = reconciled(truth, noise_of(1, [0.0, 2.0, 2.0, 2.0]), [0.0, 2.0, 2.0, 2.0], nearest_in_chebyshev)
+    sigmas = [0.0, 2.0, 2.0, 2.0]
+    frontiers = reconciled(truth, noise_of(1, sigmas), sigmas, nearest_in_chebyshev).released
     assert [len(frontier) for frontier in frontiers] == [1, 0, 0, 0]
     assert frontiers[0].counts.tolist() == [0]
 

@@ -1,0 +1,256 @@
+"""Coverage: how many of the intervals that releases state hold the truth, by true count, on sets whose truth may be seen.
+
+The six made-up sets of the paper's Table 1, and Rhode Island by block groups where TRELLIS_DATA is set; at ε = 1 and 10, δ =
+10⁻⁸, privacy loss distributions, a uniform split, nine in ten. Every cell that a level could have counts, measured or not. The
+page is benchmarks/coverage.md. A level and true count that is covered less than is promised, by more than five standard errors,
+makes it fail.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accuracy import SEED, sets
+from compute import measurements
+from results import load, save
+
+from flows.mechanisms import MECHANISMS
+from flows.trial import MeasuredLevel, Truth
+from tasks.noise.measure import measure
+from tasks.noise.table import table_noise
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier, locate
+from tasks.tree.order import Tree
+from tasks.validate.coverage import GROUPS, SELECTED, TRUE_COUNTS, Bounds, level_coverages, measured_bounds
+from tasks.validate.intervals import CONFIDENCE, margins_of
+from tasks.validate.quantiles import gaussian_quantile
+
+EPSILONS = (1.0, 10.0)
+NAMES = ("inftda", "inftda_reconciled")
+FEWEST = 100  # cells, of which a share says something
+FAR = 5.0  # standard errors: what is further below the promise is no chance
+MANY = 10  # records: with more, a cell that is zeroed has lost something
+OURS = (
+    "measured",
+    "measured, many",
+)  # of the cells that were measured and zeroed while not 0, and of those with many records
+NAIVE = ("x ± z", "x ± z, many")  # of the same cells: around the noisy counts alone
+
+PAGE = """\
+# Coverage of the intervals
+
+Written by `python benchmarks/coverage.py`; do not edit. {runs} runs each, δ = 10⁻⁸, privacy loss distributions, a uniform split;
+levels below the total, which is exact. Every cell that a level could have counts, whether it was measured or not.
+
+## By true count
+
+The promise is that for each fixed cell, over all noise, the interval holds the true count with {confidence} or more; so it is that
+on average over each level and true count. The share covered and the mean width (high − low, records), over the cells of all
+levels together:
+
+{pooled}
+
+The level on which that true count is covered least, on average over runs, with the standard error. Of few cells the error is
+large, and the least of many levels is small by chance: of {looked} levels and true counts, {far} are below {confidence} by more than
+five standard errors.
+
+{worst}
+
+## What is not promised
+
+Coverage among cells that noise has selected: those released as non-zero, and those zeroed, which are released as 0 while their
+true count is not. Of the zeroed that were measured, and of those of them with more than {many} records, also what the noisy
+count's own x ± z holds, at the same confidence and without anything from above; it says nothing of those that were not measured,
+which are {unmeasured} of the zeroed. All levels together; shares of fewer than {fewest} cells in all runs are left out. At ε = 10 hardly any cell with more than {many}
+records is zeroed: noise must go beyond what any margin allows for, and few of those cells are covered.
+
+{selected}
+
+Measured on {machine}.
+"""
+
+
+def noise_of(sigmas: Sequence[float], terms: Sequence[Any]) -> Any:
+    """Return the noise of a release whose total is exact."""
+
+    def noise(level: int, true_counts: IntArray) -> IntArray:
+        if not sigmas[level]:
+            return true_counts
+        of_level = terms[level - 1]
+        return measure(true_counts, of_level.sigma, of_level.rho, of_level.l2_sensitivity_squared, table_noise)
+
+    return noise
+
+
+def of_zeroed(
+    tree: Tree, true: Frontier, level: MeasuredLevel, bounds: Bounds, margin: int
+) -> dict[str, tuple[int, int, float]]:
+    """Return of the measured cells that were zeroed while not 0 how many there are, and how many either interval covers."""
+    row = locate(true.areas, bounds.areas, tree.sizes(true.level))
+    zeroed = (row >= 0) & (bounds.counts[row] == 0)
+    row, counts = row[zeroed], true.counts[zeroed]
+    held = {OURS: counts <= bounds.high[row], NAIVE: np.abs(level.noisy[row] - counts) <= margin}
+    return {
+        name: (int(which.sum()), int(covered[which].sum()), 0.0)
+        for names, covered in held.items()
+        for name, which in zip(names, (counts > 0, counts > MANY), strict=True)
+    }
+
+
+def trials(truth: Truth, name: str, epsilon: float, runs: int) -> Iterator[dict[str, np.ndarray]]:
+    """Yield, run by run, by group the cells, those covered, and the sum of widths of every noisy level, shape (levels, 3)."""
+    recipe, tree = MECHANISMS[name], truth.tree
+    terms = measurements(tree.depth, epsilon, "pld")
+    sigmas = [0.0, *(of_level.sigma for of_level in terms)]
+    margins, noise = margins_of(sigmas, CONFIDENCE), noise_of(sigmas, terms)
+    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    usual = [gaussian_quantile(sigma, log((1 - CONFIDENCE) / 2)) if sigma else 0 for sigma in sigmas]
+    for _ in range(runs):
+        tried = recipe.trial(truth, noise, sigmas, recipe.optimiser(None))
+        bounds = measured_bounds(tree, tried.measured, tried.released, margins, [1] * len(sigmas))
+        levels = list(level_coverages(tree, true, bounds))[1:]
+        of_run = {}
+        for group in GROUPS:
+            covered = [of_level[group] for of_level in levels]
+            of_run[group] = np.array(
+                [(of.cells, of.cells * (of.coverage or 0), of.cells * (of.width or 0)) for of in covered]
+            )
+        together = zip(true, tried.measured, bounds, usual, strict=True)
+        held = [of_zeroed(tree, *of_level) for of_level in together][1:]
+        yield of_run | {name: np.array([of_level[name] for of_level in held]) for name in (*OURS, *NAIVE)}
+
+
+def row_of(truth: Truth, name: str, epsilon: float, runs: int) -> dict[str, Any]:
+    """Return of a mechanism at an ε what all levels together and the worst one come to, by group, and what is too low."""
+    tried = list(trials(truth, name, epsilon, runs))
+    row: dict[str, Any] = {"mechanism": name, "epsilon": epsilon, "runs": runs, "looked": 0, "far": []}
+    for group in (*GROUPS, *OURS, *NAIVE):
+        of_runs = np.array([of_run[group] for of_run in tried])  # shape (runs, levels, 3)
+        cells, covered, width = of_runs.sum(axis=(0, 1))
+        row[group] = {
+            "cells": cells / runs,
+            "coverage": covered / cells if cells else None,
+            "width": width / cells if cells else None,
+        }
+        there = of_runs[0, :, 0] > 0
+        if group in TRUE_COUNTS and there.any():
+            shares = of_runs[:, there, 1] / of_runs[:, there, 0]
+            means, errors = shares.mean(axis=0), shares.std(axis=0, ddof=1) / runs**0.5
+            worst, levels = int(means.argmin()), 1 + np.flatnonzero(there)
+            row[group] |= {"worst": means[worst], "worst_error": errors[worst], "worst_level": int(levels[worst])}
+            row["looked"] += len(means)
+            # of few runs the error may come out too small by chance: it is at least that of independent cells
+            least = np.sqrt(CONFIDENCE * (1 - CONFIDENCE) / of_runs[:, there, 0].sum(axis=0))
+            is_far = means < CONFIDENCE - FAR * np.maximum(errors, least)
+            row["far"] += [[group, int(level)] for level in levels[is_far]]
+    return row
+
+
+def percent(share: float | None) -> str:
+    """Return a share as people read it."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+def records(width: float | None) -> str:
+    """Return a mean width as people read it."""
+    return "" if width is None else f"{width:,.1f}"
+
+
+def table(rows: Sequence[dict[str, Any]], heads: Sequence[str], cells: Any) -> str:
+    """Return rows as a table of a page: the set, ε and the mechanism, then what is said of each row."""
+    lines = [["set", "ε", "mechanism", *heads], ["---", "---:", "---", *["---:"] * len(heads)]]
+    lines += [[row["set"], f"{row['epsilon']:g}", f"`{row['mechanism']}`", *cells(row)] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
+    """Return the page."""
+    zeroed, measured = (sum(row[group]["cells"] for row in rows) for group in ("zeroed", OURS[0]))
+    return PAGE.format(
+        runs=rows[0]["runs"],
+        confidence=f"{100 * CONFIDENCE:g} %",
+        looked=sum(row["looked"] for row in rows),
+        far=sum(len(row["far"]) for row in rows) or "none",
+        unmeasured=percent(1 - measured / zeroed),
+        machine=machine,
+        many=MANY,
+        fewest=FEWEST,
+        pooled=table(
+            rows,
+            [head for group in TRUE_COUNTS for head in (f"true {group}", "width")],
+            lambda row: [
+                said
+                for group in TRUE_COUNTS
+                for said in (percent(row[group]["coverage"]), records(row[group]["width"]))
+            ],
+        ),
+        worst=table(
+            rows,
+            [f"true {group}" for group in TRUE_COUNTS],
+            lambda row: [
+                f"{percent(of['worst'])} ± {100 * of['worst_error']:.1f} (level {of['worst_level']})"
+                if "worst" in of
+                else ""
+                for of in (row[group] for group in TRUE_COUNTS)
+            ],
+        ),
+        selected=table(
+            rows,
+            ["non-zero", "zeroed", "measured", "x ± z", f"above {MANY}", "x ± z"],
+            lambda row: [
+                percent(row[group]["coverage"] if row[group]["cells"] * row["runs"] >= FEWEST else None)
+                for group in (*SELECTED, OURS[0], NAIVE[0], OURS[1], NAIVE[1])
+            ],
+        ),
+    )
+
+
+def main() -> None:
+    """Try both mechanisms on every set, print and keep what it came to, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--page", action="store_true", help="write the page from the last run, and nothing else")
+    parser.add_argument("--only", default="", help="sets whose names begin so; the page is not written then")
+    arguments = parser.parse_args()
+    if arguments.page:
+        write_page()
+        return
+    rows = []
+    for name, truth in takewhile(lambda of: not of[0].startswith("Adult"), sets(SEED)):
+        if name.startswith("made-up") or not name.startswith(arguments.only):
+            continue
+        for epsilon in EPSILONS:
+            for mechanism in NAMES:
+                rows.append({"set": name} | row_of(truth, mechanism, epsilon, arguments.runs))
+                print(told(rows[-1]), flush=True)
+    if not arguments.only:
+        save("coverage", rows)
+        write_page()
+    far = [(row["set"], row["mechanism"], row["epsilon"], of) for row in rows for of in row["far"]]
+    assert not far, f"Covered less than is promised: {far}"
+
+
+def write_page() -> None:
+    """Write the page from what the last run has left."""
+    if last := load("coverage"):
+        (Path(__file__).parent / "coverage.md").write_text(page(last["rows"], last["machine"]), encoding="utf-8")
+
+
+def told(row: dict[str, Any]) -> str:
+    """Return a row as a line."""
+    by_count = ", ".join(f"{group}: {percent(row[group]['coverage'])}" for group in TRUE_COUNTS)
+    least = min((row[group]["worst"], row[group]["worst_error"]) for group in TRUE_COUNTS if "worst" in row[group])
+    return (
+        f"{row['set']}, epsilon {row['epsilon']:g}, {row['mechanism']}: covered {by_count}; at least {percent(least[0])} ±"
+        f" {100 * least[1]:.1f} on a level; non-zero {percent(row['nonzero']['coverage'])}, zeroed"
+        f" {percent(row['zeroed']['coverage'])}; of those measured {percent(row[OURS[0]]['coverage'])}, x ± z"
+        f" {percent(row[NAIVE[0]]['coverage'])}"
+    )
+
+
+if __name__ == "__main__":
+    main()

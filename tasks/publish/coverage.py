@@ -1,0 +1,110 @@
+"""The intervals on the page of a comparison: how often they hold the truth and how wide they are, by level and true count."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.page import table
+from tasks.validate.coverage import SELECTED, TRUE_COUNTS
+
+Answer = Mapping[str, Any]
+
+_SAID = {"more": "above 10", "nonzero": "non-zero"}
+
+_SECTION = """<h2>Intervals</h2>
+<p>What a release by the spec would state of its counts. Promised: for each fixed cell, over all noise, its interval holds the
+true count with a probability of at least {confidence}. So each column by true count, which was fixed before any noise was drawn,
+is at least that on average over runs, within sampling error; that is what the dashed line is for. Every cell that a level could
+have is counted, measured or not. Not promised: coverage among cells that noise has selected, those released as non-zero, and
+those zeroed, which are released as 0, measured or not, while their true count is not 0.</p>
+{figures}
+{tables}"""
+
+
+def coverage_section(answer: Answer, epsilons: Sequence[float], mechanisms: Sequence[str]) -> str:
+    """Return the section; empty where nothing that was tried states intervals.
+
+    Args:
+        answer: what `trellis compare --json` says.
+        epsilons: of its results.
+        mechanisms: of its results, by whose place lines have their style.
+    """
+    stated = [result for result in answer["results"] if any(level["intervals"] for level in result["levels"])]
+    of_epsilons = {epsilon: [result for result in stated if result["epsilon"] == epsilon] for epsilon in epsilons}
+    if not stated:
+        return ""
+    return _SECTION.format(
+        confidence=f"{100 * answer['confidence']:g} %",
+        figures="\n".join(
+            _figure(answer, mechanisms, epsilon, results) for epsilon, results in of_epsilons.items() if results
+        ),
+        tables="\n".join(_tables(epsilon, results) for epsilon, results in of_epsilons.items() if results),
+    )
+
+
+def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: Sequence[Answer]) -> str:
+    """Draw coverage against the level, a panel per true count, a line per mechanism, and what is promised."""
+    with figure(9.6, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
+        for panel, group in zip(panels, TRUE_COUNTS, strict=True):
+            for result in results:
+                colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
+                covered = [
+                    (level["level"], level["intervals"][group]["coverage"]["mean"])
+                    for level in result["levels"]
+                    if level["intervals"] and level["intervals"][group]["coverage"]
+                ]
+                panel.plot(
+                    *([of[place] for of in covered] for place in (0, 1)),
+                    label=result["mechanism"],
+                    color=colour,
+                    marker=marker,
+                    linestyle=line,
+                    markersize=4,
+                    linewidth=1.2,
+                )
+            panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
+            panel.set_title(f"true count {_SAID.get(group, group)}")
+            panel.set_xlabel("level")
+            panel.set_xticks([level["level"] for level in answer["levels"]])
+            panel.set_xlim(-0.5, len(answer["levels"]) - 0.5)
+        panels[0].set_ylabel("covered")
+        lines, names = panels[0].get_legend_handles_labels()
+        drawn.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4))
+        svg = as_svg(drawn, f"Coverage of intervals by level at ε = {epsilon:g}, a panel for each true count")
+    told = f"ε = {epsilon:g}: the share of cells whose interval holds the true count, mean of the runs."
+    return f'<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
+
+
+def _tables(epsilon: float, results: Sequence[Answer]) -> str:
+    tables = "\n".join(_table(result) for result in results)
+    return (
+        f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>By true count: the share"
+        " covered in per cent, mean over the runs, and its standard error; and the mean of high − low, in records. The last two"
+        " columns are of cells that noise has selected.</p></details>"
+    )
+
+
+def _table(result: Answer) -> str:
+    heads = ["level"]
+    for group in TRUE_COUNTS:
+        heads += [_SAID.get(group, group), "width"]
+    heads += [_SAID.get(group, group) for group in SELECTED]
+    rows = []
+    for level in result["levels"]:
+        groups = level["intervals"] or {}
+        cells = [told for group in TRUE_COUNTS for told in (_covered(groups.get(group)), _width(groups.get(group)))]
+        cells += [_covered(groups.get(group)) for group in SELECTED]
+        rows.append([str(level["level"]), *cells])
+    return table(heads, rows, caption=escape(result["mechanism"]))
+
+
+def _covered(of: Answer | None) -> str:
+    if not of or not of["coverage"]:
+        return ""
+    error = of["coverage"]["standard_error"]
+    return f"{100 * of['coverage']['mean']:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
+
+
+def _width(of: Answer | None) -> str:
+    return f"{of['width']['mean']:,.1f}" if of and of["width"] else ""

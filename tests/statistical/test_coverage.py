@@ -1,0 +1,87 @@
+"""Intervals keep their promise for cells that were fixed before any noise was drawn, and would not if they were narrower."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+
+from flows.mechanisms import MECHANISMS
+from flows.trial import Truth, truth_of
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
+from tasks.validate.intervals import margins_of
+
+COPIES = 1000  # of a small set, side by side below a level that is exact: as many independent runs
+CONFIDENCE = 0.9
+SIGMAS = [0.0, 0.0, *[5.0] * 6]
+FALSE_ALARM = 1e-6  # of a test, over all groups of all levels
+
+
+def made_up(universe_of: Callable) -> Truth:
+    """Return copies of trips between 27 areas in three levels of three, with few and many people at many levels."""
+    areas = [(a, a + b, a + b + c) for a in "123" for b in "123" for c in "123"]
+    copies = [(f"{copy:04}",) for copy in range(COPIES)]
+    tree = universe_of([copies, areas, areas], [0, 2, 1, 2, 1, 2, 1]).tree
+    random = np.random.default_rng(7)
+    pairs = random.choice(27**2, 200, replace=False)
+    people = np.ceil(random.pareto(1.0, 200)).astype(np.int64)
+    ends = [np.tile(end, COPIES) for end in np.divmod(pairs, 27)]
+    return truth_of(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
+
+
+def discrete_gaussian(level: int, true_counts: IntArray) -> IntArray:
+    """Add discrete Gaussian noise, drawn from a list of its probabilities; none to levels that are exact."""
+    if not SIGMAS[level]:
+        return true_counts
+    values = np.arange(-60, 61)
+    steps = np.cumsum(np.exp(-((values / SIGMAS[level]) ** 2) / 2))
+    random = np.random.default_rng([8, level])
+    return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
+
+
+def coverages(truth: Truth, mechanism: str, fudge: float) -> dict[tuple[int, str], float]:
+    """Return, by noisy level and true count, the share that is covered, with margins that are fudged."""
+    recipe = MECHANISMS[mechanism]
+    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    margins = [
+        replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins_of(SIGMAS, CONFIDENCE)
+    ]
+    tried = recipe.trial(truth, discrete_gaussian, SIGMAS, recipe.optimiser(None))
+    bounds = measured_bounds(truth.tree, tried.measured, tried.released, margins, [1] * len(SIGMAS))
+    shares = {}
+    for level, covered in enumerate(level_coverages(truth.tree, true, bounds)):
+        assert covered is not None
+        assert covered["all"].cells == truth.tree.possible_cells(level)
+        for group in TRUE_COUNTS:
+            if SIGMAS[level] and covered[group].coverage is not None:
+                shares[level, group] = covered[group].coverage
+    return shares
+
+
+def least_share(groups: int) -> float:
+    r"""Return what the mean over copies falls to by chance at most so rarely, if each cell is covered as often as is promised.
+
+    .. math:: P[\bar{X} \le m] \le \exp(-n \, \mathrm{KL}(m, 1 - \alpha))
+
+    for the mean of n independent variables from 0 to 1 (Hoeffding 1963), whatever their law: copies are independent, and have
+    as many cells of a group each; the cells of one copy need not be independent.
+    """
+    shares = np.linspace(0.5, CONFIDENCE, 100_000)[:-1]
+    divergences = shares * np.log(shares / CONFIDENCE) + (1 - shares) * np.log((1 - shares) / (1 - CONFIDENCE))
+    return float(shares[divergences >= log(groups / FALSE_ALARM) / COPIES].max())
+
+
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient"])
+def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechanism):
+    """By level and true count, coverage is not below nine in ten by more than chance; it would be with margins 30 % less."""
+    truth = made_up(universe_of)
+    kept, fudged = (coverages(truth, mechanism, fudge) for fudge in (1.0, 0.7))
+    assert {group for _, group in kept} == set(TRUE_COUNTS)
+    assert len(kept) >= 15
+    least = least_share(len(kept))
+    assert 0.83 < least < CONFIDENCE
+    assert {of: share for of, share in kept.items() if share < least} == {}
+    assert len({of for of, share in fudged.items() if share < least}) >= 6

@@ -1,0 +1,219 @@
+"""Coverage: counted over all cells that there could be, as if each were listed, whatever was measured."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.coverage import coverage_answer, coverage_row, coverage_rows
+from flows.trial import Tried, reconciled, truth_of, universe
+from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+from tasks.validate.coverage import (
+    GROUPS,
+    Bounds,
+    Covered,
+    level_coverages,
+    measured_bounds,
+    summed_bounds,
+    thresholded_bounds,
+)
+from tasks.validate.intervals import margins_of, sum_margins
+from tasks.validate.quantiles import laplace_quantile
+
+Areas = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small universe with records, all of whose nodes can be listed.
+
+    Attributes:
+        tree: of it.
+        chains: per level, every node, with those above it from the root down to itself.
+        truth: per level, the true nodes, as arrays and as a table.
+    """
+
+    tree: Tree
+    chains: list[dict[Areas, list[Areas]]]
+    truth: list[Frontier]
+    true: list[Counter]
+
+
+def tabled(nodes: Frontier) -> dict[Areas, int]:
+    """Return the counts of nodes by their areas."""
+    return dict(zip(zip(*(areas.tolist() for areas in nodes.areas), strict=True), nodes.counts.tolist(), strict=True))
+
+
+@st.composite
+def trials(draw: Callable, universes: st.SearchStrategy) -> tuple[Small, Tried, list[float]]:
+    """Draw a universe with records, and a trial of two passes with much or little noise."""
+    of, sigmas, measure, truth = drawn(draw, universes)
+    return of, reconciled(truth, measure, sigmas, nearest_in_chebyshev), sigmas
+
+
+def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
+    """Draw a universe with records, scales, and noise by them."""
+    made = draw(universes)
+    leaves = made.leaves()
+    records = draw(st.dictionaries(st.sampled_from(leaves), st.integers(1, 30), max_size=15))
+    finest = np.array([made.areas(leaf) for leaf in records], dtype=np.int64).reshape(-1, len(made.tree.axes)).T
+    truth = truth_of(made.tree, list(finest), np.array(list(records.values()), dtype=np.int64))
+    levels = range(made.tree.depth + 1)
+    chains: list[dict] = [{} for _ in levels]
+    for leaf in leaves:
+        chain = [made.areas(made.node(leaf, level)) for level in levels]
+        for level in levels:
+            chains[level][chain[level]] = chain[: level + 1]
+    frontiers = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    sigma = draw(st.sampled_from([0.4, 3.0, 20.0]))
+    sigmas = [draw(st.sampled_from([0.0, sigma])), *[sigma] * made.tree.depth]
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def measure(level: int, true_counts: IntArray) -> IntArray:
+        return true_counts + np.rint(random.normal(0, sigmas[level], len(true_counts))).astype(np.int64)
+
+    small = Small(made.tree, chains, frontiers, [Counter(tabled(nodes)) for nodes in frontiers])
+    return small, sigmas, measure, truth
+
+
+def listed(cells: dict[Areas, tuple[int, int, int, int]]) -> dict[str, Covered]:
+    """Return the coverage of cells with a true and a released count, a low and a high, one after the other."""
+    groups = defaultdict(list)
+    for true, count, low, high in cells.values():
+        named = "0" if true == 0 else "1" if true == 1 else "2 to 10" if true <= 10 else "more"
+        selected = ["nonzero"] if count else ["zeroed"] if true else []
+        for name in (named, "all", *selected):
+            groups[name].append((low <= true <= high, high - low))
+    return {
+        name: Covered(
+            float(len(groups[name])), *(sum(column) / len(column) for column in zip(*groups[name], strict=True))
+        )
+        if groups[name]
+        else Covered(0.0, None, None)
+        for name in GROUPS
+    }
+
+
+def check_same(ours: dict[str, Covered] | None, oracle: dict[str, Covered]) -> None:
+    """Check that two ways to count come to the same."""
+    assert ours is not None
+    assert ours.keys() == oracle.keys() == set(GROUPS)
+    for name, of in oracle.items():
+        got = ours[name]
+        assert got.cells == of.cells, name
+        assert (got.coverage is None) == (of.coverage is None), name
+        if of.coverage is not None:
+            assert (got.coverage, got.width) == pytest.approx((of.coverage, of.width)), name
+
+
+@settings(max_examples=40)
+@given(data=st.data(), steps=st.sampled_from([1, 4]))
+def test_every_cell_counts_whether_it_was_measured_or_not(universes, data, steps):
+    """Coverage and width are those of listing all cells, each with what its own noisy count and those above it say."""
+    small, tried, sigmas = data.draw(trials(universes))
+    margins = margins_of(sigmas, 0.9)
+    rounding = [steps] * len(sigmas)
+    bounds = measured_bounds(small.tree, tried.measured, tried.released, margins, rounding)
+    noisy = [tabled(Frontier(level, of.cells.areas, of.noisy)) for level, of in enumerate(tried.measured)]
+    for level, ours in enumerate(level_coverages(small.tree, small.truth, bounds)):
+        released, cells = tabled(tried.released[level]), {}
+        for cell, chain in small.chains[level].items():
+            caps = [
+                max(noisy[of][above] + margins[of].cap, 0) for of, above in enumerate(chain[:-1]) if above in noisy[of]
+            ]
+            low, high, count = 0, min(caps, default=2**62), released.get(cell, 0)
+            if cell in noisy[level]:
+                low = min(max(noisy[level][cell] - margins[level].own, 0), count)
+                high = max(min(max(noisy[level][cell] + margins[level].own, 0), high), count)
+            cells[cell] = small.true[level][cell], count, low // steps * steps, -(-high // steps) * steps
+        check_same(ours, listed(cells))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_sums_of_leaves_are_counted_by_how_many_leaves_they_have(universes, data):
+    """Where all leaves are measured, every cell of every level has its count, or 0, and the margin of as many leaves."""
+    small, sigmas, measure, truth = drawn(data.draw, universes)
+    sigma = sigmas[-1]
+    released = universe(truth, measure, sigmas, None).released
+    bounds = [summed_bounds(small.tree, nodes, sigma, 0.9) for nodes in released]
+    leaves_of = [Counter(chain[level] for chain in small.chains[-1].values()) for level in range(len(sigmas))]
+    for level, ours in enumerate(level_coverages(small.tree, small.truth, bounds)):
+        counts, cells = tabled(released[level]), {}
+        for cell in small.chains[level]:
+            count = counts.get(cell, 0)
+            margin = int(sum_margins(sigma, np.array([leaves_of[level][cell]]), math.log(0.05))[0])
+            cells[cell] = small.true[level][cell], count, min(max(count - margin, 0), count), max(count + margin, 0)
+        check_same(ours, listed(cells))
+
+
+@settings(max_examples=40)
+@given(data=st.data(), threshold=st.integers(2, 12))
+def test_leaves_below_a_threshold_count_less_than_it_and_the_noise(universes, data, threshold):
+    """A leaf that is not released is covered up to the threshold; levels above state no intervals."""
+    small, _, _, truth = drawn(data.draw, universes)
+    true, margin = truth.levels[-1], laplace_quantile(1.5, math.log(0.05))
+    rows = np.flatnonzero(true.true_counts >= threshold)
+    depth = small.tree.depth
+    released = Frontier(depth, tuple(areas[rows] for areas in true.areas), true.true_counts[rows])
+    bounds: list[Bounds | None] = [None] * depth
+    bounds.append(thresholded_bounds(small.tree, released, 1.5, threshold, 0.9))
+    *above, ours = level_coverages(small.tree, small.truth, bounds)
+    assert above == [None] * depth
+    counts = tabled(released)
+    check_same(
+        ours,
+        listed(
+            {
+                cell: (small.true[-1][cell], count, max(count - margin, 0), count + margin)
+                if (count := counts.get(cell, 0))
+                else (small.true[-1][cell], 0, 0, threshold - 1 + margin)
+                for cell in small.chains[-1]
+            }
+        ),
+    )
+
+
+def test_universes_beyond_64_bits_are_counted(universe_of):
+    """Of a hundred thousand areas on each of five axes, 10²⁵ cells are told by the node above them that was pruned."""
+    paths = [(f"{area:05}",) for area in range(100_000)]
+    made = universe_of([paths] * 5, range(5))
+    truth = truth_of(made.tree, [np.array([7])] * 5, np.array([5]))
+    tried = reconciled(truth, lambda _, true_counts: true_counts, [0.0] * 6, nearest_in_chebyshev)
+    bounds = measured_bounds(made.tree, tried.measured, tried.released, margins_of([0.0] * 6, 0.9), [1] * 6)
+    *_, finest = level_coverages(
+        made.tree, [Frontier(level, of.areas, of.true_counts) for level, of in enumerate(truth.levels)], bounds
+    )
+    assert finest is not None
+    assert finest["all"].cells == pytest.approx(1e25)
+    assert finest["2 to 10"] == Covered(1.0, 1.0, 0.0)
+    assert finest["0"] == Covered(pytest.approx(1e25), 1.0, 0.0)
+
+
+def test_means_are_of_the_runs_that_have_such_cells():
+    """A group without a cell in a run says nothing of that run, and is null where that is so in all; so are levels without."""
+    covered = {group: Covered(0.0, None, None) for group in GROUPS}
+    runs = [covered | {"zeroed": Covered(4.0, 0.75, 2.0)}, covered, covered | {"zeroed": Covered(2.0, 1.0, 3.0)}, None]
+    keys = [{"mechanism": "inftda", "epsilon": 1.0, "run": run, "level": int(run == 4)} for run in (1, 2, 3, 4)]
+    rows = pl.DataFrame([key | coverage_row(run) for key, run in zip(keys, runs, strict=True)])
+    answer = coverage_answer(rows.filter(level=0))
+    assert answer is not None
+    error = 0.125
+    assert answer["zeroed"] == {
+        "cells": 2.0,
+        "coverage": {"mean": 0.875, "min": 0.75, "max": 1.0, "standard_error": pytest.approx(error)},
+        "width": {"mean": 2.5, "min": 2.0, "max": 3.0},
+    }
+    assert answer["1"] == {"cells": 0.0, "coverage": None, "width": None}
+    assert coverage_answer(rows.filter(level=1)) is None
+    assert coverage_rows(rows).filter(group="zeroed")["coverage"].to_list() == [0.75, None, 1.0]
+    assert coverage_rows(rows).height == 3 * len(GROUPS)
