@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from flows.api import PublishedRelease, open_release, release
 from flows.query import query_answer
+from flows.shown_query import show_query
 from flows.trial import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -678,6 +679,28 @@ def test_a_folder_that_was_altered_is_named(released, tmp_path):
         open_release(copy).query()
     with pytest.raises(UsageError, match="level must be 0 to 6, got 7"):
         released.table(7)
+
+
+def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """An answer is drawn with its areas as they are written, and says where there is no interval, or one of all at once."""
+    answer = {
+        "where": {"origin": {"level": "town", "path": ["A", "[b]"]}, "destination": None},
+        "count": 1234,
+        "low": 1200,
+        "high": 1300,
+        "confidence": 0.95,
+        "simultaneous": True,
+        "how": "the cell of level 2 [whole]",
+    }
+    show_query(answer)
+    assert capsys.readouterr().out.splitlines() == [
+        "origin A [b] (town)",
+        "count: 1,234",
+        "interval: 1,200 to 1,300; together with all other questions, with 95 %, over all noise, the truth is inside",
+        "how: the cell of level 2 [whole]",
+    ]
+    show_query(answer | {"where": {"origin": None}, "low": None, "high": None, "confidence": None})
+    assert capsys.readouterr().out.splitlines()[::2] == ["everything", "interval: none can be stated"]
 
 
 # --- releases from Python -------------------------------------------------------------------------------------------------
