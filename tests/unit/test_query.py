@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from flows.shown_query import show_query
+from flows.console_query import show_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
