@@ -113,7 +113,8 @@ def published(folder: Path) -> list[int]:
     """Return the counts of a published folder, zeros included."""
     import polars as pl
 
-    levels = [pl.read_parquet(folder / "counts" / f"level_{level}.parquet") for level in range(3)]
+    paths = [folder / "counts" / f"level_{level}.parquet" for level in range(3)]
+    levels = [pl.read_parquet(path).drop("low", "high") for path in paths]
     works = dict(levels[1].iter_rows())
     cells = {(home, work): count for home, work, count in levels[2].iter_rows()}
     return [

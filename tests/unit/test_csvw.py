@@ -147,9 +147,8 @@ def test_readers_of_the_metadata_get_the_codes_as_they_are(made: dict[str, Path]
         parquet = pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
         rows = list(tables[f"counts/level_{level}.csv"].iterdicts())
         assert [list(row.values()) for row in rows] == [list(row) for row in parquet.rows()]
-    assert {row[-1] for row in csv.reader((folder / "records.csv").open(newline=""))} - {"destination_place-of"} == set(
-        ODD[:5]
-    )
+    codes = {row[-1] for row in csv.reader((folder / "records.csv").open(newline=""))} - {"destination_place-of"}
+    assert set(ODD[:5]) <= codes <= set(ODD)  # noise may have brought in others
     assert len(list(tables["records.csv"].iterdicts())) == 100
 
 
