@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from flows.console_query import show_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.api import PublishedRelease, open_release, release
+from flows.console_query import show_query
 from flows.query import query_answer
 from flows.trial import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
