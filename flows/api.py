@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
+from multiprocessing import parent_process
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -29,6 +31,8 @@ from tasks.query.areas import EVERYTHING, find_area
 from tasks.query.folder import PublishedFolder, open_folder
 
 NOT_IN_A_FILE = "(a mapping of keys)"  # in place of the name of a spec's file
+
+_COUNTING, _inside, _before = Lock(), 0, 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -171,6 +175,12 @@ def _made(
     from storage.claims import give_up_claim
     from tasks.stage import in_processes
 
+    if parent_process() is not None:
+        raise UsageError(
+            "release was called by a worker process, which has run the script that it belongs to again.",
+            field="run.workers",
+            hint="With run: {workers: processes} a script calls release below `if __name__ == '__main__':`.",
+        )
     note_crashes()
     plan = make_plan(_keys(spec) if isinstance(spec, Mapping) else load_spec(Path(spec)))
     made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
@@ -196,11 +206,18 @@ def _keys(keys: Mapping[str, Any]) -> SpecFile:
 @contextmanager
 def _closed_to_others() -> Iterator[None]:
     """Let files that are written inside be their owner's alone, as the command line does; true counts are among them."""
-    before = os.umask(0o077)
+    global _inside, _before
+    with _COUNTING:  # several threads may release at once, and the mask is the process's
+        if not _inside:
+            _before = os.umask(0o077)
+        _inside += 1
     try:
         yield
     finally:
-        os.umask(before)
+        with _COUNTING:
+            _inside -= 1
+            if not _inside:
+                os.umask(_before)
 
 
 def _listed(asked: Any) -> list[Any]:

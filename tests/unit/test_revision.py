@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+import flows.driver
 from flows import console, console_plan
 from flows.answers import releases_answer, show_answer
 from flows.audit import audit_answer
@@ -257,6 +258,27 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     assert abandon_release(waiting)
     assert show_answer(world.second)["superseded_by"] == third
     assert audit_answer()["ok"]
+
+
+def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision whose folder is out and whose books are open yet is superseded by nobody, is not abandoned, and can be finished."""
+
+    def stop(_: Release) -> None:
+        raise StoreError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.driver, "close_the_books", stop)
+        with pytest.raises(StoreError, match="disk is full"):
+            world.release(supersedes=world.second)
+    (waiting,) = [entry["id"] for entry in releases_answer()["releases"] if entry["state"] == "failed"]
+    with pytest.raises(SpecError, match=f"superseded already by {waiting}, which is failed"):
+        plan_answer(world.plan(supersedes=world.second))
+    with pytest.raises(UsageError, match="is out") as refused:
+        abandon_release(waiting)
+    assert f"`trellis rerun {waiting}`" in refused.value.hint
+    with ThreadPoolExecutor(1) as threads:
+        finish_release(waiting, submit_to(threads), report_nothing)
+    assert show_answer(world.second)["superseded_by"] == waiting
 
 
 def test_a_manifest_that_supersedes_another_is_found(world: World) -> None:
