@@ -27,8 +27,20 @@ def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]
         "levels": shown["levels"],
         "unprotected": shown["unprotected"],
         "statement": shown["statement"],
+        "budget": _budget(shown["dataset"]),
         "seconds": {room: round(taken, 3) for room, taken in seconds.items()},
         "home": str(home()),
+    }
+
+
+def _budget(dataset: str) -> dict[str, float]:
+    """Return what the people of a dataset have, have spent, and have left, as ε at the cap's δ."""
+    account = ledger_answer(dataset)["datasets"][0]
+    return {
+        "delta": account["cap"]["delta"],
+        "cap": account["cap"]["epsilon"],
+        "spent": account["spent"]["epsilon"],
+        "left": account["left"]["epsilon"],
     }
 
 

@@ -11,11 +11,13 @@ from flows.plan import Plan
 from flows.privacy_keys import Target
 from flows.revision import check_supersedes
 from flows.schedule import days, days_of_series, scheduled_id
+from flows.spec import says_the_same
 from storage.books import Books, Cap, Spending
 from storage.database import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total
+from storage.releases import published_specs
 from tasks.noise.accounting import float_above
 from tasks.publish.measured import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise
@@ -36,6 +38,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         books = read_books(con)
         check_supersedes(con, plan, books)
         total, source = _public_total(con, books, plan)
+        repeated = _repeated(con, plan)
     guarantee, intervals = plan.guarantee, spec.release.intervals
     margins = margins_by_level(plan.levels, IntervalTerms(intervals.confidence, simultaneous=False, rounded=False))
     answer = {
@@ -76,7 +79,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "typical": _typical(plan, total, source),
         "disk": _disk(plan, books, total),
         "schedule": _schedule(plan, books),
-        "caution": plan.mechanism.caution,
+        "caution": " ".join(filter(None, (plan.mechanism.caution, repeated))),
         "warnings": _warnings(plan, books),
         "budget": _budget_summary(plan, books),
     }
@@ -84,6 +87,20 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         wanted = _wanted(plan, target)
         answer["for"] = target.model_dump() | {"epsilon": wanted.epsilon, "rho": float(wanted.rho)}
     return answer
+
+
+def _repeated(con: Connection, plan: Plan) -> str:
+    """Say so where the same spec was released before, on no schedule, and by none that it supersedes."""
+    spec = plan.file.spec
+    if spec.schedule or spec.supersedes:
+        return ""
+    same = [release for release, text in published_specs(con, spec.dataset) if says_the_same(text, plan.file.text)]
+    if not same:
+        return ""
+    return (
+        f"{same[-1]} was released by this very spec: another release is a new measurement, charged again. One that takes its"
+        f" place says supersedes: {same[-1]}."
+    )
 
 
 def _wanted(plan: Plan, target: Target) -> Guarantee:

@@ -228,6 +228,12 @@ def is_out(release: Release) -> bool:
     return (Path(release.folder) / "manifest.json").is_file()
 
 
+def published_specs(con: Connection, dataset: str) -> list[tuple[str, str]]:
+    """Return the published releases of a dataset, the newest last, with the specs that they were reserved with."""
+    query = "SELECT id, spec FROM releases WHERE dataset = ? AND state = 'published' ORDER BY created, id"
+    return con.execute(query, [dataset]).fetchall()
+
+
 def superseding(con: Connection, release_id: str) -> dict[str, str]:
     """Return the releases that supersede one, with their states, the oldest first."""
     rows = con.execute("SELECT id, state FROM releases WHERE supersedes = ? ORDER BY created, id", [release_id])

@@ -213,6 +213,13 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
                 assert refused.value.hint == f"Supersede that one: supersedes: {world.second}."
 
 
+def test_a_plan_says_what_the_same_spec_has_released(world: World) -> None:
+    """The same spec once more is a new measurement that is charged again, which its plan says; another spec, or a revision, is none."""
+    assert f"{world.first} was released by this very spec" in plan_answer(world.plan())["caution"]
+    assert plan_answer(world.plan(expected_total=100))["caution"] == ""
+    assert plan_answer(world.plan(supersedes=world.second))["caution"] == ""
+
+
 def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
     """A corrected table under a name of its own supersedes, where the spec says whose people it holds."""
     shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "corrected.csv")
