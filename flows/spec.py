@@ -66,11 +66,11 @@ class SpecFile:
 
     def output(self) -> Path:
         """Return the folder below which releases are published."""
-        return (self.folder / Path(expand_variables("output", self.spec.output)).expanduser()).resolve()
+        return output_below(self.folder, self.spec.output)
 
     def published(self) -> dict[str, Any]:
         """Return the spec as written, unexpanded, with file names in place of paths."""
-        return _without_paths({key: value for key, value in _parse(self.text).items() if key != "output"})
+        return _without_paths({key: value for key, value in keys_in(self.text).items() if key != "output"})
 
     def _codebook(self, axis: str) -> Table | Values | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
@@ -112,7 +112,7 @@ def parse_spec(text: str, path: Path) -> SpecFile:
         SpecError: it is not YAML, or a key breaks a rule; names the key.
     """
     try:
-        return SpecFile(Spec.model_validate(_parse(text)), text, path.absolute())
+        return SpecFile(Spec.model_validate(keys_in(text)), text, path.absolute())
     except ValidationError as fault:
         first = next(_as_spec_errors(fault))
     raise first
@@ -127,7 +127,7 @@ def faults_of(text: str) -> list[SpecError]:
     Raises:
         SpecError: it is not YAML.
     """
-    keys = _parse(text)
+    keys = keys_in(text)
     found: list[SpecError] = []
     try:
         Spec.model_validate(keys)
@@ -151,10 +151,30 @@ def faults_of(text: str) -> list[SpecError]:
     return list({(fault.field, str(fault)): fault for fault in found}.values())
 
 
+def keys_in(text: str) -> dict[str, Any]:
+    """Return the keys of a spec as they are written, whatever is wrong with them.
+
+    Raises:
+        SpecError: it is not YAML, or no mapping.
+    """
+    try:
+        keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
+    except yaml.YAMLError as fault:
+        mark = getattr(fault, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        hint = (
+            "A text with brackets, braces, “: ” or “ #” in it stands in quotes; keys of one section are indented alike."
+        )
+        raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
+    if not isinstance(keys, dict):
+        raise SpecError("The spec must be a YAML mapping of keys to values.", field="SPEC")
+    return keys
+
+
 def says_the_same(text: str, other: str) -> bool:
     """Return whether two specs ask for the same release, however they are laid out and on whatever machine it is run."""
     try:
-        one, two = _parse(text), _parse(other)
+        one, two = keys_in(text), keys_in(other)
     except SpecError:
         return False
     return one | {"run": None} == two | {"run": None}
@@ -163,7 +183,7 @@ def says_the_same(text: str, other: str) -> bool:
 def says_public(text: str) -> bool:
     """Return whether a spec says that anybody may see its table; one that cannot be read says nothing."""
     try:
-        return _parse(text).get("public_data") is True
+        return keys_in(text).get("public_data") is True
     except SpecError:
         return False
 
@@ -205,6 +225,11 @@ def expand_variables(field: str, text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
+def output_below(folder: Path, output: str) -> Path:
+    """Return the folder below which the releases of a spec are published, from what it says and the folder that it is in."""
+    return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
+
+
 # YAML takes the braces of `${NAME}` for those of a mapping where it stands inside one: while a text is read, these stand
 # in their place, from the range that Unicode leaves to everybody.
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -234,21 +259,6 @@ def _known_by(codebook: Table | Values | Unlisted) -> str:
     if isinstance(codebook, Table):
         return sha256_of(codebook.path)
     return codebook.sha256 if isinstance(codebook, Values) else RELEASED_CODES
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
-    except yaml.YAMLError as fault:
-        mark = getattr(fault, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        hint = (
-            "A text with brackets, braces, “: ” or “ #” in it stands in quotes; keys of one section are indented alike."
-        )
-        raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
-    if not isinstance(keys, dict):
-        raise SpecError("The spec must be a YAML mapping of keys to values.", field="SPEC")
-    return keys
 
 
 def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
