@@ -235,14 +235,25 @@ def output_below(folder: Path, output: str) -> Path:
 _OPEN, _CLOSE = "\ue000", "\ue001"
 
 
+# A whole number that reads as it is written: 01, 0x1f and 1_000 do not, and 1:30 would be ninety.
+_PLAIN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+
+
 class _NoRepeats(yaml.SafeLoader):
     """YAML in which a key that stands twice is an error, where YAML's own reader would let the last one win.
 
-    `${NAME}` may stand anywhere without quotes.
+    `${NAME}` may stand anywhere without quotes, and codes and names of a hierarchy that look like numbers are as written.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(re.sub(r"\$\{(\w+)\}", rf"${_OPEN}\1{_CLOSE}", text))
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.value == "hierarchy":
+                _keep_as_written(value)
+        return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         return re.sub(rf"\${_OPEN}(\w+){_CLOSE}", r"${\1}", super().construct_scalar(node))
@@ -253,6 +264,23 @@ class _NoRepeats(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise SpecError(f"{key} stands twice in one place of the spec.", field=str(key))
         return super().construct_mapping(node, deep)
+
+
+def _keep_as_written(node: yaml.Node) -> None:
+    """Make text of the whole numbers in a part of a spec that YAML would read as others than are written."""
+    seen: set[int] = set()  # an alias may lead back
+    left = [node]
+    while left:
+        if id(part := left.pop()) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, yaml.ScalarNode):
+            if part.tag == "tag:yaml.org,2002:int" and not _PLAIN_NUMBER.fullmatch(part.value):
+                part.tag = "tag:yaml.org,2002:str"
+        elif isinstance(part, yaml.MappingNode):
+            left += [of_pair for pair in part.value for of_pair in pair]
+        else:
+            left += part.value
 
 
 def _known_by(codebook: Table | Values | Unlisted) -> str:
@@ -281,7 +309,52 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
         return SpecError(f"{field} {message}" if field else message, field=field or message.split(" ", 1)[0])
     if error["type"] == "string_pattern_mismatch":
         return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)
-    return SpecError(f"{field}: {error['msg']}, got {error['input']!r}.", field=field)
+    return _of_another_kind(error, field)
+
+
+# What pydantic finds, and how a spec is spoken of; where there is a bound, the error has it by this name.
+_BOUNDS = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">")}
+_BOUNDS |= {"less_than_equal": ("le", "<="), "less_than": ("lt", "<")}
+_KINDS = {
+    "string": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "keys with values",
+    "model": "keys with values",
+    "byte": "bytes, such as 4GB",
+}
+
+
+def _of_another_kind(error: Any, field: str) -> SpecError:
+    """Return what is to be said of a value that a key cannot have, and that no rule of ours was asked about."""
+    kind, value, said = error["type"], error["input"], _as_yaml(error["input"])
+    if error["loc"][-1] == "[key]":  # pydantic's mark for a name that is none
+        named = field.removesuffix(".[key]")
+        return SpecError(f"{named}: a name must be text, got {said}; put it in quotes.", field=named)
+    if kind in _BOUNDS:
+        name, sign = _BOUNDS[kind]
+        return SpecError(f"{field} must be {sign} {error['ctx'][name]:,}, got {said}.", field=field)
+    if kind in {"too_short", "string_too_short"}:
+        return SpecError(f"{field} must not be empty.", field=field)
+    if kind == "literal_error":
+        return SpecError(f"{field} must be {error['ctx']['expected'].replace(chr(39), '')}, got {said}.", field=field)
+    wanted = _KINDS.get(kind.partition("_")[0])
+    if wanted is None:
+        return SpecError(f"{field}: {error['msg']}, got {said}.", field=field)
+    as_text = "; put it in quotes" if wanted == "text" and not isinstance(value, dict | list | None) else ""
+    return SpecError(f"{field} must be {wanted}, got {said}{as_text}.", field=field)
+
+
+def _as_yaml(value: object) -> str:
+    """Return in words what a spec says that is no value of a key."""
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (so YAML reads {'yes and on' if value else 'no and off'} too)"
+    if isinstance(value, dict | list):
+        return "keys with values" if isinstance(value, dict) else "a list"
+    return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)
 
 
 def _without_paths(keys: dict[str, Any]) -> dict[str, Any]:
