@@ -20,7 +20,7 @@ from flows.cli import app, main
 from flows.driver import make_release
 from flows.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
 from flows.forecast import plan_answer
-from flows.keys import Spec
+from flows.keys import MUST_BE_GIVEN, Spec
 from flows.plan import make_plan
 from flows.query import query_answer
 from flows.reservation import new_release
@@ -217,7 +217,11 @@ def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
     facts = [] if section_of(info) else [f"- holds: {said_type(info)}"]
     default = said_default(info)
     facts += [
-        f"- default: `{default}`" if default else "- must be given" if info.is_required() else "- may be left out"
+        f"- default: `{default}`"
+        if default
+        else "- must be given"
+        if info.is_required()
+        else f"- {MUST_BE_GIVEN.get(path, 'may be left out')}"
     ]
     if told := rules(info):
         facts.append(f"- rule: {'; '.join(told)}")

@@ -9,17 +9,19 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from flows.budget import standing_of
 from flows.explanations import next_step
 from flows.forecast import plan_answer
-from flows.hierarchy_keys import Hierarchy
 from flows.keys import Spec
-from flows.plan import Plan, faults_of_meaning, make_plan, mechanism_of
+from flows.least_cost import asked_by_keys, least_spendings
+from flows.plan import Plan, faults_of_meaning, make_plan, mechanism_named, mechanism_of
 from flows.reservation import check_budget, check_writable, different_people_from
-from flows.spec import SpecFile, expand_variables, faults_of, parse_spec, text_of
+from flows.spec import SpecFile, expand_variables, faults_of, keys_in, output_below, parse_spec, text_of
 from flows.starter import FILL_IN, left_to_fill_in
+from storage.books import Books
 from storage.database import store
 from storage.errors import InputError, SpecError, TrellisError
-from storage.ledger import read_books
+from storage.ledger import agreed_terms, read_books
 from tasks.ingest.tables import check_columns, opened, table_at
 
 T = TypeVar("T")
@@ -39,14 +41,14 @@ def check_answer(path: Path) -> dict[str, Any]:
         wrong = faults_of(text)
     except SpecError as fault:
         return _answer([*found, fault])
-    found += wrong
-    if not wrong:
-        file = parse_spec(text, path)
-        about_spec = [*_about_mechanism(file), *_about_tables(file)]
-        found += about_spec
-        plan = None if about_spec else _kept(lambda: make_plan(file), found)
-        if plan:
-            answer = _about_ledger(plan, found)
+    keys = keys_in(text)
+    about_mechanism = _about_name(keys) if wrong else _about_mechanism(parse_spec(text, path))
+    about_spec = [*wrong, *about_mechanism, *_about_tables(keys, path.absolute().parent)]
+    found += about_spec
+    if about_spec:
+        found += _about_budget(keys)
+    elif plan := _kept(lambda: make_plan(parse_spec(text, path)), found):
+        answer = _about_ledger(plan, found)
     return _answer(found) | (answer if not found else {})
 
 
@@ -85,26 +87,53 @@ def _about_mechanism(file: SpecFile) -> list[TrellisError]:
     return found if mechanism is None else list(faults_of_meaning(file.spec, mechanism))
 
 
-def _about_tables(file: SpecFile) -> list[TrellisError]:
-    """Return what is wrong with the places of tables, and which columns their headers lack."""
-    spec = file.spec
+def _about_name(keys: dict[str, Any]) -> list[TrellisError]:
+    """Return whether there is no mechanism of the name that a spec gives, whatever else is wrong with it."""
     found: list[TrellisError] = []
-    also = [column for column in (spec.input.count, spec.input.unit) if column]
-    wanted = {
-        "input.table": (spec.input.table, [*(column for axis in spec.axes for column in spec.columns(axis)), *also])
-    }
-    for key, hierarchy in map(spec.hierarchy_of, spec.axes):
-        if isinstance(hierarchy, Hierarchy) and hierarchy.table is not None:
-            wanted[f"{key}.table"] = (hierarchy.table, hierarchy.levels)
-    for field, (location, columns) in wanted.items():
-        found += _about_table(file, field, location, columns)
-    _kept(lambda: check_writable(file.output()), found)
+    name = keys.get("mechanism")
+    if isinstance(name, str):
+        _kept(lambda: mechanism_named(name), found)
     return found
 
 
-def _about_table(file: SpecFile, field: str, location: str, columns: list[str]) -> list[TrellisError]:
+def _about_tables(keys: dict[str, Any], folder: Path) -> list[TrellisError]:
+    """Return what is wrong with the places of tables, and which columns their headers lack.
+
+    Args:
+        keys: of the spec as written: what is no place, or no name of a column, is passed over.
+        folder: that of the spec.
+    """
     found: list[TrellisError] = []
-    table = _kept(lambda: table_at(field, expand_variables(field, location), file.folder), found)
+    for field, location, columns in _tables_in(keys):
+        found += _about_table(folder, field, location, columns)
+    output = keys.get("output", "out")
+    if isinstance(output, str):
+        _kept(lambda: check_writable(output_below(folder, output)), found)
+    return found
+
+
+def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the key, the place and the columns of the confidential table and of every codebook."""
+    given, domains = keys.get("input"), keys.get("hierarchy")
+    if isinstance(given, dict) and isinstance(given.get("table"), str):
+        ends = ("origin", "destination", "features", "count", "unit")
+        yield "input.table", given["table"], [column for key in ends for column in _texts(given.get(key))]
+    if not isinstance(domains, dict):
+        return
+    each = {f"hierarchy.{name}": domain for name, domain in domains.items()}
+    for field, domain in {"hierarchy": domains, **each}.items():
+        if isinstance(domain, dict) and isinstance(domain.get("table"), str):
+            yield f"{field}.table", domain["table"], _texts(domain.get("levels"))
+
+
+def _texts(value: object) -> list[str]:
+    several = value if isinstance(value, list) else [value]
+    return [text for text in several if isinstance(text, str) and text]
+
+
+def _about_table(folder: Path, field: str, location: str, columns: list[str]) -> list[TrellisError]:
+    found: list[TrellisError] = []
+    table = _kept(lambda: table_at(field, expand_variables(field, location), folder), found)
     if table is None:
         return found
     try:
@@ -116,6 +145,36 @@ def _about_table(file: SpecFile, field: str, location: str, columns: list[str]) 
                     found.append(fault)
     except TrellisError as fault:
         found.append(fault)
+    return found
+
+
+def _about_budget(keys: dict[str, Any]) -> list[TrellisError]:
+    """Return why their people's budget forbids a release that nothing more can be planned of, as far as its keys tell."""
+    asked, spendings = asked_by_keys(keys), least_spendings(keys)
+    if asked is None or not spendings:
+        return []
+    found: list[TrellisError] = []
+
+    def read() -> Books:
+        with store() as con:
+            return read_books(con)
+
+    books = _kept(read, found)
+    terms = _kept(lambda: agreed_terms(books, asked), found) if books else None
+    if books is None or terms is None:
+        return found
+    account = books.accounts.get(terms.dataset)
+    before = account.spendings if account else []
+    least = min(standing_of([*before, spending], terms.cap).epsilon for spending in spendings)
+    if least > terms.cap.epsilon:
+        found.append(
+            SpecError(
+                f"With this release dataset {terms.dataset} would come to epsilon {least:.8g} or more at delta"
+                f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}.",
+                field="privacy.epsilon",
+                hint="`trellis ledger` shows what it was spent on; `trellis plan` says more once the rest is right.",
+            )
+        )
     return found
 
 

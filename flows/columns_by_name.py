@@ -24,7 +24,8 @@ _ENDS = (
     ("source", "target"),
     ("departure", "arrival"),
 )
-_COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters", "weight"}
+# No weight: a survey's says how many people a record stands for, and is no number of records.
+_COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters"}
 _COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total"}
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total"}
 _UNITS = {

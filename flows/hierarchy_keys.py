@@ -65,7 +65,7 @@ class Values(Keys):
     """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text.
 
     Attributes:
-        values: how many there are, or a list of all that there may be.
+        values: a number n, for the codes 0 to n − 1; or a list of all codes that there may be, such as [f, m].
     """
 
     values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]

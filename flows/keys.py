@@ -31,6 +31,13 @@ DEFAULT_MECHANISM = "inftda_reconciled"  # on no set that was tried worse than i
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
 _OF_FEATURES = ("input.features", "release.order")
 
+# Of the keys that may be left out of some specs, which must be given, and for what.
+MUST_BE_GIVEN = {
+    **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features"),
+    **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips"),
+    "release.finest": "must be given for trips, may be left out for features",
+}
+
 
 class _PerFeature(dict[str, Any]):
     """What a key holds where it is asked for each feature, whatever they are called."""
@@ -97,8 +104,9 @@ class Input(Keys):
 
     Attributes:
         table: .csv, .csv.gz, .parquet or file.duckdb::table; relative to the spec; ${NAME} comes from the environment.
-        origin: the column of codes where a trip begins: of the finest areas, or a column per level, coarse to fine.
-        destination: the same for where it ends.
+        origin: the column of codes where a trip begins: of the finest areas, or a column per level, coarse to fine. Must be
+            given for trips.
+        destination: the same for where it ends. Must be given for trips.
         features: columns of codes, in place of origin and destination.
         count: the column of counts; if left out, a row is a record.
         unit: the column that tells units apart, so that ingest bounds the records of each.
@@ -140,9 +148,10 @@ class ReleaseKeys(Keys):
     """Which tree, how deep, and what is published besides its levels.
 
     Attributes:
-        tree: of trips, the end that is refined first.
-        order: of features, which is refined first, which next; each with all its levels.
-        finest: the finest released level, of both ends or of each; of features those that stop above their finest.
+        tree: of trips, for which it must be given: the end that is refined first.
+        order: of features, for which it must be given: which is refined first, which next; each with all its levels.
+        finest: the finest released level, of both ends or of each, which must be given for trips; of features those that
+            stop above their finest.
         csv: whether the finest level is published as CSV too, or every level is; if left out, the finest up to five million
             rows.
         records: whether it is published as synthetic records too, a row for each.

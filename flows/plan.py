@@ -263,9 +263,18 @@ def mechanism_of(spec: Spec) -> Mechanism:
     Raises:
         SpecError: there is none of that name.
     """
-    if spec.mechanism not in MECHANISMS:
-        raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {spec.mechanism}.", field="mechanism")
-    return MECHANISMS[spec.mechanism]
+    return mechanism_named(spec.mechanism)
+
+
+def mechanism_named(name: str) -> Mechanism:
+    """Return the mechanism of a name.
+
+    Raises:
+        SpecError: there is none.
+    """
+    if name not in MECHANISMS:
+        raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.", field="mechanism")
+    return MECHANISMS[name]
 
 
 def run_terms(keys: RunKeys) -> dict[str, Any]:

@@ -66,11 +66,11 @@ class SpecFile:
 
     def output(self) -> Path:
         """Return the folder below which releases are published."""
-        return (self.folder / Path(expand_variables("output", self.spec.output)).expanduser()).resolve()
+        return output_below(self.folder, self.spec.output)
 
     def published(self) -> dict[str, Any]:
         """Return the spec as written, unexpanded, with file names in place of paths."""
-        return _without_paths({key: value for key, value in _parse(self.text).items() if key != "output"})
+        return _without_paths({key: value for key, value in keys_in(self.text).items() if key != "output"})
 
     def _codebook(self, axis: str) -> Table | Values | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
@@ -112,7 +112,7 @@ def parse_spec(text: str, path: Path) -> SpecFile:
         SpecError: it is not YAML, or a key breaks a rule; names the key.
     """
     try:
-        return SpecFile(Spec.model_validate(_parse(text)), text, path.absolute())
+        return SpecFile(Spec.model_validate(keys_in(text)), text, path.absolute())
     except ValidationError as fault:
         first = next(_as_spec_errors(fault))
     raise first
@@ -127,7 +127,7 @@ def faults_of(text: str) -> list[SpecError]:
     Raises:
         SpecError: it is not YAML.
     """
-    keys = _parse(text)
+    keys = keys_in(text)
     found: list[SpecError] = []
     try:
         Spec.model_validate(keys)
@@ -151,10 +151,30 @@ def faults_of(text: str) -> list[SpecError]:
     return list({(fault.field, str(fault)): fault for fault in found}.values())
 
 
+def keys_in(text: str) -> dict[str, Any]:
+    """Return the keys of a spec as they are written, whatever is wrong with them.
+
+    Raises:
+        SpecError: it is not YAML, or no mapping.
+    """
+    try:
+        keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
+    except yaml.YAMLError as fault:
+        mark = getattr(fault, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        hint = (
+            "A text with brackets, braces, “: ” or “ #” in it stands in quotes; keys of one section are indented alike."
+        )
+        raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
+    if not isinstance(keys, dict):
+        raise SpecError("The spec must be a YAML mapping of keys to values.", field="SPEC")
+    return keys
+
+
 def says_the_same(text: str, other: str) -> bool:
     """Return whether two specs ask for the same release, however they are laid out and on whatever machine it is run."""
     try:
-        one, two = _parse(text), _parse(other)
+        one, two = keys_in(text), keys_in(other)
     except SpecError:
         return False
     return one | {"run": None} == two | {"run": None}
@@ -163,7 +183,7 @@ def says_the_same(text: str, other: str) -> bool:
 def says_public(text: str) -> bool:
     """Return whether a spec says that anybody may see its table; one that cannot be read says nothing."""
     try:
-        return _parse(text).get("public_data") is True
+        return keys_in(text).get("public_data") is True
     except SpecError:
         return False
 
@@ -205,19 +225,35 @@ def expand_variables(field: str, text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
+def output_below(folder: Path, output: str) -> Path:
+    """Return the folder below which the releases of a spec are published, from what it says and the folder that it is in."""
+    return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
+
+
 # YAML takes the braces of `${NAME}` for those of a mapping where it stands inside one: while a text is read, these stand
 # in their place, from the range that Unicode leaves to everybody.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 
 
+# A whole number that reads as it is written: 01, 0x1f and 1_000 do not, and 1:30 would be ninety.
+_PLAIN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
+
+
 class _NoRepeats(yaml.SafeLoader):
     """YAML in which a key that stands twice is an error, where YAML's own reader would let the last one win.
 
-    `${NAME}` may stand anywhere without quotes.
+    `${NAME}` may stand anywhere without quotes, and codes and names of a hierarchy that look like numbers are as written.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(re.sub(r"\$\{(\w+)\}", rf"${_OPEN}\1{_CLOSE}", text))
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.value == "hierarchy":
+                _keep_as_written(value)
+        return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         return re.sub(rf"\${_OPEN}(\w+){_CLOSE}", r"${\1}", super().construct_scalar(node))
@@ -230,25 +266,27 @@ class _NoRepeats(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _keep_as_written(node: yaml.Node) -> None:
+    """Make text of the whole numbers in a part of a spec that YAML would read as others than are written."""
+    seen: set[int] = set()  # an alias may lead back
+    left = [node]
+    while left:
+        if id(part := left.pop()) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, yaml.ScalarNode):
+            if part.tag == "tag:yaml.org,2002:int" and not _PLAIN_NUMBER.fullmatch(part.value):
+                part.tag = "tag:yaml.org,2002:str"
+        elif isinstance(part, yaml.MappingNode):
+            left += [of_pair for pair in part.value for of_pair in pair]
+        else:
+            left += part.value
+
+
 def _known_by(codebook: Table | Values | Unlisted) -> str:
     if isinstance(codebook, Table):
         return sha256_of(codebook.path)
     return codebook.sha256 if isinstance(codebook, Values) else RELEASED_CODES
-
-
-def _parse(text: str) -> dict[str, Any]:
-    try:
-        keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
-    except yaml.YAMLError as fault:
-        mark = getattr(fault, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
-        hint = (
-            "A text with brackets, braces, “: ” or “ #” in it stands in quotes; keys of one section are indented alike."
-        )
-        raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
-    if not isinstance(keys, dict):
-        raise SpecError("The spec must be a YAML mapping of keys to values.", field="SPEC")
-    return keys
 
 
 def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
@@ -271,7 +309,52 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
         return SpecError(f"{field} {message}" if field else message, field=field or message.split(" ", 1)[0])
     if error["type"] == "string_pattern_mismatch":
         return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)
-    return SpecError(f"{field}: {error['msg']}, got {error['input']!r}.", field=field)
+    return _of_another_kind(error, field)
+
+
+# What pydantic finds, and how a spec is spoken of; where there is a bound, the error has it by this name.
+_BOUNDS = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">")}
+_BOUNDS |= {"less_than_equal": ("le", "<="), "less_than": ("lt", "<")}
+_KINDS = {
+    "string": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "list": "a list",
+    "dict": "keys with values",
+    "model": "keys with values",
+    "byte": "bytes, such as 4GB",
+}
+
+
+def _of_another_kind(error: Any, field: str) -> SpecError:
+    """Return what is to be said of a value that a key cannot have, and that no rule of ours was asked about."""
+    kind, value, said = error["type"], error["input"], _as_yaml(error["input"])
+    if error["loc"][-1] == "[key]":  # pydantic's mark for a name that is none
+        named = field.removesuffix(".[key]")
+        return SpecError(f"{named}: a name must be text, got {said}; put it in quotes.", field=named)
+    if kind in _BOUNDS:
+        name, sign = _BOUNDS[kind]
+        return SpecError(f"{field} must be {sign} {error['ctx'][name]:,}, got {said}.", field=field)
+    if kind in {"too_short", "string_too_short"}:
+        return SpecError(f"{field} must not be empty.", field=field)
+    if kind == "literal_error":
+        return SpecError(f"{field} must be {error['ctx']['expected'].replace(chr(39), '')}, got {said}.", field=field)
+    wanted = _KINDS.get(kind.partition("_")[0])
+    if wanted is None:
+        return SpecError(f"{field}: {error['msg']}, got {said}.", field=field)
+    as_text = "; put it in quotes" if wanted == "text" and not isinstance(value, dict | list | None) else ""
+    return SpecError(f"{field} must be {wanted}, got {said}{as_text}.", field=field)
+
+
+def _as_yaml(value: object) -> str:
+    """Return in words what a spec says that is no value of a key."""
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (so YAML reads {'yes and on' if value else 'no and off'} too)"
+    if isinstance(value, dict | list):
+        return "keys with values" if isinstance(value, dict) else "a list"
+    return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)
 
 
 def _without_paths(keys: dict[str, Any]) -> dict[str, Any]:

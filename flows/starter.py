@@ -52,6 +52,7 @@ _WIDTH = 110  # columns
 _HEAD = (
     "a release spec for {table}, begun by `trellis new`",
     f"Lines that end in {FILL_IN} are yours to decide: do, and take the two words away.",
+    "If names of columns below are values, the table has no line of names, and nothing of this file must be shared.",
     "Keys behind a # are left out, and show their default or an example: take the # away to give one.",
     "`trellis check` says what is left to do, `trellis plan` what it would cost and be worth, `trellis release` makes it.",
 )
@@ -151,6 +152,13 @@ def _header(table: Table) -> list[str]:
             field="TABLE",
             hint="Put a line of names above the rows.",
         )
+    if sum(name.strip()[0].isdigit() for name in names) * 2 >= len(names):
+        raise InputError(
+            f"TABLE: the first line of {table.path.name} must hold the names of the columns; half of them or more begin with a"
+            " digit, as values do.",
+            field="TABLE",
+            hint="Put a line of names above the rows, or give the columns other names.",
+        )
     return names
 
 
@@ -171,9 +179,10 @@ def _given(table: Table, folder: Path, columns: Columns) -> dict[str, str]:
         "budget.epsilon": "4.0" + decide,
         "budget.delta": "1.0e-7" + decide,
     }
-    for key in ("count", "unit"):
-        if column := getattr(columns, key):
-            given[f"input.{key}"] = f"{_yaml(column)} # guessed by its name"
+    if columns.unit:
+        given["input.unit"] = f"{_yaml(columns.unit)} # guessed by its name"
+    if columns.count:  # a column that counts something else would be released as people
+        given["input.count"] = f"{_yaml(columns.count)} # guessed by its name: does it count records?{decide}"
     if columns.features:
         given["input.features"] = f"{_yaml(list(columns.features))} # all that are left: take away what is none"
         given["release.order"] = _yaml(list(columns.features))

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -94,7 +95,7 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
         finally:
             con.execute("DETACH source")
     except duckdb.Error as fault:
-        failure = disk_fault(fault) or _unreadable(table)
+        failure = disk_fault(fault) or _unreadable(table, _hint(str(fault)))
     if failure:
         raise failure
 
@@ -147,17 +148,62 @@ def _reader(table: Table) -> str:
 
 
 def _header(table: Table) -> list[str]:
-    """Return the names in the first line of a CSV file."""
-    opening = gzip.open if table.path.suffix == ".gz" else open
+    """Return the names in the first line of a CSV file; refuse one that holds no names, or more than itself."""
+    names, hint = _first_line(table)
+    if names is None:
+        raise _unreadable(table, hint)
+    if any("\n" in name or "\r" in name for name in names):  # what follows is rows, which no message may show
+        raise InputError(
+            f"{table.field}: {table.path.name} must have no line break in the name of a column.",
+            field=table.field,
+            hint="Most often a quote in the first line is opened and not closed.",
+        )
+    if len(names) == 1:
+        for mark, said in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
+            if mark in names[0]:
+                raise InputError(
+                    f"{table.field}: {table.path.name} must be parted by commas; its columns seem to be parted by {said}.",
+                    field=table.field,
+                    hint="Write it with commas, and in quotes what has a comma in it.",
+                )
+    return names
+
+
+def _first_line(table: Table) -> tuple[list[str] | None, str]:
+    """Return the fields of the first line of a CSV file, or None and what may be the matter, without quoting the line."""
+    is_gzip = table.path.suffix == ".gz"
+    opening = gzip.open if is_gzip else open
     try:
         with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:
-            return next(csv.reader(lines), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error):
-        pass  # the reason may quote the line
-    raise _unreadable(table)
+            return next(csv.reader(lines), []), ""
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None, "It is no gzip, or is cut short."
+    except UnicodeDecodeError:
+        with table.path.open("rb") as raw:
+            zipped = not is_gzip and raw.read(2) == b"\x1f\x8b"
+        return None, "It is gzipped: its name must end in .csv.gz." if zipped else _NOT_UTF8
+    except (OSError, csv.Error):
+        return None, ""
 
 
-def _unreadable(table: Table) -> InputError:
+_NOT_UTF8 = "It is not in UTF-8: convert it, such as with `iconv -f LATIN1 -t UTF-8`."
+
+# What DuckDB says at the beginning of a line, and what it means. The rest of its text quotes rows, and is not shown.
+_CAUSES = {
+    r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
+    r"^Invalid unicode": _NOT_UTF8,
+    r"^Value with unterminated quote found": "A quote is opened and not closed, or stands inside a field without being doubled.",
+    r"CSV Parser state machine reached an invalid state": "Most often some lines end in LF and others in CRLF: write all alike.",
+    r"Unexpected end of GZIP stream": "It is cut short.",
+}
+
+
+def _hint(said: str) -> str:
+    """Return the cause of what DuckDB says about a CSV file; empty where it is none that is known."""
+    return next((cause for sign, cause in _CAUSES.items() if re.search(sign, said, re.MULTILINE)), "")
+
+
+def _unreadable(table: Table, hint: str = "") -> InputError:
     kind = (
         "a DuckDB file with that table"
         if table.inner
@@ -165,7 +211,7 @@ def _unreadable(table: Table) -> InputError:
         if table.path.suffix == ".parquet"
         else "CSV in UTF-8"
     )
-    return InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field)
+    return InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field, hint=hint)
 
 
 def _quoted(text: str) -> str:

@@ -101,6 +101,8 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
         raise InputError(f"{table.field} holds no records: there is nothing to release.", field=table.field)
+    if total == 0:
+        tell_caller(f"{table.field} holds no records: it has no rows, or none with a count above 0.")
     if total > LARGEST_TOTAL:
         raise InputError(f"{table.field}: the counts must add up to at most 2**40.", field="input.count")
     if units.column:

@@ -86,7 +86,17 @@ noise: {sampler: dice}
 expected_total: true
 """
 WRONG_FIELDS = {
-    *("name", "nonsense", "noize", "input.origin", "input.unknown", "release.tree", "release.order", "release.finest"),
+    *(
+        "input.table",
+        "name",
+        "nonsense",
+        "noize",
+        "input.origin",
+        "input.unknown",
+        "release.tree",
+        "release.order",
+        "release.finest",
+    ),
     *("hierarchy.a", "hierarchy.b", "hierarchy.a.values", "mechanism", "privacy.unit", "privacy.neighbours"),
     *(
         "privacy.max_records_per_unit",
@@ -142,7 +152,7 @@ def test_every_table_and_column_that_is_missing_is_told(folder: Path, monkeypatc
         "destination": {"table": "towns.csv", "levels": ["country", "town", "street"]},
     }
     answer = checked(folder, input={"origin": "from", "count": "n"}, hierarchy=None, release={"finest": "town"})
-    assert fields(answer) == ["hierarchy"]
+    assert fields(answer) == ["hierarchy", "input.table", "input.table"]
     keys = SPEC | {"input": SPEC["input"] | {"origin": "from", "count": "n", "unit": "id"}, "hierarchy": ends}
     (folder / "spec.yaml").write_text(yaml.safe_dump(keys | {"output": "${NOT_SET}"}))
     answer = check_answer(folder / "spec.yaml")
@@ -152,6 +162,58 @@ def test_every_table_and_column_that_is_missing_is_told(folder: Path, monkeypatc
     )
     for column in ("from", "n", "id", "country", "street"):
         assert f"has no column {column}." in errors
+
+
+@pytest.mark.parametrize(
+    "also",
+    [{"release": {"finest": "street"}}, {"nonsense": 1}, {"input": {"origin": "from", "of": 1}}, {"name": "No Name"}],
+    ids=["keys at odds", "an unknown key", "one of a section", "a wrong value"],
+)
+def test_a_fault_of_the_keys_hides_no_other(folder: Path, also: dict[str, Any]) -> None:
+    """Tables, columns, levels, mechanism and budget are looked at whatever the keys' faults are, each in one answer."""
+    broken = {
+        "hierarchy": {"table": "towns.csv", "levels": ["country", "town"]},
+        "mechanism": "inftdaa",
+        "privacy": {"epsilon": 5.0},
+    }
+    there = checked(folder, **broken, **({"input": {"origin": "from"}} | also))
+    errors = [problem["error"] for problem in there["problems"]]
+    for told in (
+        "input.table: trips.csv has no column from.",
+        "hierarchy.table: towns.csv has no column country.",
+        "mechanism must be one of",
+        "would come to epsilon",
+    ):
+        assert len([error for error in errors if told in error]) == 1, told
+    assert len(errors) == 5
+    gone = checked(folder, **broken, **(also | {"input": {"table": "gone.csv"}}))
+    assert {"input.table", "hierarchy.table", "mechanism", "privacy.epsilon"} <= {*fields(gone)}
+
+
+def test_no_budget_is_refused_that_would_do(folder: Path) -> None:
+    """Beside another fault the budget is weighed by the least that a release could cost: at the cap it passes, above it does not.
+
+    What a dataset's ledger has fixed, and what is left of it, counts there too.
+    """
+    wrong = {"release": {"finest": "street"}}
+    for accountant in ("pld", "zcdp", "lemma"):
+        for epsilon, forbidden in ((4.0, False), (4.5, True)):
+            privacy = {"epsilon": epsilon, "accountant": accountant, "delta": 1.0e-7}
+            told = fields(checked(folder, **wrong, privacy=privacy))
+            assert told == ["release.finest", *(["privacy.epsilon"] if forbidden else [])], (accountant, epsilon)
+    loose = {"epsilon": 4.2, "delta": 1.0e-9}  # at the cap's delta it comes to less than the cap
+    assert fields(checked(folder, **wrong, privacy=loose)) == ["release.finest"]
+    assert fields(checked(folder, privacy=loose)) == []
+    assert fields(checked(folder, **wrong, mechanism="stability_histogram", budget={"delta": 1.0e-9})) == [
+        "release.finest",
+        "privacy.epsilon",
+    ]
+    assert fields(checked(folder, **wrong, budget=None)) == ["release.finest", "budget"]
+    series = {"cron": "0 3 1 * *", "until": "3 releases"}
+    checked(folder, schedule=series)
+    declare_series(make_plan(load_spec(folder / "spec.yaml")), datetime.now(UTC))
+    assert fields(checked(folder, **wrong, privacy={"unit": "one trip"})) == ["release.finest", "privacy.unit"]
+    assert fields(checked(folder, **wrong, privacy={"epsilon": 3.9})) == ["release.finest", "privacy.epsilon"]
 
 
 def test_meaningless_keys_are_told_at_once(folder: Path) -> None:

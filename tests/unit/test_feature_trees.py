@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from flows import console_plan
 from flows.forecast import plan_answer
 from flows.plan import Plan, make_plan
-from flows.spec import SpecFile, load_spec
+from flows.spec import SpecFile, faults_of, load_spec
 from storage.columns import column_name, flat_features
 from storage.errors import InputError, SpecError
 from tasks.ingest.codebook import Values
@@ -121,7 +121,7 @@ def test_the_example_is_planned(load) -> None:
         ([("release/tree", "origin")], "release.tree", "must be left out where input.features is given"),
         ([("release/order", ABSENT)], "release.order", "must be given"),
         ([("input/features", ABSENT)], "release.order", "must be left out where input.features is not"),
-        ([("input/features", [])], "input.features", "at least 1 item"),
+        ([("input/features", [])], "input.features", "must not be empty"),
         ([("input/features", [*FEATURES, "sex"])], "input.features", "must name each column once"),
         ([("input/features", [*FEATURES, "Sex"]), ("hierarchy/Sex", {"values": 2})], "input.features", "case"),
         ([("input/features", ["a/b"]), ("hierarchy", {"a/b": [1]})], "input.features", "without slashes"),
@@ -133,7 +133,7 @@ def test_the_example_is_planned(load) -> None:
         ([("release/finest", "stage")], "release.finest", "{feature: level}"),
         ([("release/finest", {"education-num": "year"})], "release.finest", "stage, grade"),
         ([("release/finest", {"age": "stage"})], "release.finest", "must name features"),
-        ([("release/records", "yes")], "release.records", "valid boolean"),
+        ([("release/records", "yes")], "release.records", "must be true or false"),
         ([("hierarchy/sex", ABSENT)], "hierarchy.sex", "must be given"),
         ([("hierarchy/age", {"values": 2})], "hierarchy.age", "is none of input.features"),
         ([("hierarchy/sex", {"levels": ["a", "b"]})], "hierarchy.sex.table", "must be given: a feature has one column"),
@@ -148,6 +148,7 @@ def test_the_example_is_planned(load) -> None:
         ([("hierarchy/sex", ["m", False])], "hierarchy.sex.values", "put it in quotes"),
         ([("hierarchy/sex", ["m", None])], "hierarchy.sex.values", "put it in quotes"),
         ([("hierarchy/sex", [1.5])], "hierarchy.sex.values", "put it in quotes"),
+        ([("input/features", ["sex", True])], "input.features.1", "so YAML reads yes and on too); put it in quotes"),
         ([("privacy/distinct", "age")], "privacy.distinct", "must be a level"),
     ],
 )
@@ -158,6 +159,35 @@ def test_what_features_cannot_be(load, changes, field, said) -> None:
     assert refused.value.field == field
     assert field in str(refused.value)
     assert said in str(refused.value)
+
+
+def test_a_name_that_is_a_number_is_to_be_in_quotes(tmp_path) -> None:
+    """A feature whose name YAML reads as a number is named by all that is said to be wrong, with what to do."""
+    text = yaml.safe_dump(changed(("hierarchy/7", [1]))).replace("'7':", "7:")
+    told = {str(fault) for fault in faults_of(text) if fault.field == "hierarchy.7"}
+    assert "hierarchy.7: a name must be text, got 7; put it in quotes." in told
+
+
+def test_codes_are_as_they_are_written(load, tmp_path) -> None:
+    """What YAML would take for other numbers, octal, sexagesimal or with a sign, is the code that stands there."""
+    written = {"sex": "{values: [01, 02]}", "race": "[010, 0x1f, 1:30, +1, 1_000, -5, 0, 12, '07']"}
+    text = yaml.safe_dump(changed(*((f"hierarchy/{name}", f"<{name}>") for name in written)))
+    for name, codes in written.items():
+        text = text.replace(f"<{name}>", codes)
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    file = load_spec(path)
+    assert file.spec.hierarchy["sex"].values == ("01", "02")
+    assert file.spec.hierarchy["race"].values == ("010", "0x1f", "1:30", "+1", "1_000", "-5", "0", "12", "07")
+    published = tmp_path / "published.yaml"
+    published.write_text(yaml.safe_dump(file.published()))
+    assert load_spec(published).spec.hierarchy == file.spec.hierarchy
+    path.write_text(text.replace("[01, 02]", "010"))
+    with pytest.raises(SpecError, match="or a list of codes, got 010"):
+        load_spec(path)
+    path.write_text(text.replace("[01, 02]", "&codes [01, *codes]"))
+    with pytest.raises(SpecError, match="must list codes as text"):
+        load_spec(path)
 
 
 SPOILT = st.one_of(

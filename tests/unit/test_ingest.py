@@ -8,7 +8,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
-from storage.caller import heard_by_caller
+from storage.caller import hear_as, heard_by_caller
 from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError, StageFailed, TrellisError
@@ -33,6 +33,7 @@ from storage.ledger import head
 from storage.releases import list_releases
 from storage.shards import read_codebook
 from storage.vault import vault
+from tasks.ingest.codebook import read_codebook as read_table
 from tasks.ingest.tables import same_content, table_at
 from tasks.ingest.task import ingest
 from tasks.ingest.trips import Units
@@ -150,6 +151,16 @@ def release(spec: SpecFile, output: Path | None = None) -> Path:
     with ThreadPoolExecutor(2) as threads:
         make_release(plan, made, submit_to(threads), report_nothing)
     return Path(made.folder)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Let no caller hear what is told inside, as in what a deployment runs."""
+    hear_as(heard=False)
+    try:
+        yield
+    finally:
+        hear_as(heard=True)
 
 
 def refused(place: Place, capfd: pytest.CaptureFixture[str], **spec: Any) -> tuple[InputError, str]:
@@ -379,6 +390,88 @@ def test_broken_files_are_refused(place, capfd, kind, key):
     error, _ = refused(place, capfd, **{which: name})
     assert error.field == key
     assert str(error).startswith(f"{key}: {name.partition('::')[0]} ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("not UTF-8", "iconv"),
+        ("a column too many", "more or fewer fields"),
+        ("a column too few", "more or fewer fields"),
+        ("an open quote", "opened and not closed"),
+        ("gzip named CSV", "must end in .csv.gz"),
+        ("CSV named gzip", "no gzip, or is cut short"),
+        ("a cut gzip", "cut short"),
+        ("CSV named Parquet", ""),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 3_000], ids=["seen with the header", "seen later"])
+def test_the_cause_of_what_cannot_be_read_is_told(place, capfd, kind, hint, rows):
+    """What is the matter with a file is said where it is known, with what to do, and no row of it is quoted."""
+    name = broken_files(place, trips(*TRIPS * rows).encode())[kind]
+    error, _ = refused(place, capfd, trips=name)
+    assert hint in error.hint
+    assert bool(hint) == bool(error.hint)
+    assert not any(secret in error.hint for secret in SECRETS)
+
+
+@pytest.mark.parametrize("ends", [("\r\n", "\n"), ("\n", "\r\n")], ids=["CRLF first", "LF first"])
+def test_mixed_ends_of_lines_are_told(place, capfd, ends):
+    """Lines of which some end in LF and others in CRLF are refused, and the hint says so."""
+    first, *others = trips().splitlines()
+    place.write("trips.csv", first + ends[0] + "".join(line + ends[1] for line in others))
+    error, _ = refused(place, capfd)
+    assert "LF" in error.hint
+    assert "CRLF" in error.hint
+
+
+@pytest.mark.parametrize(("mark", "said"), [(";", "`;`"), ("\t", "tabs"), ("|", "`|`")])
+@pytest.mark.parametrize("key", ["trips", "codebook"])
+def test_a_table_that_is_not_parted_by_commas_is_told_from_one_without_its_columns(place, capfd, mark, said, key):
+    """A first line of one name that semicolons, tabs or bars part is refused for that, by the key of its table."""
+    content = {"trips": trips(), "codebook": csv(LEVELS, AREAS)}[key]
+    place.write(f"{key}.csv", content.replace(",", mark))
+    error, _ = refused(place, capfd)
+    assert error.field == {"trips": "input.table", "codebook": "hierarchy.table"}[key]
+    assert f"must be parted by commas; its columns seem to be parted by {said}." in str(error)
+
+
+def test_one_column_may_have_any_rows(place):
+    """A table of one column whose rows, and not its name, have semicolons is parted by nothing."""
+    place.write("codes.csv", "place\na;b\nc|d\n")
+    table = table_at("hierarchy.table", "codes.csv", place.folder)
+    assert read_table(table, ["place"], by_path=False, not_all_of=None)["place"].to_list() == ["a;b", "c|d"]
+
+
+def test_a_quote_that_is_open_in_the_header_is_refused(place, capfd):
+    """A name that reaches over the end of the first line is rows of people: it is refused, and not shown."""
+    home, work, count = TRIPS[0]
+    for closed in ("", '"'):
+        place.write("trips.csv", f'home,work,"people\n{home},{work},{count}{closed}\n')
+        error, _ = refused(place, capfd)
+        assert str(error) == "input.table: trips.csv must have no line break in the name of a column."
+
+
+def test_a_table_without_rows_is_told_to_the_caller_alone(place, capfd):
+    """Where the total is not public, no rows are no reason to refuse: the caller hears of it, and nobody else."""
+    exact = Units(None, 1, distinct=False, exact=True)
+    units = Units(None, 1, distinct=False, exact=False)
+    for content in ("home,work,people\n", f"home,work,people\n{TRIPS[0][0]},{TRIPS[0][1]},0\n"):
+        place.write("trips.csv", content)
+        source = place.spec().source()
+        ingest.fn("a-release", source, units, (0, 0), 2**30)
+        assert capfd.readouterr() == (
+            "",
+            "input.table holds no records: it has no rows, or none with a count above 0.\n",
+        )
+        with unheard():
+            ingest.fn("a-release", source, units, (0, 0), 2**30)
+        assert capfd.readouterr() == ("", "")
+        with pytest.raises(InputError, match="there is nothing to release"):
+            ingest.fn("a-release", source, exact, (0, 0), 2**30)
+    place.write("trips.csv", trips())
+    ingest.fn("a-release", place.spec().source(), units, (0, 0), 2**30)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from flows.cli import app
-from flows.explanations import explanation, sections_in
-from flows.keys import Spec
+from flows.explanations import explanation, section_of, sections_in
+from flows.keys import MUST_BE_GIVEN, Spec
+from flows.spec import faults_of
 from storage.catalogue import catalogue
 from tasks.publish.manifest import Manifest
 
@@ -46,6 +48,28 @@ def test_every_key_of_spec_and_manifest_is_explained() -> None:
             models += [below for below in sections_in(info) if below not in models]
             assert explanation(model, key), f"{model.__name__}.{key} has no line under Attributes."
     assert len(models) > 12
+
+
+@pytest.mark.parametrize("key", MUST_BE_GIVEN)
+def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
+    """A key that only some specs need is said to be, on the page and where it is explained; without it those are refused."""
+    page = (REPOSITORY / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")
+    of_key = page.split(f"\n### `{key}`\n")[1].split("\n##")[0]
+    assert f"- {MUST_BE_GIVEN[key]}\n" in of_key
+    assert "may be left out\n" not in of_key
+    kind = re.match(r"must be given for (trips|features)", MUST_BE_GIVEN[key])
+    assert kind is not None
+    section, name = key.split(".")
+    keys = yaml.safe_load(GENERATE.SPECS[kind[1] == "features"].read_text(encoding="utf-8"))
+    del keys[section][name]
+    if key == "input.features":  # without which it is one of trips, to which nothing may be said of features
+        del keys["release"]["order"]
+        key = "input.origin"
+    else:
+        below = section_of(Spec.model_fields[section])
+        assert below is not None
+        assert "must be given" in explanation(below, name).lower()
+    assert f"{key} must be given." in {str(fault) for fault in faults_of(yaml.safe_dump(keys))}
 
 
 def test_every_table_and_column_of_the_store_is_explained() -> None:

@@ -149,8 +149,8 @@ UNKNOWN = {
 @pytest.mark.parametrize(
     ("key", "given", "field", "said"),
     [
-        ("run", {"max_memory": "1MB"}, "run.max_memory", "greater than or equal to 256000000"),
-        ("run", {"max_memory": "much"}, "run.max_memory", "could not parse"),
+        ("run", {"max_memory": "1MB"}, "run.max_memory", "must be >= 256,000,000"),
+        ("run", {"max_memory": "much"}, "run.max_memory", "must be bytes, such as 4GB"),
         ("noise", {"sampler": "dice"}, "noise.sampler", "opendp"),
         ("run", {"workers": "cluster"}, "run.workers", "threads"),
         ("schedule", {"cron": "0 3 1 * *", "every": "month"}, "schedule.every", "is not a key of the spec"),
@@ -161,7 +161,7 @@ UNKNOWN = {
         ("schedule", {"timezone": "UTC"}, "schedule.cron", "must be given"),
         ("release.csv", "some", "release.csv", "release.csv must be true, false or every_level, got some."),
         ("release.csv", 1, "release.csv", "release.csv must be true, false or every_level, got 1."),
-        ("supersedes", "", "supersedes", "should have at least 1 character"),
+        ("supersedes", "", "supersedes", "must not be empty"),
     ],
 )
 def test_what_run_and_schedule_cannot_be(load, key, given, field, said):
@@ -321,6 +321,34 @@ def test_values_of_another_kind_are_refused(load, key, value):
     error = refusal(load, changed((key, value)))
     assert error.field == key
     assert key in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("privacy.max_records_per_unit", 0, "privacy.max_records_per_unit must be >= 1, got 0."),
+        ("privacy.max_records_per_unit", 2**20 + 1, "privacy.max_records_per_unit must be <= 1,048,576, got 1048577."),
+        ("privacy.max_records_per_unit", "1", "privacy.max_records_per_unit must be a whole number, got “1”."),
+        ("privacy.epsilon", "one", "privacy.epsilon must be a number, got “one”."),
+        ("privacy.unit", "", "privacy.unit must not be empty."),
+        ("privacy", ["epsilon"], "privacy must be keys with values, got a list."),
+        ("release.tree", "both", "release.tree must be destination or origin, got “both”."),
+        ("input.table", 7, "input.table must be text, got 7; put it in quotes."),
+        (
+            "input.origin",
+            [True],
+            "input.origin.0 must be text, got true (so YAML reads yes and on too); put it in quotes.",
+        ),
+        ("hierarchy.levels", "cty", "hierarchy.levels must be a list, got “cty”."),
+        ("keep_vault", "maybe", "keep_vault must be true or false, got “maybe”."),
+        ("run", {"max_memory": "much"}, "run.max_memory must be bytes, such as 4GB, got “much”."),
+        ("output", None, "output must be text, got nothing."),
+    ],
+)
+def test_a_refusal_is_in_words(load, key, value, said):
+    """What a key must be is said as a person would, with what the spec says, and what to do about what YAML made of it."""
+    error = refusal(load, changed((key, value)))
+    assert (str(error), error.field) == (said, said.partition(" ")[0])
 
 
 BUDGETS = {

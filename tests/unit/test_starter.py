@@ -35,7 +35,7 @@ HEADERS = {
     "from_id,to_id,num_trips": ("from_id", "to_id", "num_trips", None),
     "home,work,person_id": ("home", "work", None, "person_id"),
     "userId,OriginCode,DestCode,Flow": ("OriginCode", "DestCode", "Flow", "userId"),
-    "start,end,weight": ("start", "end", "weight", None),
+    "start,end,weight": ("start", "end", None, None),
     "pickup_zone,dropoff_zone,trips": ("pickup_zone", "dropoff_zone", "trips", None),
 }
 NO_TRIPS = "person_id,sex,race,education-num,count"
@@ -89,6 +89,7 @@ def test_a_starter_is_a_spec(header: str, tmp_path: Path) -> None:
     assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
     left = [key for _, key in left_to_fill_in(begun.text)]
     assert {"dataset", "privacy.unit", "privacy.epsilon", "privacy.neighbours", "budget.epsilon"} <= {*left}
+    assert ("input.count" in left) == (begun.columns.count is not None)
     assert ("hierarchy.table" in left) == (not begun.columns.features)
     assert begun.text.count(f"# {FILL_IN}") == len(left)
 
@@ -167,6 +168,34 @@ def test_a_table_without_a_header_is_not_copied(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must hold the names of the columns") as refusal:
         starter(table(tmp_path, "440010301,440070102,17"), tmp_path)
     assert "4400" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "rule"),
+    [
+        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in the name of a column"),
+        ("17Rossi,Alice,2001-Feb", "", "half of them or more begin with a digit"),
+        ("R1;Rossi;Alice", "", "seem to be parted by `;`"),
+    ],
+    ids=["an open quote", "values", "semicolons"],
+)
+def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, rule: str) -> None:
+    """Names that reach into the rows, that are mostly no names, or that are all in one, are refused, and none is quoted."""
+    with pytest.raises(InputError, match=rule) as refusal:
+        starter(table(tmp_path, header, rows), tmp_path)
+    assert not any(value in f"{refusal.value} {refusal.value.hint}" for value in ("Rossi", "Alice", "R1", "2001"))
+
+
+def test_a_starter_says_what_names_and_numbers_of_codes_are(tmp_path: Path) -> None:
+    """Names may begin with digits if fewer than half do; its head says what to do if they are values; n codes are 0 to n − 1."""
+    text = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path).text
+    said = text.replace("\n# ", " ").replace("\n  # ", " ")
+    assert (
+        "If names of columns below are values, the table has no line of names, and nothing of this file must be shared"
+        in said
+    )
+    assert "a number n, for the codes 0 to n − 1; or a list of all codes that there may be, such as [f, m]." in said
+    assert len(re.findall(r"\{values: 2\}", text)) == 3
 
 
 def test_every_kind_of_table_is_read(tmp_path: Path) -> None:
