@@ -27,6 +27,7 @@ from tasks.tree.order import Tree, alternate, in_sequence
 from tests.conftest import Universe
 
 ENDS = ("origin", "destination")
+PICKED = "Picked for their counts: fewer than"
 PRIVACY = Privacy(
     unit="one job",
     neighbours="substitution",
@@ -383,6 +384,17 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
     text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, {})
     assert "<td>493</td><td>509</td>" in text
     assert "low (90\xa0%, all at once)" in read(text).text.replace("90 %", "90\xa0%")
+    assert PICKED not in read(text).text
+
+
+def test_what_was_picked_for_its_size_is_said_to_be_covered_less(axis_of: Callable[..., Axis]) -> None:
+    """Above the largest counts stands that their intervals, each stated for itself, may cover fewer than that; if there are any."""
+    tree = tree_of_trips(axis_of, 1)
+    terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
+    for half_width in (2, None):
+        facts = facts_of(tree, leaves, terms, half_width)
+        seen = read(report(manifest_of(terms, facts), facts, {})).text
+        assert (f"{PICKED} 90 % of these may be covered" in seen) == (half_width is not None)
 
 
 @pytest.mark.parametrize("leaf", [30, 900])
