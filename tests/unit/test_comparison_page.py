@@ -17,9 +17,10 @@ MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_neg
 def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
     assert THIRD["mean"] != THIRD["min"]
-    covered = {"cells": 7, "coverage": spread | {"standard_error": 0.0}, "width": spread}
+    covered = {"cells": 70, "coverage": spread | {"standard_error": 0.0}, "width": spread}
+    few = {**covered, "cells": 33}
     none = {"cells": 0, "coverage": None, "width": None}
-    intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered)]
+    intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered) | {"2 to 10": few}]
     levels = [{"level": level, "intervals": intervals[level]} | dict.fromkeys(MEASURES, spread) for level in range(3)]
     results = [
         {"mechanism": name, "epsilon": epsilon, "seconds": THIRD, "levels": levels}
@@ -49,6 +50,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     assert "late, ε = 0.1<" not in page
     assert page.count('style="max-width: 960px"') == len(MEASURES) + 2  # two panels fill the page, and so do four
     assert f"<td>{100 * spread['mean']:.1f} ± 0.0</td><td>{spread['mean']:.1f}</td>" in page
+    assert page.count(f"<td>({100 * spread['mean']:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result
     assert "of at least 90 %" in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
