@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.figures import STYLES, as_svg, figure, level_ticks
 from tasks.publish.page import table
 from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
 
 Answer = Mapping[str, Any]
+
+_WIDTH = 9.6  # inches, of the whole page
 
 _SAID = {"more": "above 10", "nonzero": "non-zero"}
 
@@ -49,7 +51,7 @@ def coverage_section(answer: Answer, epsilons: Sequence[float], mechanisms: Sequ
 
 def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: Sequence[Answer]) -> str:
     """Draw coverage against the level, a panel per true count, a line per mechanism, and what is promised."""
-    with figure(9.6, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
+    with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
         for panel, group in zip(panels, TRUE_COUNTS, strict=True):
             for result in results:
                 colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
@@ -70,7 +72,7 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
             panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
             panel.set_title(f"true count {_SAID.get(group, group)}")
             panel.set_xlabel("level")
-            panel.set_xticks([level["level"] for level in answer["levels"]])
+            panel.set_xticks(level_ticks(len(answer["levels"]), _WIDTH / len(TRUE_COUNTS)))
             panel.set_xlim(-0.5, len(answer["levels"]) - 0.5)
         panels[0].set_ylabel("covered")
         lines, names = panels[0].get_legend_handles_labels()
