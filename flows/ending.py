@@ -13,7 +13,7 @@ from storage.errors import UsageError
 from storage.home import subfolder
 from storage.ledger import abandon, advance, charges_of, note
 from storage.published import partial_folder, store_levels
-from storage.releases import Release, find_release, list_releases, set_state, state_of
+from storage.releases import Release, find_release, is_out, list_releases, set_state, state_of
 from storage.running import held, holder_of, sweep_locks
 from storage.seals import list_released, list_seals
 from storage.shards import codebook_path, frontier_path, noisy_path
@@ -62,6 +62,12 @@ def abandon_release(release_id: str) -> list[str]:
         release = find_release(con, release_id)
         if release.state not in {"reserved", "failed"}:
             raise UsageError(f"{release_id} is {release.state} and cannot be abandoned.", field="ID")
+        if is_out(release):
+            raise UsageError(
+                f"{release_id} is out: its folder is published, and only its books are not closed.",
+                field="ID",
+                hint=f"`trellis rerun {release_id}` closes them.",
+            )
         kept = release.terms.get("keep_noisy_counts", True)
         with transaction(con):
             abandon(con, release_id, standing_of)

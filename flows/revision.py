@@ -8,7 +8,7 @@ from storage.books import Books
 from storage.database import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms
-from storage.releases import Release, find_release, state_of, superseding
+from storage.releases import Release, find_release, is_out, state_of, superseding
 from storage.running import holder_of
 
 
@@ -43,7 +43,7 @@ def check_supersedes(con: Connection, plan: Plan, books: Books) -> None:
             hint="same_people_as in the spec says whose people a new dataset holds.",
         )
     for later, its_state in superseding(con, earlier).items():
-        if _counts(later, its_state):
+        if _counts(con, later, its_state):
             raise SpecError(
                 f"supersedes: {earlier} is superseded already by {later}, which is {its_state}.",
                 field="supersedes",
@@ -60,7 +60,7 @@ def check_still_supersedes(con: Connection, release: Release) -> None:
     if release.supersedes is None:
         return
     for later, its_state in superseding(con, release.supersedes).items():
-        if later != release.id and _counts(later, its_state):
+        if later != release.id and _counts(con, later, its_state):
             raise UsageError(
                 f"{release.id} supersedes {release.supersedes}, which {later} does meanwhile; that one is {its_state}.",
                 field="ID",
@@ -68,9 +68,14 @@ def check_still_supersedes(con: Connection, release: Release) -> None:
             )
 
 
-def _counts(later: str, state: str) -> bool:
-    """Return whether a release that supersedes another has its place: it is published, or somebody is making it."""
-    return state == "published" or (state in {"reserved", "running"} and holder_of(later) is not None)
+def _counts(con: Connection, later: str, state: str) -> bool:
+    """Return whether a release that supersedes another has its place: it is out, or somebody is making it.
+
+    It is out once its folder is there, also where its books could not be closed yet.
+    """
+    if state in {"refused", "abandoned"}:
+        return False
+    return state == "published" or is_out(find_release(con, later)) or holder_of(later) is not None
 
 
 def _supersede(later: str, state: str) -> str:

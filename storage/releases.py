@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, count
+from pathlib import Path
 from typing import Any
 
 from storage.claims import claim_shard_folder
@@ -220,6 +221,11 @@ def list_releases(con: Connection) -> list[dict[str, Any]]:
         " WHERE later.supersedes = releases.id AND later.state = 'published') FROM releases ORDER BY created, id"
     ).fetchall()
     return [dict(zip(keys, row, strict=True)) for row in rows]
+
+
+def is_out(release: Release) -> bool:
+    """Return whether the folder of a release is there, which is whole once it is, whether or not its books are closed."""
+    return (Path(release.folder) / "manifest.json").is_file()
 
 
 def superseding(con: Connection, release_id: str) -> dict[str, str]:

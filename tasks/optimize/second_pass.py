@@ -219,6 +219,9 @@ def _read(known: _Known, level: int, branch: str) -> Estimates:
 
 
 def _joined(parts: Sequence[Estimates]) -> Estimates:
+    """Return parts of a level as one; there are none below a root that was released as 0."""
+    nothing = np.zeros(0)
     return Estimates(
-        np.concatenate([part.values for part in parts]), np.concatenate([part.variances for part in parts])
+        np.concatenate([nothing, *(part.values for part in parts)]),
+        np.concatenate([nothing, *(part.variances for part in parts)]),
     )

@@ -84,7 +84,7 @@ class LevelEntry(_Part):
         scale: of its noise, records.
         threshold: the least noisy count that was kept, records.
         bias: released minus noisy counts, the mean over the cells measured, records; it bears noise itself. None where nothing
-            was measured, or only what reached a threshold was kept.
+            was measured, only what reached a threshold was kept, or noisy counts were not to be kept.
         half_width: z of the interval around a cell's noisy count, records; None where intervals differ from cell to cell, or
             none are stated.
         cap_margin: z' by which the noisy count of a cell may exceed the truth as one that holds others, records.
@@ -177,7 +177,7 @@ class Manifest(_Part):
         records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
             and are too many; None, and left out of the file, where they were not asked for.
         intervals: those in the tables; None in folders from before there were any.
-        noisy_counts: whether the sealed noisy counts are published.
+        noisy_counts: whether the sealed noisy counts are published; left out of the file where they are not.
         supersedes: the release whose place this one takes; None, and left out of the file, where it revises none.
     """
 

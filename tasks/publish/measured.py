@@ -54,8 +54,7 @@ class IntervalTerms:
     Attributes:
         confidence: the probability with which the interval of a cell covers its truth.
         simultaneous: whether there are also those that cover those of all cells at once.
-        rounded: whether they end at multiples of the noise's σ, so that they do not give noisy counts away that were not to be
-            kept.
+        rounded: whether they end at multiples of the noise's σ, since noisy counts were not to be kept.
     """
 
     confidence: float
@@ -150,7 +149,8 @@ class ReleasedLevels:
 
     def known(self) -> list[dict[str, Any]]:
         """Return, per level, what has become known of it and of its intervals, once all were asked for."""
-        entries: list[dict[str, Any]] = [{"bias": self.bias.get(terms.level)} for terms in self.release.levels]
+        bias = {} if self.terms.rounded else self.bias  # with the counts it tells what the noisy counts add up to
+        entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self.release.levels]
         for entry, *of_level in zip(entries, *self._margins, strict=True):
             if of_level:
                 entry |= {"half_width": of_level[0].own, "cap_margin": of_level[0].cap}

@@ -1,20 +1,23 @@
 """The sealed noisy counts as they are published: unbiased, with their variance, for readers who do their own estimation."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.columns import NOISY, VARIANCE
 from storage.releases import LevelTerms
 from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.measured_rows import misfit
 from tasks.publish.reading import UNREADABLE
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
+from tasks.validate.quantiles import gaussian_variance
 
 FOLDER = "noisy_counts"
 CODEBOOK = f"{FOLDER}/codebook.parquet"
@@ -71,7 +74,7 @@ class NoisyCounts:
             path = noisy_counts_path(self._folder, level)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, store_schema=False)
         columns: list[Any] = [areas[axis].astype(np.int32) for axis in axes]
-        variance = np.broadcast_to(np.float64(self._levels[level].sigma ** 2), len(noisy))
+        variance = np.broadcast_to(np.float64(_variance(self._levels[level].sigma)), len(noisy))
         self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
@@ -93,6 +96,11 @@ class NoisyCounts:
         return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
 
 
+def _variance(sigma: float) -> float:
+    """Return the variance of the noise of a level, 0 where it is exact."""
+    return gaussian_variance(sigma) if sigma else 0.0
+
+
 def _codebook(axis: Axis) -> pa.Table:
     """Return the areas of all levels of an axis, by their numbers."""
     parts = []
@@ -109,13 +117,16 @@ def _codebook(axis: Axis) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def noisy_counts_failures(folder: Path, manifest: Manifest, totals: Sequence[int]) -> list[str]:
+def noisy_counts_failures(
+    folder: Path, manifest: Manifest, totals: Sequence[int], columns: Sequence[Mapping[str, Sequence[str]]]
+) -> list[str]:
     """Return what is wrong with the noisy counts of a published folder, a sentence each.
 
     Args:
         folder: the folder.
         manifest: of it.
         totals: of the released counts of levels 0 to T, records.
+        columns: per level and axis, the columns of codes that its table has, coarse to fine.
     """
     try:
         if not pq.read_schema(folder / CODEBOOK).equals(CODEBOOK_SCHEMA):
@@ -130,9 +141,13 @@ def noisy_counts_failures(folder: Path, manifest: Manifest, totals: Sequence[int
     failures = []
     for entry, total in zip(manifest.levels, totals, strict=True):
         if not entry.summed:
+            path = noisy_counts_path(folder, entry.level)
             try:
-                told = _level_failure(noisy_counts_path(folder, entry.level), entry, areas, total)
-            except UNREADABLE:
+                told = _level_failure(path, entry, areas, total)
+                if not told and manifest.intervals and not manifest.intervals.rounded:
+                    table = folder / "counts" / path.name
+                    told = misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
+            except (*UNREADABLE, pl.exceptions.PolarsError):
                 told = "is missing or not Parquet."
             failures += [f"{FOLDER}/level_{entry.level}.parquet {told}"] if told else []
     return failures
@@ -149,7 +164,7 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
             rows += len(batch)
             if any(column.null_count for column in batch.columns):
                 return "must not miss a value."
-            if not (batch.column(VARIANCE).to_numpy() == entry.sigma**2).all():
+            if not np.isclose(batch.column(VARIANCE).to_numpy(), _variance(entry.sigma), rtol=1e-9, atol=0).all():
                 return "must state the variance that the manifest's sigma has."
             for axis, level in refined.items():
                 numbers = batch.column(axis).to_numpy()

@@ -188,7 +188,8 @@ def _intervals(manifest: Manifest) -> str:
     sure = f"{100 * manifest.intervals.confidence:g} %"
     none = " Sums have none, since leaves are missing from them." if manifest.levels[-1].threshold else ""
     rounded = (
-        " They end at multiples of sigma, rounded up, so that\n  they do not give away the noisy counts, which were not kept."
+        " They end at multiples of sigma, rounded up, since the\n  noisy counts were not kept; many of those can be computed from"
+        " what is published all the same, and the guarantee does not\n  rest on their being hidden."
         if manifest.intervals.rounded
         else ""
     )

@@ -1,22 +1,25 @@
 """Verification of a published folder by itself: no store, no codebook, no network."""
 
 import math
+import re
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from storage.columns import column_name, flat_features
 from storage.files import sha256_of_all
-from storage.releases import COUNTS_POSITIVE
+from storage.releases import COUNTS_POSITIVE, REPORT
 from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures
-from tasks.publish.csvw import metadata_failures
+from tasks.publish.csvw import METADATA, metadata_failures
 from tasks.publish.levels import check_level
 from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.publish.noisy_counts import noisy_counts_failures
 from tasks.publish.reading import UNREADABLE
 from tasks.publish.records import records_failures
 from tasks.publish.refinement import in_short
+from tasks.validate.intervals import margins_of
 
 SUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
@@ -41,6 +44,7 @@ def verify(folder: Path) -> list[str]:
     except ValidationError as fault:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
         return [*failures, f"manifest.json is not complete ({where})."]
+    failures += [told for told in _missing(folder, manifest) if told not in failures]
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
@@ -71,9 +75,36 @@ def _manifest(manifest: Manifest) -> list[str]:
             failures.append(f"{told} must have both rho and sigma, or neither.")
         elif entry.rho and not math.isclose(entry.sigma**2, entry.l2_sensitivity**2 / (2 * entry.rho), rel_tol=1e-9):
             failures.append(f"{told} has a sigma that its rho does not buy.")
+        if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
+            failures.append(f"{told} is exact, and unprotected does not name it.")
+    failures += _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: it supersedes another release than its spec says, or itself.")
     return failures
+
+
+def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
+    """Return whether the manifest says of a level that it is not protected."""
+    return any(re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected)
+
+
+def _margins(manifest: Manifest) -> list[str]:
+    """Return which levels state other margins than their noise has at the stated confidence."""
+    if manifest.intervals is None or manifest.levels[-1].threshold or any(entry.summed for entry in manifest.levels):
+        return []
+    margins = margins_of([entry.sigma for entry in manifest.levels], manifest.intervals.confidence)
+    return [
+        f"manifest.json: level {entry.level} states margins that its noise does not have."
+        for entry, margin in zip(manifest.levels, margins, strict=True)
+        if (entry.half_width, entry.cap_margin) != (margin.own, margin.cap)
+    ]
+
+
+def _missing(folder: Path, manifest: Manifest) -> list[str]:
+    """Return what every folder with intervals has, and this one lacks."""
+    files = ["README.md", REPORT] if manifest.intervals else []
+    files += [METADATA] if manifest.intervals and manifest.csv and any(folder.rglob("*.csv")) else []
+    return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 
 
 def _checksums(folder: Path) -> list[str]:
@@ -120,7 +151,9 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     if wrong:
         return wrong
     if manifest.noisy_counts:
-        do_not_add_up += noisy_counts_failures(folder, manifest, totals)
+        do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
+    elif (folder / NOISY_COUNTS).exists():
+        do_not_add_up.append(f"{NOISY_COUNTS}/ is there, and the manifest does not announce it.")
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
 
 

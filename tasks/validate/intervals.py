@@ -112,7 +112,7 @@ def intervals(
 
 
 def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray, IntArray]:
-    """Return intervals that end at multiples of a step, outwards, and do not give away what they were computed from.
+    """Return intervals that end at multiples of a step, outwards, so that they do not outright state what they are made from.
 
     Args:
         low: shape (cells,), int64, records; likewise `high`.

@@ -8,9 +8,25 @@ from scipy.special import ndtri_exp
 
 _MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far
 _LEAST_LISTED = -500.0  # of a logarithm of a probability: below it sums of floats say nothing
+_SMOOTH = 3.0  # of σ: from here on the variance is σ² to the last digit of a float
 _CARE = 1e-12  # of a probability, by which it is lowered: more than floats lose, or any sampler lacks
-_REACH = 12.0  # standard deviations, beyond which a characteristic function is taken to be 0
+_REACH = 12.0  # in units of one over the standard deviation, beyond which a characteristic function is taken to be 0
+_LOST = 1e-15  # of a logarithm, by every term whose characteristic function is multiplied
 _POINTS = 4096  # at which that is summed up
+
+
+@lru_cache(maxsize=256)
+def gaussian_variance(sigma: float) -> float:
+    """Return the variance of a discrete Gaussian of scale σ, records squared: σ² but for little noise, of which it is less.
+
+    Args:
+        sigma: > 0, records.
+    """
+    if sigma > _SMOOTH:
+        return sigma**2
+    values = np.arange(1, math.ceil(40 * sigma) + 2)
+    weights = np.exp(-((values / sigma) ** 2) / 2)
+    return float(2 * (values**2 * weights).sum() / (1 + 2 * weights.sum()))
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +81,7 @@ def _listed(sigma: float, tail: float) -> int:
 
 def _log_kappa(sigma: float, terms: int) -> float:
     r"""Return the logarithm of P[S = 0] σ √(2πn), by P[S = 0] = 1/2π ∫ φ(t)ⁿ dt, φ the characteristic function of a term."""
-    deviation = sigma * math.sqrt(terms)
+    deviation = math.sqrt(gaussian_variance(sigma) * terms)  # not σ √n, which for little noise is far more
     reach = min(_REACH, math.pi * deviation)
     angles = np.linspace(0, reach, _POINTS + 1) / deviation
     images = np.arange(-1, 2)  # of a Gaussian with the deviation 1/σ, wrapped around the circle, where σ is not small
@@ -77,4 +93,4 @@ def _log_kappa(sigma: float, terms: int) -> float:
     with np.errstate(divide="ignore"):
         powers = np.exp(terms * np.log(np.maximum(wrapped / wrapped[0], 0)))
     integral = float(np.trapezoid(powers, dx=reach / _POINTS)) * math.sqrt(2 / math.pi)
-    return math.log(integral) + _CARE
+    return math.log(integral * sigma * math.sqrt(terms) / deviation) + _CARE + _LOST * terms

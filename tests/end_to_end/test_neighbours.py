@@ -101,13 +101,14 @@ def test_without_noise_add_remove_publishes_the_truth(release: Release) -> None:
     assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(DEPTH + 1))
 
 
-def test_a_noisy_total_below_zero_is_released_as_zero(release: Release) -> None:
-    """Then every level is empty, and the release is published, verified and charged as any other."""
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient", "tda_l2"])
+def test_a_noisy_total_below_zero_is_released_as_zero(release: Release, mechanism: str) -> None:
+    """Then every level is empty, and the release is published, verified and charged as any other, whatever the mechanism."""
 
     def far_below(true_counts: IntArray, scale: float) -> IntArray:
         return true_counts - 10_000
 
-    made = release(far_below, neighbours="add_remove")
+    made = release(far_below, neighbours="add_remove", mechanism=mechanism)
     assert made.release.state == "published"
     assert made.level(0)["count"].to_list() == [0]
     assert [made.level(level).height for level in range(1, DEPTH + 1)] == [0] * DEPTH

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from tasks.noise.samplers import discrete_gaussian
+from tasks.publish.noisy_counts import CODEBOOK_SCHEMA
 from tasks.publish.verify import verify
 from tasks.validate.intervals import margins_of, simultaneous_margins
 from tests.end_to_end.test_release_laws import CASES, CUT, Case, case_csv, make
@@ -47,7 +49,8 @@ class Published:
         paths, reached = self.paths(), self.reached(level)
         table = pl.read_parquet(self.folder / "noisy_counts" / f"level_{level}.parquet")
         assert table.columns == [*(axis for axis, own in reached.items() if own), "noisy_count", "variance"]
-        assert set(table["variance"]) == {self.manifest["levels"][level]["sigma"] ** 2}
+        assert table["variance"].n_unique() == 1
+        assert table["variance"][0] == pytest.approx(self.manifest["levels"][level]["sigma"] ** 2, rel=1e-4)
         return {
             tuple(paths[axis, own][row[axis]] if own else () for axis, own in reached.items()): row["noisy_count"]
             for row in table.iter_rows(named=True)
@@ -167,8 +170,53 @@ def test_such_folders_verify(published):
     try:
         pl.read_parquet(path).with_columns(high=pl.col("count") - 1).write_parquet(path)
         assert "level_2: counts must lie between low and high." in verify(published.folder)
+        pl.read_parquet(path).with_columns(low="count", high="count").write_parquet(path)
+        told = "noisy_counts/level_2.parquet does not give the intervals of the counts."
+        assert told in verify(published.folder) or published.manifest["levels"][2]["sigma"] == 0
     finally:
         path.write_bytes(before)
+    codebook = published.folder / "noisy_counts" / "codebook.parquet"
+    before = codebook.read_bytes()
+    try:
+        areas = pl.read_parquet(codebook)
+        areas = areas.with_columns(code=pl.col("code").reverse().over("axis", "level"))
+        pq.write_table(areas.to_arrow().cast(CODEBOOK_SCHEMA), codebook)
+        assert any("noisy_counts/level" in told for told in verify(published.folder))
+    finally:
+        codebook.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda manifest: manifest["intervals"].update(confidence=0.999),
+            "states margins that its noise does not have",
+        ),
+        (
+            lambda manifest: manifest["levels"][3].update(cap_margin=0),
+            "level 3 states margins that its noise does not have",
+        ),
+        (lambda manifest: manifest.update(noisy_counts=False), "the manifest does not announce it"),
+        (lambda manifest: manifest.update(unprotected=[]), "is exact, and unprotected does not name it"),
+    ],
+)
+def test_a_manifest_that_contradicts_the_folder_is_found(tmp_path, change, told):
+    """Margins, files and what is unprotected are held to the noise, the folder and the exact levels."""
+    made = make(tmp_path / "made", with_keys(case_csv), discrete_gaussian)
+    path = made.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+    assert any(told in failure for failure in verify(made.folder))
+
+
+def test_a_folder_without_its_report_is_not_whole(tmp_path):
+    """Report, README and the metadata of CSV belong to every folder with intervals."""
+    made = make(tmp_path / "made", with_keys(case_csv), discrete_gaussian)
+    for name in ("report.html", "README.md", "metadata.json"):
+        (made.folder / name).unlink()
+        assert f"{name} is missing." in verify(made.folder)
 
 
 def test_noisy_counts_that_are_not_kept_are_nowhere(tmp_path):

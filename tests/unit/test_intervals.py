@@ -19,7 +19,7 @@ from tasks.validate.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.validate.quantiles import gaussian_quantile, laplace_quantile
+from tasks.validate.quantiles import _log_kappa, gaussian_quantile, gaussian_variance, laplace_quantile
 
 
 def gaussian(sigma: float, terms: int = 1) -> tuple[np.ndarray, int]:
@@ -52,6 +52,31 @@ def test_the_quantile_of_a_sum_is_at_most_one_too_large(sigma, terms, tail):
     """The bound on the tail of a sum never falls short, and is at most 1 above the quantile by convolution."""
     exact = least_beyond(*gaussian(sigma, terms), tail)
     assert exact <= gaussian_quantile(sigma, math.log(tail), terms) <= exact + 1
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.2, 0.25, 0.5, 0.8, 1.0, 2.5])
+@pytest.mark.parametrize("terms", [1, 2, 1_000, 100_000])
+def test_what_the_bound_on_sums_is_multiplied_by_is_right(sigma, terms):
+    """κ is P[S = 0] σ √(2πn), by summing up the whole circle at more points than the sum has values."""
+    values = np.arange(-math.ceil(40 * sigma) - 1, math.ceil(40 * sigma) + 2)
+    weights = np.exp(-((values / sigma) ** 2) / 2)
+    points = max(4096, math.ceil(40 * sigma * math.sqrt(terms)))
+    angles = 2 * np.pi * np.arange(points) / points
+    characteristic = sum(weight * np.cos(value * angles) for value, weight in zip(values, weights, strict=True))
+    at_zero = np.mean((characteristic / weights.sum()) ** terms)
+    assert math.exp(_log_kappa(sigma, terms)) == pytest.approx(
+        at_zero * sigma * math.sqrt(2 * math.pi * terms), rel=1e-8
+    )
+
+
+def test_the_variance_of_little_noise_is_less_than_its_scale_squared():
+    """The variance is that of the listed probabilities; from about one on it is σ² but for what floats do not hold."""
+    for sigma in (0.2, 0.5, 0.9, 2.9, 3.1):
+        probabilities, zero = gaussian(sigma)
+        values = np.arange(len(probabilities)) - zero
+        assert gaussian_variance(sigma) == pytest.approx((values**2 * probabilities).sum(), rel=1e-9)
+    assert gaussian_variance(0.2) < 1e-4
+    assert gaussian_variance(4.0) == 16.0
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.3, 0.7])

@@ -290,6 +290,7 @@ def test_columns_that_share_a_name_are_told_apart(folder):
 
     (folder / "counts.csv").unlink()
     (folder / "metadata.json").unlink()
+    shutil.rmtree(folder / "noisy_counts")
     change_manifest(folder, rename)
     assert failures(folder) == []
 

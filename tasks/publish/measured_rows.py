@@ -1,0 +1,50 @@
+"""Whether the rows of a published level are what its published noisy counts say: the same cells, and the intervals from them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from storage.columns import COUNT, HIGH, LOW, NOISY
+from tasks.publish.manifest import LevelEntry
+
+
+def misfit(
+    table: Path, noisy: Path, codebook: pl.DataFrame, entry: LevelEntry, columns: Mapping[str, Sequence[str]]
+) -> str:
+    """Return where the rows of a level do not fit its noisy counts, the rest of a sentence; empty where they do.
+
+    Args:
+        table: of the level, right by itself, whose intervals are not rounded.
+        noisy: its noisy counts, right by themselves.
+        codebook: by whose numbers they name areas.
+        entry: what the manifest says of the level.
+        columns: per axis, the columns of codes that the table has, coarse to fine.
+    """
+    refined = [(axis, names) for axis, names in columns.items() if names]
+    numbers = [f"area {number}" for number in range(len(refined))]
+    rows = pl.read_parquet(table, glob=False)
+    for (axis, names), number in zip(refined, numbers, strict=True):
+        rows = rows.join(_paths(codebook, axis, names, number), on=names, how="left")
+    measured = pl.read_parquet(noisy, glob=False).rename(
+        {axis: number for (axis, _), number in zip(refined, numbers, strict=True)}
+    )
+    rows = rows.join(measured, on=numbers, how="left") if numbers else pl.concat([rows, measured], how="horizontal")
+    if rows[NOISY].null_count():
+        return "lacks a cell that has a count."
+    if entry.half_width is None:
+        return ""
+    low = pl.min_horizontal(pl.max_horizontal(pl.col(NOISY) - entry.half_width, 0), COUNT)
+    highest = pl.max_horizontal(pl.col(NOISY) + entry.half_width, 0, COUNT)
+    fits = rows.select(((pl.col(LOW) == low) & (pl.col(HIGH) <= highest)).all()).item()
+    return "" if fits else "does not give the intervals of the counts."
+
+
+def _paths(codebook: pl.DataFrame, axis: str, names: Sequence[str], number: str) -> pl.DataFrame:
+    """Return the areas of an axis level by the codes that lead to them, in columns of some names, and their numbers."""
+    levels = codebook.filter(axis=axis).partition_by("level", maintain_order=True)
+    paths = pl.DataFrame({number: [0]}, schema={number: pl.Int32})
+    for name, of_level in zip(names, levels, strict=False):
+        below = of_level.select(pl.col("area"), pl.col("parent").alias(number), pl.col("code").alias(name))
+        paths = below.join(paths, on=number).drop(number).rename({"area": number})
+    return paths
