@@ -5,7 +5,7 @@
 # make check    format, lint, types and import rules
 # make reference  docs/reference, from the code
 # make bench    every benchmark, then benchmarks/*.md: forty minutes or so; TRELLIS_DATA names the folder of lodes_ri_2019/
-# make site     docs/ as a site, in build/site; needs no network once .venv is there
+# make site     docs/ as a site, in build/site; needs no network once .venv is there, and a server only for its search
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -63,6 +63,7 @@ bench: .venv/.built
 .PHONY: site
 site: .venv/.built
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "build/site/index.html opens from a disk, without its search. With it: $(BIN)/python -m http.server --directory build/site"
 
 clean:
 	rm -rf .venv .demo build *.egg-info

@@ -27,7 +27,7 @@ def show_comparison(answer: Answer, *, intervals: bool = False) -> None:
         seconds = ", ".join(f"{result['mechanism']} {result['seconds']['mean']:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
         if intervals:
-            _show_coverage(answer["confidence"], at)
+            _show_coverage(answer["confidence"], answer["runs"], at)
     out.print()
     for mechanism, reason in answer["refused"].items():
         out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
@@ -53,24 +53,31 @@ def _error_table(levels: list[Answer], results: list[Answer]) -> Table:
     return table
 
 
-def _show_coverage(confidence: float, results: list[Answer]) -> None:
+def _show_coverage(confidence: float, runs: int, results: list[Answer]) -> None:
     """Draw, by true count, how many intervals hold the truth and how wide they are, and say what of that is promised."""
-    from tasks.validate.coverage import SELECTED, TRUE_COUNTS
+    from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
+
+    def said_share(of: Answer) -> str:
+        share = f"{100 * of['coverage']['mean']:.1f} %"
+        return f"({share})" if are_few(of["cells"] * runs) else share
 
     stated = [result for result in results if any(level["intervals"] for level in result["levels"])]
     if not stated:
         return
-    promised = f"{100 * confidence:g} % are promised for each fixed cell, and so for each true count"
+    promised = (
+        f"{100 * confidence:g} % are promised for each fixed cell, and so, within sampling error, for each true count"
+    )
     out.print(f"\n[bold]intervals[/]: share that holds the truth, by true count; {promised}")
-    out.print(_group_table(stated, "coverage", (*TRUE_COUNTS, *SELECTED), lambda mean: f"{100 * mean:.1f} %"))
+    out.print(_group_table(stated, "coverage", (*TRUE_COUNTS, *SELECTED), said_share))
+    out.print(f"in brackets: of fewer than {FEW_INTERVALS} intervals, cells times runs, which says little")
     out.print(
         "non-zero: released so; zeroed: released as 0, while the true count is not; nothing is promised for either"
     )
     out.print("\n[bold]intervals[/]: mean width, by true count; records")
-    out.print(_group_table(stated, "width", TRUE_COUNTS, lambda mean: f"{mean:,.1f}"))
+    out.print(_group_table(stated, "width", TRUE_COUNTS, lambda of: f"{of['width']['mean']:,.1f}"))
 
 
-def _group_table(results: list[Answer], measure: str, groups: Sequence[str], said: Callable[[float], str]) -> Table:
+def _group_table(results: list[Answer], measure: str, groups: Sequence[str], said: Callable[[Answer], str]) -> Table:
     """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
     table = Table("level", "mechanism", box=None)
     for group in groups:
@@ -80,10 +87,10 @@ def _group_table(results: list[Answer], measure: str, groups: Sequence[str], sai
             (result["mechanism"], level) for result, level in zip(results, of_level, strict=True) if level["intervals"]
         ]
         for place, (mechanism, level) in enumerate(rows):
-            measures = [level["intervals"][group][measure] for group in groups]
+            of_groups = [level["intervals"][group] for group in groups]
             table.add_row(
                 "" if place else str(level["level"]),
                 mechanism,
-                *(said(spread["mean"]) if spread else "" for spread in measures),
+                *(said(of_group) if of_group[measure] else "" for of_group in of_groups),
             )
     return table

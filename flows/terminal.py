@@ -18,9 +18,10 @@ from tasks.publish.rounding import said_bound, said_cells, said_sigma
 Answer = dict[str, Any]
 
 _MANY = 10  # numbers to be listed
-_WIDE = 140  # columns where the output goes to a file or a pipe
+_WIDE = 140  # columns of a table where the output goes to a file or a pipe; sentences have a line each there
 
-out = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _WIDE)
+_is_seen = sys.stdout.isatty()
+out = Console(highlight=False, emoji=False, width=None if _is_seen else _WIDE, soft_wrap=not _is_seen)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 

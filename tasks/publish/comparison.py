@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from tasks.publish.coverage import coverage_section
-from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.figures import STYLES, as_svg, figure, level_ticks, log_ticks
 from tasks.publish.page import page, table
 
 Answer = Mapping[str, Any]
@@ -105,7 +105,7 @@ def _figure(
                 )
             panel.set_title(f"ε = {epsilon:g}")
             panel.set_xlabel("level")
-            panel.set_xticks([level["level"] for level in answer["levels"]])
+            panel.set_xticks(level_ticks(len(answer["levels"]), width / len(epsilons)))
             if scale == "log" and any(line.get_ydata().size for line in panel.lines):
                 panel.set_yscale("log", nonpositive="clip")
             elif scale != "log":
@@ -141,6 +141,10 @@ def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float
         panel.set_yticks(range(len(labels)), labels)
         panel.invert_yaxis()
         panel.set_xscale("log")
+        ticks = log_ticks(min(spread["min"] for spread in spreads), max(spread["max"] for spread in spreads))
+        panel.set_xlim(ticks[0], ticks[-1])
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        panel.set_xticks([], minor=True)
         panel.set_xlabel("seconds, in memory; several run at once")
         svg = as_svg(drawn, "Seconds of one trial of each mechanism at each ε")
     return (
@@ -175,7 +179,13 @@ def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_ope
 def _told(spread: Mapping[str, float], measure: str) -> str:
     if measure.startswith("false"):
         return f"{100 * spread['mean']:.1f} % [{100 * spread['min']:.1f}, {100 * spread['max']:.1f}]"
-    return f"{spread['mean']:,.1f} [{spread['min']:,.4g}, {spread['max']:,.4g}]"
+    mean, least, most = (_number(spread[what]) for what in ("mean", "min", "max"))
+    return f"{mean} [{least}, {most}]"
+
+
+def _number(value: float) -> str:
+    """Return a number of records as the others beside it are read: tenths where they say anything."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}"
 
 
 def _at(answer: Answer, epsilon: float) -> list[Answer]:

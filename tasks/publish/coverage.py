@@ -4,19 +4,22 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.figures import STYLES, as_svg, figure, level_ticks
 from tasks.publish.page import table
-from tasks.validate.coverage import SELECTED, TRUE_COUNTS
+from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
 
 Answer = Mapping[str, Any]
+
+_WIDTH = 9.6  # inches, of the whole page
 
 _SAID = {"more": "above 10", "nonzero": "non-zero"}
 
 _SECTION = """<h2>Intervals</h2>
 <p>What a release by the spec would state of its counts. Promised: for each fixed cell, over all noise, its interval holds the
 true count with a probability of at least {confidence}. So each column by true count, which was fixed before any noise was drawn,
-is at least that on average over runs, within sampling error; that is what the dashed line is for. Every cell that a level could
-have is counted, measured or not. Not promised: coverage among cells that noise has selected, those released as non-zero, and
+is at least that on average over runs, within sampling error; that is what the dashed line is for. Of fewer than {few} intervals,
+cells times runs, a share says little: the pictures leave it out, and the tables have it in brackets. Every cell that a level
+could have is counted, measured or not. Not promised: coverage among cells that noise has selected, those released as non-zero, and
 those zeroed, which are released as 0, measured or not, while their true count is not 0.</p>
 {figures}
 {tables}"""
@@ -36,23 +39,26 @@ def coverage_section(answer: Answer, epsilons: Sequence[float], mechanisms: Sequ
         return ""
     return _SECTION.format(
         confidence=f"{100 * answer['confidence']:g} %",
+        few=FEW_INTERVALS,
         figures="\n".join(
             _figure(answer, mechanisms, epsilon, results) for epsilon, results in of_epsilons.items() if results
         ),
-        tables="\n".join(_tables(epsilon, results) for epsilon, results in of_epsilons.items() if results),
+        tables="\n".join(
+            _tables(epsilon, results, answer["runs"]) for epsilon, results in of_epsilons.items() if results
+        ),
     )
 
 
 def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: Sequence[Answer]) -> str:
     """Draw coverage against the level, a panel per true count, a line per mechanism, and what is promised."""
-    with figure(9.6, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
+    with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
         for panel, group in zip(panels, TRUE_COUNTS, strict=True):
             for result in results:
                 colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
                 covered = [
                     (level["level"], level["intervals"][group]["coverage"]["mean"])
                     for level in result["levels"]
-                    if level["intervals"] and level["intervals"][group]["coverage"]
+                    if level["intervals"] and not _are_few(level["intervals"][group], answer["runs"])
                 ]
                 panel.plot(
                     *([of[place] for of in covered] for place in (0, 1)),
@@ -66,7 +72,7 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
             panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
             panel.set_title(f"true count {_SAID.get(group, group)}")
             panel.set_xlabel("level")
-            panel.set_xticks([level["level"] for level in answer["levels"]])
+            panel.set_xticks(level_ticks(len(answer["levels"]), _WIDTH / len(TRUE_COUNTS)))
             panel.set_xlim(-0.5, len(answer["levels"]) - 0.5)
         panels[0].set_ylabel("covered")
         lines, names = panels[0].get_legend_handles_labels()
@@ -76,16 +82,22 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
     return f'<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
 
 
-def _tables(epsilon: float, results: Sequence[Answer]) -> str:
-    tables = "\n".join(_table(result) for result in results)
+def _are_few(of: Answer, runs: int) -> bool:
+    """Return whether the intervals of a group of cells, in all runs, are too few for the share that is covered."""
+    return are_few(of["cells"] * runs)
+
+
+def _tables(epsilon: float, results: Sequence[Answer], runs: int) -> str:
+    tables = "\n".join(_table(result, runs) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>By true count: the share"
-        " covered in per cent, mean over the runs, and its standard error; and the mean of high − low, in records. The last two"
+        " covered in per cent, mean over the runs, and its standard error, in brackets where there are fewer than"
+        f" {FEW_INTERVALS} intervals; and the mean of high − low, in records. The last two"
         " columns are of cells that noise has selected.</p></details>"
     )
 
 
-def _table(result: Answer) -> str:
+def _table(result: Answer, runs: int) -> str:
     heads = ["level"]
     for group in TRUE_COUNTS:
         heads += [_SAID.get(group, group), "width"]
@@ -93,17 +105,20 @@ def _table(result: Answer) -> str:
     rows = []
     for level in result["levels"]:
         groups = level["intervals"] or {}
-        cells = [told for group in TRUE_COUNTS for told in (_covered(groups.get(group)), _width(groups.get(group)))]
-        cells += [_covered(groups.get(group)) for group in SELECTED]
+        cells = [
+            told for group in TRUE_COUNTS for told in (_covered(groups.get(group), runs), _width(groups.get(group)))
+        ]
+        cells += [_covered(groups.get(group), runs) for group in SELECTED]
         rows.append([str(level["level"]), *cells])
     return table(heads, rows, caption=escape(result["mechanism"]))
 
 
-def _covered(of: Answer | None) -> str:
+def _covered(of: Answer | None, runs: int) -> str:
     if not of or not of["coverage"]:
         return ""
     error = of["coverage"]["standard_error"]
-    return f"{100 * of['coverage']['mean']:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
+    told = f"{100 * of['coverage']['mean']:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
+    return f"({told})" if _are_few(of, runs) else told
 
 
 def _width(of: Answer | None) -> str:

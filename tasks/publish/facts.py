@@ -97,7 +97,7 @@ class LargeCount:
     """One of the largest counts.
 
     Attributes:
-        codes: per axis that is refined, its area.
+        codes: per axis that is refined, its area: the code alone where no two areas of the level share it, else the path.
         count: records.
         low: where its interval begins, records; None where none is stated. Of the intervals that hold at once, where there
             are any: what is picked for its size needs those.
@@ -290,7 +290,7 @@ def _largest(tree: Tree, level: int, rows: Rows) -> tuple[LargeCount, ...]:
     positions = positions[_positions_of_largest(rows.counts[positions])]
     codes = zip(
         *(
-            _paths(axis, own, of_axis[positions])
+            _shortest_paths(axis, own, of_axis[positions])
             for axis, own, of_axis in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
             if own
         ),
@@ -318,6 +318,12 @@ def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
         return None, None
     low, high = rows.bounds[-2:]
     return int(low[position]), int(high[position])
+
+
+def _shortest_paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:
+    """Return what tells some areas of a level from all others of it: their codes, or where two may share one, their paths."""
+    paths, codes = _paths(axis, level, areas), axis.codes[level - 1]
+    return tuple(path[-1:] for path in paths) if codes.n_unique() == len(codes) else paths
 
 
 def _paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:

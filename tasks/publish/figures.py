@@ -2,11 +2,13 @@
 
 import io
 import logging
+import math
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from itertools import count
 from threading import RLock
 from typing import Any
 
@@ -25,6 +27,9 @@ STYLES = (  # colour, marker, line: each by itself tells all of them apart
     ("#93b010", "+", (0, (1, 1, 5, 1))),
 )
 
+_TICKS_PER_INCH = 4  # numbers of two digits
+_MOST_LOG_TICKS = 10
+
 _PIXELS = 100  # of the page, for an inch of a figure
 
 _ALONE = RLock()  # releases in threads publish at once, and Matplotlib's settings are those of the process
@@ -42,6 +47,35 @@ _SETTINGS: Any = {
     "grid.alpha": 0.3,
     "legend.frameon": False,
 }
+
+
+def level_ticks(levels: int, inches: float) -> range:
+    """Return which of so many levels are numbered, from 0 on, so that the numbers do not run together on so many inches."""
+    room = max(1, int(_TICKS_PER_INCH * inches))
+    every = next(step for step in _steps() if levels <= step * room)
+    return range(0, levels, every)
+
+
+def log_ticks(least: float, most: float) -> list[float]:
+    """Return where an axis of powers of ten has numbers, from the least value or below to the most or above: 1, 2, 5, 10, …
+
+    Args:
+        least: of the values; what is too small to be seen is taken as a millionth.
+        most: at least as large.
+    """
+    least = max(least, 1e-6)
+    most = max(most, least)
+    start = least / 1.05  # so that the least bar has a length
+    powers = [10.0**power for power in range(math.floor(math.log10(start)), math.ceil(math.log10(most)) + 1)]
+    ticks = [lead * power for power in powers for lead in (1, 2, 5)]
+    first, last = sum(tick <= start for tick in ticks) - 1, sum(tick < most for tick in ticks)
+    shown = ticks[max(first, 0) : last + 1]
+    return shown if len(shown) <= _MOST_LOG_TICKS else powers
+
+
+def _steps() -> Iterator[int]:
+    """Yield 1, 2, 5, 10, 20, 50 and so on."""
+    return (lead * 10**power for power in count() for lead in (1, 2, 5))
 
 
 @contextmanager

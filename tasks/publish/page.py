@@ -22,14 +22,18 @@ _STYLE = """body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margi
 h1, h2 { line-height: 1.2 }
 figure { margin: 1.5rem 0 }
 figcaption { color: #444 }
-.scroll { overflow-x: auto }
+.scroll { overflow-x: auto; background: linear-gradient(90deg, #fff 30%, #fff0) 0 0 / 3rem 100% no-repeat local,
+    linear-gradient(270deg, #fff 30%, #fff0) 100% 0 / 3rem 100% no-repeat local,
+    linear-gradient(90deg, #0005, #0000) 0 0 / .9rem 100% no-repeat scroll,
+    linear-gradient(270deg, #0005, #0000) 100% 0 / .9rem 100% no-repeat scroll }  /* a shadow where there is more */
 svg { height: auto }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
 caption { text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
-@media print { body { margin: 0; max-width: none } figure, table { break-inside: avoid } }
+@media (max-width: 40rem) { th, td { padding: .2rem .35rem } }
+@media print { body { margin: 0; max-width: none } figure, table { break-inside: avoid } .scroll { background: none } }
 """
 
 

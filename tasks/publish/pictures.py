@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tasks.publish.facts import CLASSES, Facts, LevelFacts, Matrix, Path
-from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.publish.figures import STYLES, as_svg, figure, level_ticks
 from tasks.publish.manifest import LevelEntry
 from tasks.publish.rounding import said_shortly
 
@@ -15,7 +15,6 @@ _WIDTH, _HEIGHT = 5.0, 3.2  # inches; two stand side by side on a desk
 _MARGINS = (0.8, 0.48, 0.1, 0.52)
 _WHOLE_PAGE = 9.9
 
-_MOST_TICKS = 16  # of levels that are all numbered
 _FEW_AXES = 4  # that have a line each
 _MOST_WRITTEN = 12  # areas of either end of a matrix whose counts are written into its cells
 _LONGEST_CODE = 18  # characters
@@ -260,8 +259,7 @@ def _power(value: float) -> str:
 
 
 def _level_axis(panel: Any, levels: int) -> None:
-    every = 1 if levels <= _MOST_TICKS else 5 if levels <= 5 * _MOST_TICKS else 10
-    panel.set_xticks(range(0, levels, every))
+    panel.set_xticks(level_ticks(levels, _WIDTH - _MARGINS[0] - _MARGINS[2]))
     panel.set_xlim(-0.5, levels - 0.5)
     panel.set_xlabel("level")
     panel.yaxis.set_label_coords(-0.155, 0.5)

@@ -54,6 +54,10 @@ td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12;
 .bare td:not(:last-child), .bare th:not(:last-child) { text-align: left }
 .largest { font-size: .8125rem }
 .largest td:first-child { white-space: normal }
+@media screen and (max-width: 40rem) {
+  .largest { font-size: .75rem }
+  .largest th, .largest td { padding: .2rem .25rem }
+}
 @media screen and (min-width: 60rem) {
   .beside { display: grid; grid-template-columns: minmax(25rem, 1fr) auto; gap: 0 2rem }
   .beside > * { min-width: 0 }

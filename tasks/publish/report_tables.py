@@ -5,7 +5,7 @@ from html import escape
 
 from storage.columns import COUNT, column_name, flat_features
 from tasks.publish.facts import Facts, LevelFacts
-from tasks.publish.manifest import LevelEntry, Manifest
+from tasks.publish.manifest import Intervals, LevelEntry, Manifest
 from tasks.publish.page import table
 from tasks.publish.refinement import in_short, place
 from tasks.publish.rounding import said_bound, said_cells, said_percent, said_roughly, said_sigma
@@ -46,7 +46,15 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     at_once = ", all at once" if manifest.intervals.simultaneous else ""
     confidence = f"{said_percent(manifest.intervals.confidence)}{at_once}"
     heads += ["count", f"low ({confidence})", f"high ({confidence})"]
-    return f"<div>{title}\n{table(heads, rows, kind='largest')}</div>"
+    return f"<div>{title}\n{_said_picked(manifest.intervals)}{table(heads, rows, kind='largest')}</div>"
+
+
+def _said_picked(intervals: Intervals) -> str:
+    """Return what the intervals of counts that were picked for their size do not promise; nothing if they hold at once."""
+    if intervals.simultaneous:
+        return ""
+    confidence = said_percent(intervals.confidence)
+    return f"<p>Picked for their counts: fewer than {confidence} of these may be covered by their intervals.</p>\n"
 
 
 def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:

@@ -18,9 +18,11 @@ from tasks.publish.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.publish.noisy_counts import noisy_counts_failures
 from tasks.publish.reading import UNREADABLE
 from tasks.publish.records import records_failures
+from tasks.publish.refinement import in_short
 from tasks.validate.intervals import margins_of
 
 SUMS = "SHA256SUMS"
+MANIFEST = "manifest.json"
 
 
 def verify(folder: Path) -> list[str]:
@@ -28,11 +30,15 @@ def verify(folder: Path) -> list[str]:
     if not folder.is_dir():
         return [f"There is no folder {folder}."]
     try:
+        if inside := _releases_in(folder):
+            return [
+                f"{folder} is no release: releases lie in it ({in_short(inside)}). Verify the folder of one of them."
+            ]
         failures = _checksums(folder)
     except OSError as fault:
         return [f"{fault.filename} cannot be read ({fault.strerror})."]
     try:
-        manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except OSError:
         return [*failures, "manifest.json is missing or cannot be read."]
     except ValidationError as fault:
@@ -43,6 +49,13 @@ def verify(folder: Path) -> list[str]:
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
     return failures + _tables(folder, manifest)
+
+
+def _releases_in(folder: Path) -> list[str]:
+    """Return the names of the published folders that lie in a folder, which is none itself."""
+    if any((folder / name).exists() for name in (SUMS, MANIFEST)):
+        return []
+    return sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
 
 
 def _manifest(manifest: Manifest) -> list[str]:

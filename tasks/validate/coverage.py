@@ -31,7 +31,14 @@ TRUE_COUNTS = (
 SELECTED = ("nonzero", "zeroed")  # groups that noise has chosen: nothing is promised
 GROUPS = (*TRUE_COUNTS, "all", *SELECTED)
 
+FEW_INTERVALS = 100  # of which a share says little: one that is not covered moves it by more than a hundredth
+
 _FIRST_OF_GROUP = (1, 2, 11)  # the least true count of each group but the first
+
+
+def are_few(intervals: float) -> bool:
+    """Return whether so many intervals, a mean over runs times their number, are too few to say which share is covered."""
+    return round(intervals) < FEW_INTERVALS
 
 
 class Measured(Protocol):

@@ -146,6 +146,26 @@ def test_a_report_fits_the_screen(name: str, place: str, looks: dict[tuple[str, 
     assert look.small > 8
 
 
+def test_the_largest_flows_fit_a_phone(browser: "Browser", tmp_path: Path) -> None:
+    """Of tracts in counties, with codes of eleven digits, counts and intervals are seen at once; a wider table has a shadow."""
+    codes = [f"440070{number:05}" for number in range(20)]
+    tree = tree_of_trips(_axis_of, 3, 20, codes)
+    terms = terms_of(tree, sigma=0.1)
+    facts = facts_of(tree, {(area, 19 - area): 1_000 * (area + 3) for area in range(20)}, terms)
+    (tmp_path / "flows.html").write_text(report(manifest_of(terms, facts), facts, {}))
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page = browser.new_page(viewport={"width": VIEWPORTS["phone"][0], "height": VIEWPORTS["phone"][1]})
+    page.goto((tmp_path / "flows.html").as_uri())
+    page.screenshot(path=SCREENSHOTS / "flows-phone.png", full_page=True)
+    largest, tables = (page.locator(f".scroll:has(.{kind})") for kind in ("largest", "tables"))
+    hidden = "frame => frame.scrollWidth - frame.clientWidth"
+    assert "44007000019" in largest.inner_text()
+    assert largest.evaluate(hidden) == 0
+    assert tables.evaluate(hidden) > 0
+    assert "local, local, scroll, scroll" in tables.evaluate("frame => getComputedStyle(frame).backgroundAttachment")
+    page.close()
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_report_asks_nobody(name: str, looks: dict[tuple[str, str], Look], pages: Mapping[str, Path]) -> None:
     """The browser asks for the file and for nothing else, and its console has nothing to say."""

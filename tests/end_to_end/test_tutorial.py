@@ -49,9 +49,9 @@ def blocks() -> list[Block]:
 
 
 def words(text: str, *, is_exact: bool) -> str:
-    """Return a text on one line; unless numbers are to be the same, with a # for each."""
+    """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out."""
     line = " ".join(text.split())
-    return line if is_exact else re.sub(r"\d[\d.,TZ]*", "#", line)
+    return line if is_exact else re.sub(r"\d[\d.,TZ]*|…", "#", line)
 
 
 def made_up(folder: Path) -> None:
@@ -127,6 +127,23 @@ def test_every_command_works_and_prints_what_is_shown(printed: list[str], real: 
         lines = {words(line, is_exact=is_exact) for line in text.splitlines()}
         missing += [line for line in block.shown if words(line, is_exact=is_exact) not in lines]
     assert missing == []
+
+
+def test_the_folder_is_shown_with_all_that_is_in_it(printed: list[str]) -> None:
+    """What `ls` prints of the published folder stands on the page, no file less and none more."""
+    listed = [number for number, block in enumerate(blocks()) if "ls" in block.commands.splitlines()]
+    assert len(listed) == 1
+    there, shown = (
+        [line for line in lines if re.fullmatch(r"[\w.]+", line)]
+        for lines in (printed[listed[0]].splitlines(), blocks()[listed[0]].shown)
+    )
+    assert sorted(shown) == sorted(there)
+    assert "report.html" in shown
+
+
+def test_no_line_of_a_file_is_shown_by_its_number() -> None:
+    """What a starter spec explains at which line changes with it, and the page would not."""
+    assert re.findall(r"\(line \d+\)", PAGE) == []
 
 
 def test_most_blocks_show_what_they_print() -> None:

@@ -6,7 +6,10 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from flows import cli, console, terminal
+from flows.comparison import MEASURES
+from flows.console_comparison import show_comparison
 from storage.errors import SpecError
+from tasks.validate.coverage import GROUPS
 
 ACCOUNT = {
     "dataset": "jobs",
@@ -70,6 +73,40 @@ def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[
     assert said.splitlines()[0] == "jobs-1 failed Still missing: b00, b01."
     assert said.splitlines()[-1] == "folder: not published"
     assert "None" not in said
+
+
+def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is promised holds within sampling error, and of fewer than a hundred intervals the share is in brackets."""
+    spread = {"mean": 2 / 3, "min": 0.0, "max": 1.0}
+    groups = [
+        {"cells": cells, "coverage": measured, "width": measured}
+        for cells, measured in ((100 / 3, spread), (33.0, spread), (0.0, None))
+    ]
+    levels = [
+        {"level": level, "intervals": dict.fromkeys(GROUPS, group)} | dict.fromkeys(MEASURES, spread)
+        for level, group in enumerate(groups)
+    ]
+    answer = {"name": "jobs", "delta": 1e-8, "runs": 3, "confidence": 0.9, "levels": levels, "folder": "out"}
+    answer |= {"results": [{"mechanism": "inftda", "epsilon": 1.0, "seconds": spread, "levels": levels}]}
+    show_comparison(answer | {"refused": {}, "notes": {}}, intervals=True)
+    said = capsys.readouterr().out
+    assert "90 % are promised for each fixed cell, and so, within sampling error, for each true count\n" in said
+    lines = [line.split() for line in said.partition("intervals:")[2].splitlines()]
+    assert ["0", "inftda", *(["66.7", "%"] * 6)] in lines
+    assert ["1", "inftda", *(["(66.7", "%)"] * 6)] in lines
+    assert ["2", "inftda"] in lines
+
+
+def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the output is no terminal a sentence is searched for, not read at a width: it is never broken, and a table keeps its own."""
+    told = "unprotected: " + " ".join(["level"] * 60)
+    terminal.say_unprotected([told.removeprefix("unprotected: ")])
+    names = [f"{number:03}" for number in range(200)]
+    level = {"level": 0, "cells": 1, "nonzero": 1, "rho": 0.0, "sigma": 0.0, "bound": None}
+    terminal.show_levels([level | {"axes": {"origin": None, "destination": "-".join(names)}}])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == told
+    assert 100 < max(map(len, said[1:])) <= 140
 
 
 def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:

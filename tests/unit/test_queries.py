@@ -105,6 +105,23 @@ def answer(query: Query, place: Path, ids: dict[str, str]) -> pl.DataFrame:
     return result
 
 
+def test_the_store_is_found_where_trellis_keeps_it(
+    made: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the page has Python do before any query opens the store of TRELLIS_HOME, and lists every release."""
+    place, ids = made
+    code = re.findall(r"^```python\n(.*?)^```$", PAGE.partition("\n## ")[0], flags=re.MULTILINE | re.DOTALL)
+    assert len(code) == 1
+    monkeypatch.setenv("TRELLIS_HOME", str(place / "home"))
+    names: dict[str, Any] = {}
+    exec(code[0], names)  # noqa: S102 (the page's own code)
+    listed = names["store"].sql("SELECT * FROM published").pl()
+    names["store"].close()
+    assert set(listed["release"]) == set(ids.values())
+    told = capsys.readouterr().out
+    assert all(release in told for release in ids.values())
+
+
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.title)
 def test_a_query_of_the_page_returns_what_it_shows(
     made: tuple[Path, dict[str, str]], query: Query, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ from tasks.tree.order import Tree, alternate, in_sequence
 from tests.conftest import Universe
 
 ENDS = ("origin", "destination")
+PICKED = "Picked for their counts: fewer than"
 PRIVACY = Privacy(
     unit="one job",
     neighbours="substitution",
@@ -249,7 +250,8 @@ def _check_largest(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts)
     assert facts.largest == tuple(
         LargeCount(
             tuple(
-                _path(tree.axes[number], tree.axis_levels(level)[number], rows.areas[number][row]) for number in refined
+                _shortest(tree.axes[number], tree.axis_levels(level)[number], rows.areas[number][row])
+                for number in refined
             ),
             rows.counts[row],
             rows.bounds[0][row],
@@ -263,6 +265,24 @@ def _path(axis: Axis, level: int, area: int) -> tuple[str, ...]:
     return tuple(
         axis.codes[own - 1][int(axis.ancestors(np.array([area]), level, own)[0])] for own in range(1, level + 1)
     )
+
+
+def _shortest(axis: Axis, level: int, area: int) -> tuple[str, ...]:
+    path, codes = _path(axis, level, area), axis.codes[level - 1].to_list()
+    return path[-1:] if len(set(codes)) == len(codes) else path
+
+
+def test_areas_of_the_largest_counts_are_told_by_one_code_where_it_is_theirs_alone(
+    axis_of: Callable[..., Axis],
+) -> None:
+    """A code that no other area of the level has stands alone; where another has it too, its whole path does, for all areas."""
+    axes = (axis_of("home", [("a", "1"), ("b", "1")]), axis_of("work", [("a", "11"), ("b", "12")]))
+    tree = Tree(axes, alternate([2, 2], 1))
+    facts = facts_of(tree, {(0, 1): 30, (1, 0): 20}, terms_of(tree, sigma=0.1))
+    assert facts.largest_level == tree.depth
+    assert [large.codes for large in facts.largest] == [(("a", "1"), ("12",)), (("b", "1"), ("11",))]
+    text = report(manifest_of(terms_of(tree), facts), facts, {})
+    assert "<td>a › 1</td><td>12</td><td><b>30</b></td>" in text
 
 
 def test_of_many_areas_the_largest_are_shown(axis_of: Callable[..., Axis]) -> None:
@@ -383,6 +403,17 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
     text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, {})
     assert "<td>493</td><td>509</td>" in text
     assert "low (90\xa0%, all at once)" in read(text).text.replace("90 %", "90\xa0%")
+    assert PICKED not in read(text).text
+
+
+def test_what_was_picked_for_its_size_is_said_to_be_covered_less(axis_of: Callable[..., Axis]) -> None:
+    """Above the largest counts stands that their intervals, each stated for itself, may cover fewer than that; if there are any."""
+    tree = tree_of_trips(axis_of, 1)
+    terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
+    for half_width in (2, None):
+        facts = facts_of(tree, leaves, terms, half_width)
+        seen = read(report(manifest_of(terms, facts), facts, {})).text
+        assert (f"{PICKED} 90 % of these may be covered" in seen) == (half_width is not None)
 
 
 @pytest.mark.parametrize("leaf", [30, 900])
