@@ -25,6 +25,11 @@ def show_release(answer: Answer) -> None:
     say_unprotected(answer["unprotected"])
     rooms = ", ".join(f"{room} {seconds:.1f}" for room, seconds in answer["seconds"].items() if room != "total")
     out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
+    budget = answer["budget"]
+    out.print(
+        f"budget (ε at δ = {budget['delta']:g}): cap {budget['cap']:g}, spent {rounded_up(budget['spent'])},"
+        f" left {rounded_down(budget['left'])}"
+    )
     out.print(f"store: {answer['home']}", soft_wrap=True)
     out.print(f"folder: {answer['folder'] or 'not published'}", soft_wrap=True)
     if answer["report"]:

@@ -14,6 +14,8 @@ def show_query(answer: dict[str, Any]) -> None:
     tell(f"count: [bold]{answer['count']:,}[/]")
     if answer["low"] is None:
         tell("interval: none can be stated")
+    elif answer["exact"]:
+        tell("interval: none, it is published exactly")
     else:
         held = "together with all other questions, " if answer["simultaneous"] else ""
         tell(

@@ -35,6 +35,7 @@ def query_answer(
 def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool) -> dict[str, Any]:
     """Return what is answered about an area of each axis."""
     found, intervals = answer(published, areas, simultaneous=simultaneous), published.manifest.intervals
+    level = published.manifest.levels[found.level]
     return {
         "where": {
             axis: {"level": names[area.level - 1], "path": list(area.path)} if area.level else None
@@ -43,10 +44,11 @@ def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultane
         "count": found.count,
         "low": found.low,
         "high": found.high,
+        "exact": found.low == found.high and not (level.sigma or level.summed),
         "confidence": intervals.confidence if intervals and found.low is not None else None,
         "simultaneous": simultaneous,
         "level": found.level,
-        "axes": dict(published.manifest.levels[found.level].axes),
+        "axes": dict(level.axes),
         "cells": found.cells,
         "how": found.how,
     }
