@@ -688,6 +688,7 @@ def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFi
         "count": 1234,
         "low": 1200,
         "high": 1300,
+        "exact": False,
         "confidence": 0.95,
         "simultaneous": True,
         "how": "the cell of level 2 [whole]",
@@ -701,6 +702,8 @@ def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFi
     ]
     show_query(answer | {"where": {"origin": None}, "low": None, "high": None, "confidence": None})
     assert capsys.readouterr().out.splitlines()[::2] == ["everything", "interval: none can be stated"]
+    show_query(answer | {"high": 1200, "exact": True})
+    assert capsys.readouterr().out.splitlines()[2] == "interval: none, it is published exactly"
 
 
 # --- releases from Python -------------------------------------------------------------------------------------------------
