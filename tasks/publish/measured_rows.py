@@ -8,6 +8,8 @@ import polars as pl
 from storage.columns import COUNT, HIGH, LOW, NOISY
 from tasks.publish.manifest import LevelEntry
 
+_OWN = "\0own"
+
 
 def misfit(
     table: Path, noisy: Path, codebook: pl.DataFrame, entry: LevelEntry, columns: Mapping[str, Sequence[str]]
@@ -22,7 +24,7 @@ def misfit(
         columns: per axis, the columns of codes that the table has, coarse to fine.
     """
     refined = [(axis, names) for axis, names in columns.items() if names]
-    numbers = [f"area {number}" for number in range(len(refined))]
+    numbers = [f"\0{number}" for number in range(len(refined))]  # no column of codes is called so
     rows = pl.read_parquet(table, glob=False)
     for (axis, names), number in zip(refined, numbers, strict=True):
         rows = rows.join(_paths(codebook, axis, names, number), on=names, how="left")
@@ -45,6 +47,6 @@ def _paths(codebook: pl.DataFrame, axis: str, names: Sequence[str], number: str)
     levels = codebook.filter(axis=axis).partition_by("level", maintain_order=True)
     paths = pl.DataFrame({number: [0]}, schema={number: pl.Int32})
     for name, of_level in zip(names, levels, strict=False):
-        below = of_level.select(pl.col("area"), pl.col("parent").alias(number), pl.col("code").alias(name))
-        paths = below.join(paths, on=number).drop(number).rename({"area": number})
+        below = of_level.select(pl.col("area").alias(_OWN), pl.col("parent").alias(number), pl.col("code").alias(name))
+        paths = below.join(paths, on=number).drop(number).rename({_OWN: number})
     return paths

@@ -104,7 +104,7 @@ def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pyt
     shown = [line.split() for part in said.split("intervals:")[1:] for line in part.splitlines()[2:6]]
     assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]
     assert f"{finest['width']['mean']:,.1f}" in shown[6]
-    assert f"{100 * finest['coverage']['mean']:.1f}" in shown[2]
+    assert f"{100 * finest['coverage']['mean']:.1f} %" in " ".join(shown[2])
     assert [cells[0] for cells in (shown[3], shown[7])] == ["stability_histogram"] * 2
 
 
