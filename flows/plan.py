@@ -337,7 +337,7 @@ def faults_of_meaning(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             field="release.records",
         )
     if spec.release.noisy_counts and mechanism.is_thresholded:
-        raise SpecError(
+        yield SpecError(
             f"release.noisy_counts must be left out with mechanism {mechanism.name}: its counts are its noisy counts.",
             field="release.noisy_counts",
         )

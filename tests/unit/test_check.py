@@ -121,6 +121,18 @@ def test_every_fault_of_the_keys_is_told_at_once(folder: Path) -> None:
     assert hints["privacy.unit"].startswith("unit: who or what is protected")
 
 
+def test_keys_without_meaning_for_a_mechanism_are_told_at_once(folder: Path) -> None:
+    """Every key that a mechanism has no use for is a problem of its own, beside those of the others."""
+    answer = checked(
+        folder,
+        mechanism="stability_histogram",
+        release={"noisy_counts": True},
+        privacy={"accountant": "zcdp", "split": {"geometric": 1.5}},
+        noise={"sampler": "table"},
+    )
+    assert fields(answer) == ["privacy.accountant", "privacy.split", "release.noisy_counts", "noise.sampler"]
+
+
 def test_rules_between_keys_are_told_at_once(folder: Path) -> None:
     """Several rules that keys break together are all told, of the privacy section and of the whole spec alike."""
     privacy = {"rho": 1.0, "neighbours": "add_remove", "exact_records_per_unit": True, "invariants": ["region"]}
