@@ -14,7 +14,8 @@ from flows.explanations import next_step
 from flows.forecast import plan_answer
 from flows.keys import Spec
 from flows.least_cost import asked_by_keys, least_spendings
-from flows.plan import Plan, faults_of_meaning, make_plan, mechanism_named, mechanism_of
+from flows.meaning import faults_of_meaning, mechanism_named
+from flows.plan import Plan, make_plan
 from flows.reservation import check_budget, check_writable, different_people_from
 from flows.spec import SpecFile, expand_variables, faults_of, keys_in, output_below, parse_spec, text_of
 from flows.starter import FILL_IN, left_to_fill_in
@@ -83,7 +84,7 @@ def _undecided(text: str) -> Iterator[SpecError]:
 
 def _about_mechanism(file: SpecFile) -> list[TrellisError]:
     found: list[TrellisError] = []
-    mechanism = _kept(lambda: mechanism_of(file.spec), found)
+    mechanism = _kept(lambda: mechanism_named(file.spec.mechanism), found)
     return found if mechanism is None else list(faults_of_meaning(file.spec, mechanism))
 
 

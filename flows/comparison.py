@@ -13,11 +13,13 @@ import polars as pl
 
 from flows.coverage import coverage_answer, coverage_row, spread
 from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
+from flows.meaning import check_listed
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.plan import Plan, check_leaves, check_listed, make_plan, tree_over
+from flows.plan import Plan, make_plan
 from flows.privacy_keys import PrivacyKeys
 from flows.spec import SpecFile, says_public
 from flows.trial import Tried, Truth, truth_of
+from flows.universe import check_leaves, tree_over
 from storage.database import store
 from storage.errors import SpecError, UsageError
 from storage.ledger import read_books

@@ -18,7 +18,6 @@ from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total
 from storage.releases import published_specs
-from tasks.noise.accounting import float_above
 from tasks.publish.measured import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise
 from tasks.validate.size import disk_size, expected_leaves
@@ -47,13 +46,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
         "supersedes": spec.supersedes,
         "mechanism": spec.mechanism,
         "neighbours": spec.privacy.neighbours,
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "rho": float(guarantee.rho),
-        "accountant": guarantee.accountant.name,
-        "sampler": spec.noise.sampler,
-        "tau": float_above(guarantee.tau),
-        "statement": plan.statement(),
+        **plan.stated(),
         "levels": [
             {
                 "level": level.level,

@@ -1,6 +1,5 @@
 """The plan of a release: its levels, noise, bounds and cost, from the spec and the codebooks alone."""
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -14,26 +13,24 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.hierarchy_keys import Hierarchy
-from flows.keys import RunKeys, Spec
-from flows.mechanisms import MECHANISMS, Mechanism
+from flows.keys import RunKeys
+from flows.meaning import faults_of_meaning, mechanism_named
+from flows.mechanisms import Mechanism
 from flows.spec import SpecFile
+from flows.universe import check_fan_out, check_leaves, tree_over
 from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
 from storage.ledger import Reservation
-from storage.releases import COUNTS_POSITIVE, THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.machine import cores, default_memory
 from tasks.noise.accounting import float_above
 from tasks.noise.thresholding import Thresholded
 from tasks.publish.refinement import place
-from tasks.publish.rounding import rounded_down, rounded_up, said_cells
-from tasks.tree.axis import axis_from_codebook
-from tasks.tree.branches import memory_for, most_cells
-from tasks.tree.order import Tree, alternate, in_sequence
+from tasks.publish.rounding import rounded_up
+from tasks.tree.order import Tree
 from tasks.validate.bounds import CONFIDENCE
 
 
@@ -163,7 +160,7 @@ class Plan:
 
     def stage_terms(self) -> dict[str, Any]:
         """Return what the stages need to know of this plan, as the store keeps it."""
-        spec, guarantee = self.file.spec, self.guarantee
+        spec = self.file.spec
         keys = spec.privacy
         return {
             "axes": [axis.name for axis in self.tree.axes],
@@ -193,14 +190,21 @@ class Plan:
                 "unit": keys.unit,
                 "neighbours": keys.neighbours,
                 **self.contributions(),
-                "epsilon": guarantee.epsilon,
-                "delta": guarantee.delta,
-                "rho": float(guarantee.rho),
-                "accountant": guarantee.accountant.name,
-                "sampler": spec.noise.sampler,
-                "tau": float_above(guarantee.tau),
-                "statement": self.statement(),
+                **self.stated(),
             },
+        }
+
+    def stated(self) -> dict[str, Any]:
+        """Return the guarantee as plans and manifests state it."""
+        guarantee = self.guarantee
+        return {
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "rho": float(guarantee.rho),
+            "accountant": guarantee.accountant.name,
+            "sampler": self.file.spec.noise.sampler,
+            "tau": float_above(guarantee.tau),
+            "statement": self.statement(),
         }
 
     def statement(self) -> str:
@@ -230,7 +234,7 @@ def make_plan(file: SpecFile) -> Plan:
         InputError: a table does not exist, or a codebook breaks a rule.
     """
     spec = file.spec
-    mechanism = mechanism_of(spec)
+    mechanism = mechanism_named(spec.mechanism)
     for fault in faults_of_meaning(spec, mechanism):
         raise fault
     source = file.source()
@@ -239,7 +243,7 @@ def make_plan(file: SpecFile) -> Plan:
     tree = tree_over({end.name: down_to(end.codebook, end.finest) for end in ends}, spec, unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.is_thresholded:  # which lists no children
-        _check_fan_out(tree, spec.run.max_memory)
+        check_fan_out(tree, spec.run.max_memory)
     check_leaves(spec, tree, mechanism)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
     guarantee = guarantee_of(scheme)
@@ -257,144 +261,9 @@ def make_plan(file: SpecFile) -> Plan:
     )
 
 
-def mechanism_of(spec: Spec) -> Mechanism:
-    """Return the mechanism that a spec names.
-
-    Raises:
-        SpecError: there is none of that name.
-    """
-    return mechanism_named(spec.mechanism)
-
-
-def mechanism_named(name: str) -> Mechanism:
-    """Return the mechanism of a name.
-
-    Raises:
-        SpecError: there is none.
-    """
-    if name not in MECHANISMS:
-        raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.", field="mechanism")
-    return MECHANISMS[name]
-
-
 def run_terms(keys: RunKeys) -> dict[str, Any]:
     """Return what the stages need to know of how a release is run; nothing that is published depends on it."""
     return {"workers": keys.workers, "max_memory": keys.max_memory}
-
-
-def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:
-    """Return the tree of a spec.
-
-    Args:
-        codebooks: by axis.
-        spec: for the order in which axes are refined.
-        unlisted: the axes whose codebooks have levels and nothing that means anything.
-    """
-    axes = tuple(
-        replace(axis_from_codebook(name, codebook), is_listed=name not in unlisted)
-        for name, codebook in codebooks.items()
-    )
-    depths = [axis.depth for axis in axes]
-    if spec.release.order:
-        return Tree(axes, in_sequence(depths, [spec.axes.index(feature) for feature in spec.release.order]))
-    return Tree(axes, alternate(depths, spec.axes.index(spec.release.tree or spec.axes[0])))
-
-
-def _check_fan_out(tree: Tree, max_memory: int | None) -> None:
-    """Refuse a node with more children than fit in memory: they are measured and optimised together."""
-    memory = max_memory or default_memory()
-    for level, axis in enumerate(tree.steps):
-        own_level = tree.axis_levels(level)[axis]
-        children = tree.axes[axis].most_children(own_level)
-        if children > most_cells(memory, cores(), len(tree.axes)):
-            names = tree.axes[axis].level_names
-            one = f"one {names[own_level - 1]}" if own_level else "everything"
-            raise SpecError(
-                f"run.max_memory must be at least {rounded_up(memory_for(children, cores(), len(tree.axes)) / 1e9, 3)}GB: {one} holds"
-                f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
-                field="run.max_memory",
-                hint="Raise it, or put a level between the two into the codebook.",
-            )
-
-
-def faults_of_meaning(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
-    """Yield keys that have no meaning for a mechanism, or lack one, with the reason."""
-    for key, reason in mechanism.refused.items():
-        if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
-            yield SpecError(
-                f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
-            )
-    if spec.priority and spec.priority not in mechanism.optimisers:
-        with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.optimisers]
-        yield SpecError(
-            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which is for"
-            f" {', '.join(with_priorities)}.",
-            field="priority",
-        )
-    if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
-        yield SpecError(
-            f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
-            field="release.records",
-        )
-    if spec.release.noisy_counts and mechanism.is_thresholded:
-        yield SpecError(
-            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its counts are its noisy counts.",
-            field="release.noisy_counts",
-        )
-    if spec.release.intervals.simultaneous and any(
-        isinstance(hierarchy, Hierarchy) and hierarchy.table is None
-        for _, hierarchy in map(spec.hierarchy_of, spec.axes)
-    ):
-        yield SpecError(
-            "release.intervals.simultaneous must be left out where no codebook lists the codes: nobody knows of how many"
-            " cells the intervals would have to hold at once.",
-            field="release.intervals.simultaneous",
-        )
-    if spec.noise.sampler not in mechanism.noises:
-        yield SpecError(
-            f"noise.sampler must be {' or '.join(mechanism.noises)} with mechanism {mechanism.name}, got"
-            f" {spec.noise.sampler}.",
-            field="noise.sampler",
-        )
-    yield from _faults_of_listing(spec, mechanism)
-
-
-def check_listed(spec: Spec, mechanism: Mechanism) -> None:
-    """Refuse codes that no codebook lists, but for a mechanism that shows no code unless enough people have it."""
-    for fault in _faults_of_listing(spec, mechanism):
-        raise fault
-
-
-def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
-    for key, hierarchy in map(spec.hierarchy_of, spec.axes):
-        if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.is_thresholded:
-            only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_thresholded)
-            yield SpecError(
-                f"{key}.table must be given with mechanism {mechanism.name}: it measures every area that there could be, and"
-                " those that are known from the records alone would tell who is there.",
-                field=f"{key}.table",
-                hint=f"Name a public codebook of all areas, or mechanism {only}, which shows a code only where enough records"
-                " have it.",
-            )
-
-
-def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
-    """Refuse a universe with more leaves than a mechanism measures."""
-    leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
-    if most is None or leaves <= most:
-        return
-    is_deep = any(axis.depth > 1 for axis in tree.axes)
-    fewer = ["Name a coarser level"] if is_deep else []
-    if spec.input.features and len(tree.axes) > 1:
-        fewer.append("leave a feature out" if fewer else "Leave a feature out")
-    other = "mechanism inftda, which goes down only where counts survive"
-    field = "input.features" if spec.input.features and not is_deep else "release.finest"
-    raise SpecError(
-        f"{field} must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes the noise of"
-        f" every one of them, got {said_cells(leaves)}.",
-        field=field,
-        hint=f"{', '.join(fewer)}, or take {other}." if fewer else f"Take {other}.",
-    )
 
 
 def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
