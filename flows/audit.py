@@ -20,7 +20,7 @@ from storage.releases import Release, find_release, list_releases
 from storage.seals import Seal, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
-from tasks.noise.accounting import float_above
+from tasks.noise.floats import float_above
 from tasks.publish.manifest import Manifest
 
 Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by release and level: position, recorded hashes

@@ -26,7 +26,7 @@ from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.noise.accounting import float_above
+from tasks.noise.floats import float_above
 from tasks.noise.thresholding import Thresholded
 from tasks.publish.refinement import place
 from tasks.publish.rounding import rounded_up

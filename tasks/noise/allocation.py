@@ -140,3 +140,13 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
     while Fraction(privacy_map(math.nextafter(scale, 0.0), sensitivity)) <= rho:
         scale = math.nextafter(scale, 0.0)
     return scale
+
+
+def rho_of(measurements: Sequence[Measurement]) -> Fraction:
+    """Return what measurements cost together."""
+    return sum((measurement.rho for measurement in measurements), Fraction(0))
+
+
+def tau_of(measurements: Sequence[Measurement]) -> Fraction:
+    """Return how far all draws that one unit can touch may be from the noise that is accounted, in total variation."""
+    return sum((measurement.tau for measurement in measurements), Fraction(0))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tasks.noise.allocation import LARGEST_SCALE, LEAST_SCALE
+from tasks.noise.floats import DIGITS
 from tasks.noise.samplers import opendp
 from tasks.noise.sensitivity import SUBSTITUTION, touched_cells
 from tasks.tree.axis import IntArray
@@ -20,7 +21,6 @@ from tasks.tree.true_tree import LARGEST_TOTAL
 ThresholdedSampler = Callable[[IntArray, float, int], tuple[IntArray, IntArray]]
 
 _LARGEST_THRESHOLD = 2**60  # keeps what is compared inside 64 bits
-_DIGITS = 60  # of the decimal arithmetic
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def derivation(neighbours: str, max_records: int) -> str:
 def _by_formula(neighbours: str, max_records: int, scale: float, delta: float) -> int:
     """Return ⌈m + s ln(c/δ)⌉, rounded up exactly."""
     c = 2 if max_records == 1 and neighbours == SUBSTITUTION else max_records
-    with localcontext(prec=_DIGITS):
+    with localcontext(prec=DIGITS):
         exact = max_records + Decimal(scale) * (c / Decimal(delta)).ln()
         return max(int(exact.to_integral_value(ROUND_CEILING)), max_records + 1)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flows.budget import cap_of, epsilon_beside
 from storage.books import Cap, Spending
-from tasks.noise.accounting import zcdp_epsilon
+from tasks.noise.conversions import zcdp_epsilon
 
 Floats = NDArray[np.float64]
 

@@ -21,25 +21,19 @@ from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.mechanisms import MECHANISMS
 from flows.privacy_keys import PrivacyKeys
 from storage.errors import SpecError
-from tasks.noise.accounting import (
-    ACCOUNTANTS,
-    LARGEST_PLD_SCALE,
-    check_pld,
-    epsilon_from_rho,
-    rho_from_epsilon,
-    rho_of,
-    zcdp_epsilon,
-    zcdp_rho,
-)
+from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import (
     LARGEST_SCALE,
     Allocation,
     Measurement,
     geometric,
+    rho_of,
     scale_for,
     shares_of,
     uniform,
 )
+from tasks.noise.conversions import epsilon_from_rho, rho_from_epsilon, zcdp_epsilon, zcdp_rho
+from tasks.noise.pld import LARGEST_PLD_SCALE, check_pld
 from tasks.noise.samplers import privacy_map
 from tasks.noise.sensitivity import square_root_up
 

@@ -17,7 +17,7 @@ from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
 from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
-from tasks.noise.accounting import zcdp_epsilon
+from tasks.noise.conversions import zcdp_epsilon
 
 DELTA = 1e-6
 CAP = cap_of(3.0, DELTA)

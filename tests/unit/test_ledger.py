@@ -50,7 +50,7 @@ from storage.ledger import (
     users_of_table,
 )
 from storage.releases import LevelTerms
-from tasks.noise.accounting import zcdp_epsilon
+from tasks.noise.conversions import zcdp_epsilon
 
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 DRAWN = {"drawing", "sealed", "released"}

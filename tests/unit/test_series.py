@@ -42,8 +42,9 @@ from storage.database import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger import Reservation, abandon, advance, charges_of, declare, head, raise_cap, read_books, reserve
 from storage.releases import LevelTerms, find_release, list_releases, set_state, state_of
-from tasks.noise.accounting import ACCOUNTANTS, zcdp_epsilon
+from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Allocation, Measurement, uniform
+from tasks.noise.conversions import zcdp_epsilon
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 

@@ -34,8 +34,8 @@ from storage.books import Charge, Spending
 from storage.database import store
 from storage.errors import SpecError
 from storage.ledger import read_books
-from tasks.noise.accounting import ACCOUNTANTS, delta_left, rho_of, tau_of
-from tasks.noise.allocation import Allocation, Measurement, uniform
+from tasks.noise.accounting import ACCOUNTANTS, delta_left
+from tasks.noise.allocation import Allocation, Measurement, rho_of, tau_of, uniform
 from tasks.noise.table import LARGEST_TAU
 from tasks.tree.order import Tree
 

@@ -1,0 +1,179 @@
+"""From (ε, δ) to ρ and back: by the papers' formula (`lemma`), by the optimal conversion (`zcdp`), and at one Rényi order.
+
+ρ is an exact fraction. Rounding never under-states what is spent: ρ from ε is rounded down, ε from ρ up.
+"""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+from tasks.noise.floats import DIGITS, rounded_toward
+from tasks.noise.samplers import opendp
+from tasks.noise.sensitivity import square_root_up
+
+
+def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
+    r"""Return the largest float ρ (as a fraction) with ρ + 2 √(ρ ln 1/δ) ≤ ε.
+
+    .. math:: \rho = \left(\frac{\epsilon}{\sqrt{\ln 1/\delta + \epsilon} + \sqrt{\ln 1/\delta}}\right)^2
+
+    Args:
+        epsilon: > 0, finite.
+        delta: in (0, 1).
+    Raises:
+        ValueError: epsilon or delta is out of range, or epsilon so small that no float ρ > 0 fits.
+    Source:
+        Bun and Steinke (2016), Proposition 1.3: ρ-zCDP implies (ρ + 2 √(ρ ln 1/δ), δ)-DP.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    with localcontext(prec=DIGITS):
+        log = -Decimal(delta).ln()
+        exact = (Decimal(epsilon) / ((log + Decimal(epsilon)).sqrt() + log.sqrt())) ** 2
+        rho = Fraction(rounded_toward(exact, -math.inf))
+    if rho == 0:
+        raise ValueError(f"epsilon must be large enough for a rho above 0, got {epsilon:g}.")
+    return rho
+
+
+def epsilon_from_rho(rho: Fraction, delta: float) -> float:
+    """Return the least float ε with ρ + 2 √(ρ ln 1/δ) ≤ ε.
+
+    Args:
+        rho: >= 0.
+        delta: in (0, 1).
+    Raises:
+        ValueError: rho or delta is out of range.
+    Source:
+        Bun and Steinke (2016), Proposition 1.3.
+    """
+    if rho < 0:
+        raise ValueError(f"rho must be >= 0, got {rho}.")
+    check_delta(delta)
+    with localcontext(prec=DIGITS):
+        exact_rho = Decimal(rho.numerator) / Decimal(rho.denominator)
+        exact = exact_rho + 2 * (exact_rho * -Decimal(delta).ln()).sqrt()
+        return rounded_toward(exact, math.inf)
+
+
+def lemma_delta(rho: Fraction, epsilon: float) -> float:
+    """Return the least float δ with ρ + 2 √(ρ ln 1/δ) ≤ ε; 1 where ρ alone exceeds ε."""
+    if rho >= Fraction(epsilon):
+        return 1.0
+    with localcontext(prec=DIGITS):
+        exact_rho = Decimal(rho.numerator) / Decimal(rho.denominator)
+        return rounded_toward((-((Decimal(epsilon) - exact_rho) ** 2) / (4 * exact_rho)).exp(), math.inf)
+
+
+@lru_cache(maxsize=4096)
+def zcdp_epsilon(rho: Fraction, delta: float) -> float:
+    """Return an ε such that every ρ-zCDP mechanism is (ε, δ)-differentially private; 0 where δ alone covers ρ.
+
+    Args:
+        rho: >= 0.
+        delta: in (0, 1).
+    Raises:
+        ValueError: rho or delta is out of range.
+    Source:
+        Canonne, Kamath and Steinke (2020); OpenDP's conversion, which rounds up. Where its arithmetic
+        overflows (ρ far above any use) the lemma's ε stands, which is never less.
+    """
+    lemma = epsilon_from_rho(rho, delta)
+    return min(lemma, _converted(lambda: _zcdp_profile(rho).epsilon(delta), lemma))
+
+
+def zcdp_rho(epsilon: float, delta: float) -> Fraction:
+    """Return the largest float ρ (as a fraction) whose `zcdp_epsilon` stays within ε.
+
+    Raises:
+        ValueError: epsilon or delta is out of range.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    return _largest(lambda rho: zcdp_epsilon(Fraction(rho), delta) <= epsilon, float(rho_from_epsilon(epsilon, delta)))
+
+
+@cache
+def renyi_order(rho: Fraction, delta: float) -> float:
+    """Return the order α > 1 at which `renyi_epsilon` of ρ-zCDP, α ρ, is least at δ; ρ > 0."""
+    from scipy.optimize import minimize_scalar
+
+    def converted(log_excess: float) -> float:
+        order = 1 + math.exp(log_excess)
+        return renyi_epsilon(order * float(rho), order, delta)
+
+    return 1 + math.exp(float(minimize_scalar(converted, bounds=(-20.0, 60.0), method="bounded").x))
+
+
+def renyi_epsilon(loss: float, order: float, delta: float) -> float:
+    r"""Return an ε at δ of what is (α, τ)-Rényi differentially private, at least 0.
+
+    .. math:: \epsilon = \tau + \frac{\ln(1/\delta) + (\alpha - 1) \ln(1 - 1/\alpha) - \ln \alpha}{\alpha - 1}
+
+    Args:
+        loss: τ, >= 0.
+        order: α, > 1.
+        delta: in (0, 1).
+    Source:
+        Canonne, Kamath and Steinke (2020), Proposition 12.
+    """
+    excess = order - 1
+    spread = (-math.log(delta) + excess * (math.log(excess) - math.log(order)) - math.log(order)) / excess
+    return max(0.0, (loss + spread) * (1 + 2**-40))  # rounded up, generously
+
+
+def zcdp_delta(rho: Fraction, epsilon: float) -> float:
+    """Return a δ at ε of every ρ-zCDP mechanism; never more than `lemma_delta`."""
+    lemma = lemma_delta(rho, epsilon)
+    return min(lemma, _converted(lambda: _zcdp_profile(rho).delta(epsilon), lemma))
+
+
+def _zcdp_profile(rho: Fraction) -> Any:  # OpenDP's curve of (ε, δ) of a ρ-zCDP mechanism
+    return _gaussian_profile().map(square_root_up(2 * rho))
+
+
+@cache
+def _gaussian_profile() -> Any:  # an OpenDP measurement of scale 1: it costs ρ = d²/2 at distance d
+    dp = opendp()
+    histograms = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*histograms, scale=1.0, MO="ZeroConcentratedDivergence"))
+
+
+def _converted(conversion: Callable[[], float], otherwise: float) -> float:
+    """Return a conversion of OpenDP's, or what is safe instead where its floats overflow."""
+    try:
+        value = float(conversion())
+    except opendp().OpenDPException:
+        return otherwise
+    return value if value >= 0 else otherwise  # a value that is not a number too
+
+
+def _largest(holds: Callable[[float], bool], start: float) -> Fraction:
+    """Return the largest float for which something holds that is true up to some float; the search begins at `start`."""
+    low, high, step = start, start, 1.25
+    while not holds(low):
+        low, high, step = low / step, low, step**2
+        if low == 0:
+            raise ValueError("epsilon must be large enough for a rho above 0.")
+    while holds(high):
+        low, high, step = high, high * step, step**2
+        if math.isinf(high):
+            raise ValueError("epsilon must be finite.")
+    while low < (middle := low + (high - low) / 2) < high:
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return Fraction(low)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse an ε that is not finite and > 0, with a ValueError."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon}.")
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a δ outside (0, 1), with a ValueError."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be between 0 and 1 (both excluded), got {delta}.")
