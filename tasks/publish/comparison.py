@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from tasks.publish.coverage import coverage_section
-from tasks.publish.figures import STYLES, as_svg, figure, level_ticks, log_ticks
+from tasks.publish.figures import as_svg, figure, level_ticks, line_style, log_ticks
 from tasks.publish.page import page, table
 
 Answer = Mapping[str, Any]
@@ -87,7 +87,6 @@ def _figure(
             for result in _at(answer, epsilon):
                 number = mechanisms.index(result["mechanism"])
                 levels = [level for level in result["levels"] if level[measure]["mean"] or scale != "log"]
-                colour, marker, line = STYLES[number % len(STYLES)]
                 spreads = [level[measure] for level in levels]
                 means = [spread["mean"] for spread in spreads]
                 aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide one another
@@ -96,12 +95,8 @@ def _figure(
                     means,
                     yerr=_reach(spreads),
                     label=result["mechanism"],
-                    color=colour,
-                    marker=marker,
-                    linestyle=line,
-                    markersize=4,
-                    linewidth=1.2,
                     capsize=2,
+                    **line_style(number),
                 )
             panel.set_title(f"ε = {epsilon:g}")
             panel.set_xlabel("level")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tasks.publish.figures import STYLES, as_svg, figure, level_ticks
+from tasks.publish.figures import as_svg, figure, level_ticks, line_style
 from tasks.publish.page import table
 from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
 
@@ -54,7 +54,6 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
     with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
         for panel, group in zip(panels, TRUE_COUNTS, strict=True):
             for result in results:
-                colour, marker, line = STYLES[mechanisms.index(result["mechanism"]) % len(STYLES)]
                 covered = [
                     (level["level"], level["intervals"][group]["coverage"]["mean"])
                     for level in result["levels"]
@@ -63,11 +62,7 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
                 panel.plot(
                     *([of[place] for of in covered] for place in (0, 1)),
                     label=result["mechanism"],
-                    color=colour,
-                    marker=marker,
-                    linestyle=line,
-                    markersize=4,
-                    linewidth=1.2,
+                    **line_style(mechanisms.index(result["mechanism"])),
                 )
             panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
             panel.set_title(f"true count {_SAID.get(group, group)}")

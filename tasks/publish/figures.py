@@ -30,6 +30,13 @@ STYLES = (  # colour, marker, line: each by itself tells all of them apart
 _TICKS_PER_INCH = 4  # numbers of two digits
 _MOST_LOG_TICKS = 10
 
+
+def line_style(number: int) -> dict[str, Any]:
+    """Return how the line of a number is drawn, for Matplotlib's `plot` and `errorbar`; after the last style they repeat."""
+    colour, marker, line = STYLES[number % len(STYLES)]
+    return {"color": colour, "marker": marker, "linestyle": line, "markersize": 4, "linewidth": 1.2}
+
+
 _PIXELS = 100  # of the page, for an inch of a figure
 
 _ALONE = RLock()  # releases in threads publish at once, and Matplotlib's settings are those of the process

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from tasks.publish.facts import CLASSES, Facts, LevelFacts, Matrix, Path
-from tasks.publish.figures import STYLES, as_svg, figure, level_ticks
+from tasks.publish.figures import as_svg, figure, level_ticks, line_style
 from tasks.publish.manifest import LevelEntry
 from tasks.publish.rounding import said_shortly
 
@@ -38,7 +39,7 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
     }
     with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
         _shade_noise(panel, levels, facts)
-        for (name, values), style in zip(series.items(), STYLES, strict=False):
+        for (name, values), style in zip(series.items(), count(), strict=False):
             _line(panel, name, values, style)
         errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
         _log_scale(panel, least=_TALLEST * min(errors, default=1.0))
@@ -87,7 +88,7 @@ def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str
         "released": [level.rows for level in facts.levels],
     }
     with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        for (name, values), style in zip(series.items(), STYLES[1:], strict=False):
+        for (name, values), style in zip(series.items(), count(1), strict=False):
             _line(panel, name, values, style)
         _log_scale(panel)
         _level_axis(panel, len(levels))
@@ -102,7 +103,7 @@ def areas_picture(facts: Facts) -> str:
     if not series:
         return ""
     with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        for (name, values), style in zip(series.items(), STYLES, strict=False):
+        for (name, values), style in zip(series.items(), count(), strict=False):
             _line(panel, name, values, style)
         panel.set_ylim(0, 105)
         panel.set_ylabel("% of those in the codebook")
@@ -224,15 +225,12 @@ def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None
         panel.text(first + 0.05, 0.97, f"{told} →", **style)
 
 
-def _line(panel: Any, name: str, values: Sequence[float | None], style: tuple[Any, ...]) -> None:
+def _line(panel: Any, name: str, values: Sequence[float | None], style: int) -> None:
     """Draw a value per level; what is zero, unknown or not to be drawn is left out, with its line."""
     drawn = [value if value is not None and 0 < value < _LARGEST else math.nan for value in values]
     if all(math.isnan(value) for value in drawn):
         return
-    colour, marker, line = style
-    panel.plot(
-        range(len(drawn)), drawn, label=name, color=colour, marker=marker, linestyle=line, markersize=5, linewidth=1.5
-    )
+    panel.plot(range(len(drawn)), drawn, label=name, **line_style(style))
 
 
 def _log_scale(panel: Any, least: float = 0.0) -> None:

@@ -35,12 +35,13 @@ def readme(manifest: Manifest) -> str:
     places = zip(*columns.values(), strict=True)
     levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
     metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
+    superseded = f"\n\n{told}" if (told := revision(manifest)) else ""
     of_trips = "origin" in columns
     finest = "areas" if of_trips else "cells"
     return f"""# {manifest.id}
 
 Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
-{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.{_revision(manifest)}
+{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.{superseded}
 
 ## What is protected
 
@@ -67,12 +68,12 @@ Not protected, because published exactly:
 """
 
 
-def _revision(manifest: Manifest) -> str:
-    """Return whose place the release takes, where it takes one's."""
+def revision(manifest: Manifest) -> str:
+    """Return whose place the release takes, where it takes one's, as Markdown."""
     if manifest.supersedes is None:
         return ""
     return (
-        f"\n\n**It supersedes `{manifest.supersedes}`:** take these counts in place of those. It is a new measurement with"
+        f"**It supersedes `{manifest.supersedes}`:** take these counts in place of those. It is a new measurement with"
         " noise of its own,\nso that two counts that differ need not mean that anything has changed."
     )
 

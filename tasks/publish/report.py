@@ -18,7 +18,7 @@ from tasks.publish.pictures import (
     noise_picture,
     sizes_picture,
 )
-from tasks.publish.readme import protection, reading
+from tasks.publish.readme import protection, reading, revision
 from tasks.publish.refinement import in_short, place
 from tasks.publish.report_tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
 from tasks.publish.rounding import rounded_up, said_bound, said_cells, said_percent, said_roughly, said_sigma
@@ -35,6 +35,7 @@ code { font-size: .9em; overflow-wrap: anywhere }
 .cards dt { font-size: .85rem; color: #444 }
 .cards dd { margin: 0; font-size: .85rem; color: #444 }
 .cards dd:first-of-type { font-size: 1.5rem; font-weight: 650; line-height: 1.3; color: #1a1a1a }
+.notice > p { margin: 0 }
 .notice, .above, .drowned { border-left: 6px solid #1b4965; background: #eef3f6; padding: .7rem 1rem; margin: 1rem 0 }
 .notice, .drowned { border-left: 6px double #8a3b12; background: #faf3ee }
 .texts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 2.5rem }
@@ -128,7 +129,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
     body = _BODY.format(
         name=escape(name),
         id=escape(manifest.id),
-        supersedes=_supersedes(manifest),
+        supersedes=f'<div class="notice">{_as_html(told)}</div>' if (told := revision(manifest)) else "",
         sentence=_sentence(manifest, facts),
         cards=_cards(manifest, facts),
         line=_noise_line(manifest, facts),
@@ -154,16 +155,6 @@ def passed_checks(checks: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, i
         passed, of = found.get(check["level"], (0, 0))
         found[check["level"]] = (passed + bool(check["passed"]), of + 1)
     return found
-
-
-def _supersedes(manifest: Manifest) -> str:
-    if manifest.supersedes is None:
-        return ""
-    return (
-        f'<p class="notice"><b>This release supersedes {escape(manifest.supersedes)}:</b> take these counts in place of those.'
-        " It is a new measurement with noise of its own, so that two counts that differ need not mean that anything has"
-        " changed.</p>"
-    )
 
 
 def _sentence(manifest: Manifest, facts: Facts) -> str:

@@ -522,7 +522,7 @@ def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
         assert seen.text.count(code) >= 3 - (len(code) > 18), (
             code
         )  # largest, and both ends of the matrix unless it is long
-    assert f"This release supersedes older{odd}:" in seen.text
+    assert f"older{odd}" in seen.text
 
 
 def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) -> None:
@@ -531,7 +531,7 @@ def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) 
     terms = terms_of(tree)
     facts = facts_of(tree, {(0, 1): 40}, terms)
     newer = report(manifest_of(terms, facts, supersedes="jobs-1"), facts, {})
-    assert newer.index("This release supersedes jobs-1:") < newer.index("40 records")
+    assert newer.index("It supersedes <code>jobs-1</code>:") < newer.index("40 records")
     assert "supersedes" not in report(manifest_of(terms, facts), facts, {})
 
 
