@@ -9,8 +9,8 @@ from flows.crashes import note_crashes
 from storage.books import Account, Books, Charge, Claim, Standing
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
-from storage.home import home
 from storage.ledger import charges_of, raise_cap, read_books
+from storage.machine.home import home
 from storage.releases import REPORT, find_release, list_checks, list_releases, superseding
 from storage.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
 

@@ -172,7 +172,7 @@ def _made(
     from flows.plan import make_plan
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
-    from storage.claims import give_up_claim
+    from storage.machine.claims import give_up_claim
     from tasks.stage import in_processes
 
     if parent_process() is not None:

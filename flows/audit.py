@@ -14,8 +14,8 @@ from flows.guarantee import holds_together
 from storage.books import MALFORMED, Account, Books, Standing, as_charged
 from storage.database import Connection, store
 from storage.errors import StoreError, UsageError
-from storage.files import sha256_of
 from storage.ledger import hash_of
+from storage.machine.files import sha256_of
 from storage.releases import Release, find_release, list_releases
 from storage.seals import Seal, list_seals
 from storage.shards import noisy_path

@@ -9,10 +9,10 @@ from typing import Any
 from flows import terminal
 from flows.server import prefect_server, wait_until_recorded
 from flows.spec import SpecFile
-from storage.clock import utc_now
 from storage.errors import InputError, StoreError, UsageError, disk_fault
-from storage.files import beside
-from storage.home import home, subfolder
+from storage.machine.clock import utc_now
+from storage.machine.files import beside
+from storage.machine.home import home, subfolder
 
 
 def numbers_of(option: str, text: str) -> list[float]:

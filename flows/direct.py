@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flows import terminal
 from flows.server import prefect_server, wait_until_recorded
-from storage.caller import heard_by_caller
 from storage.errors import Interrupted, StoreError
-from storage.home import home, subfolder
+from storage.machine.caller import heard_by_caller
+from storage.machine.home import home, subfolder
 
 if TYPE_CHECKING:
     from flows.plan import Plan

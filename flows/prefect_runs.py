@@ -27,8 +27,8 @@ from prefect.states import Cancelled, Completed, Crashed
 from flows.crashes import note_crashes
 from storage.database import store
 from storage.errors import StoreError
+from storage.machine.locks import holder_of, in_turn
 from storage.releases import state_of
-from storage.running import holder_of, in_turn
 from storage.runs import OpenRun, close_run, open_runs
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts

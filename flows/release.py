@@ -40,8 +40,8 @@ from storage.errors import (
     StoreError,
     public_errors,
 )
+from storage.machine.locks import holder_of
 from storage.releases import Release, find_release, state_of
-from storage.running import holder_of
 from storage.runs import release_of
 from tasks.machine import cores
 from tasks.stage import in_processes

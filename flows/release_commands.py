@@ -8,8 +8,8 @@ import typer
 
 from flows import console, console_plan, terminal
 from flows.arguments import AsJson, ReleaseId, SpecPath, print_answer
-from storage.caller import heard_by_caller
 from storage.errors import SpecError, TrellisError, UsageError
+from storage.machine.caller import heard_by_caller
 
 if TYPE_CHECKING:
     from flows.plan import Plan
@@ -58,7 +58,7 @@ def rerun(
     from flows.crashes import note_crashes
     from flows.driver import check_can_go_on
     from storage.errors import HeldElsewhere
-    from storage.running import holder_of
+    from storage.machine.locks import holder_of
 
     began = time.monotonic()
     note_crashes()
@@ -168,9 +168,9 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
 
 def _say_what_became_of(release_id: str) -> str | None:
     """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
-    from storage.claims import give_up_claim
     from storage.database import store
-    from storage.home import home
+    from storage.machine.claims import give_up_claim
+    from storage.machine.home import home
     from storage.releases import state_of
 
     give_up_claim(release_id)

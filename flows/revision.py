@@ -8,8 +8,8 @@ from storage.books import Books
 from storage.database import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms
+from storage.machine.locks import holder_of
 from storage.releases import Release, find_release, is_out, state_of, superseding
-from storage.running import holder_of
 
 
 def check_supersedes(con: Connection, plan: Plan, books: Books) -> None:

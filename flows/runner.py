@@ -6,7 +6,7 @@ from contextvars import copy_context
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
-from storage.running import ask_to_stop
+from storage.machine.locks import ask_to_stop
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from flows.reservation import declare_series
 from flows.server import lasting_server
 from flows.spec import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
-from storage.home import home, subfolder
-from storage.running import held
+from storage.machine.home import home, subfolder
+from storage.machine.locks import held
 
 SCHEDULED = "scheduled"  # the tag of deployments that are made from specs
 _AT_ONCE = 4  # runs that are started; those of one dataset take turns all the same

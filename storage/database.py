@@ -13,8 +13,8 @@ from threading import Lock
 import duckdb
 
 from storage.errors import StoreError, disk_fault
-from storage.files import replace
-from storage.home import home, subfolder
+from storage.machine.files import replace
+from storage.machine.home import home, subfolder
 from storage.migrations import MIGRATIONS
 
 Connection = duckdb.DuckDBPyConnection

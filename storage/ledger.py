@@ -23,9 +23,9 @@ from storage.books import (
     Standing,
     StandingOf,
 )
-from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.machine.clock import utc_now
 from storage.releases import LevelTerms
 
 

@@ -2,7 +2,7 @@
 
 import duckdb
 
-from storage.home import place_of_home
+from storage.machine.home import place_of_home
 
 
 def known_names(column: str) -> list[str]:

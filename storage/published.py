@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from storage.claims import shard_folder
 from storage.columns import BOUNDS, column_name, flat_features
 from storage.database import Connection, file_literal
+from storage.machine.claims import shard_folder
 from storage.releases import Release, find_release
 from storage.seals import list_released
 from storage.shards import check_shard, frontier_path, read_codebook

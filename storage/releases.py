@@ -9,10 +9,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from storage.claims import claim_shard_folder
-from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import MadeAlready, UsageError
+from storage.machine.claims import claim_shard_folder
+from storage.machine.clock import utc_now
 
 # what a mechanism may waive: counts above zero, so that a row left out is a 0; the total that is public
 COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import NamedTuple
 
-from storage.clock import utc_now
 from storage.database import Connection
+from storage.machine.clock import utc_now
 
 
 class OpenRun(NamedTuple):

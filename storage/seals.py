@@ -10,9 +10,9 @@ from typing import Any
 
 import duckdb
 
-from storage.clock import utc_now
 from storage.database import Connection
 from storage.errors import SealedAlready
+from storage.machine.clock import utc_now
 from storage.releases import Release
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from storage.claims import shard_folder
 from storage.errors import StoreError
-from storage.files import beside, sha256_of
+from storage.machine.claims import shard_folder
+from storage.machine.files import beside, sha256_of
 from storage.seals import FrontierShard
 
 IntArray = NDArray[np.int64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from storage.database import Connection, connect
 from storage.errors import StoreError
-from storage.home import subfolder
+from storage.machine.home import subfolder
 
 IntArray = NDArray[np.int64]
 

@@ -16,9 +16,9 @@ from typing import Any, ParamSpec
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
-from storage.caller import hear_as, is_heard
 from storage.errors import public_errors
-from storage.running import check_going_on
+from storage.machine.caller import hear_as, is_heard
+from storage.machine.locks import check_going_on
 from tasks.machine import cores
 
 P = ParamSpec("P")

@@ -14,7 +14,7 @@ import duckdb
 
 from storage.database import Connection, file_literal
 from storage.errors import InputError, TrellisError, disk_fault
-from storage.files import sha256_of
+from storage.machine.files import sha256_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import polars as pl
 
 from storage.database import Connection
 from storage.errors import InputError
-from storage.files import sha256_of
+from storage.machine.files import sha256_of
 from storage.shards import write_codebook
 from storage.vault import remove_vault, vault, write_true_codebook
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook

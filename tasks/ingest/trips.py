@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from storage.caller import tell_caller
 from storage.database import Connection
 from storage.errors import InputError
+from storage.machine.caller import tell_caller
 from tasks.ingest.contributions import keep_within
 from tasks.ingest.tables import Table, check_columns, identifier, opened
 from tasks.tree.axis import axis_from_codebook

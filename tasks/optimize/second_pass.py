@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage.database import store
+from storage.machine.locks import check_going_on
 from storage.releases import Release, find_release
-from storage.running import check_going_on
 from storage.seals import (
     TRUNK,
     Branch,

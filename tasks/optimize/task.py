@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from storage.database import store
+from storage.machine.locks import check_going_on, while_going_on
 from storage.releases import Release, find_release
-from storage.running import check_going_on, while_going_on
 from storage.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
 from storage.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
 from tasks.optimize.siblings import as_they_are

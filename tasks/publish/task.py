@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from storage.columns import flat_features
 from storage.database import store
 from storage.errors import StoreError, disk_fault
-from storage.files import replace, sha256_of_all
 from storage.ledger import Head, head
+from storage.machine.files import replace, sha256_of_all
 from storage.published import partial_folder
 from storage.releases import REPORT, Release, find_release, list_checks
 from storage.seals import Seal, level_entries, list_seals

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from storage.columns import column_name, flat_features
-from storage.files import sha256_of_all
+from storage.machine.files import sha256_of_all
 from storage.releases import COUNTS_POSITIVE, REPORT
 from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.claims import shard_folder
+from storage.machine.claims import shard_folder
 from storage.releases import Release
 from storage.seals import TRUNK, Branch, FrontierShard, Seal
 from storage.shards import (

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from storage.books import Charge, as_charged
-from storage.claims import shard_folder
 from storage.database import store
 from storage.ledger import charges_of
+from storage.machine.claims import shard_folder
 from storage.releases import COUNTS_POSITIVE, LevelTerms, Release, find_release
 from storage.seals import TRUNK, Seal, list_branches, list_released, list_seals
 from storage.shards import is_shard, noisy_path, read_codebook, read_row_groups

@@ -21,8 +21,8 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store, transaction
 from storage.errors import StoreError
-from storage.home import home
 from storage.ledger import advance, charges_of, reserve
+from storage.machine.home import home
 from storage.releases import add_release, find_release, list_releases, state_of
 from storage.seals import list_seals
 from storage.vault import vault_path

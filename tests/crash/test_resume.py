@@ -28,13 +28,13 @@ from flows.plan import make_plan
 from flows.reservation import new_release, run_as_the_spec_says_now
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
-from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import SpecError, StageFailed, StoreError, UsageError
-from storage.files import sha256_of
 from storage.ledger import read_books as read_ledger
+from storage.machine.claims import shard_folder
+from storage.machine.files import sha256_of
+from storage.machine.locks import held
 from storage.releases import claim_id, find_release
-from storage.running import held
 from storage.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path

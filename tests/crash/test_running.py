@@ -29,11 +29,11 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store
 from storage.errors import HeldElsewhere, Interrupted, MadeAlready, UsageError
-from storage.files import sha256_of
-from storage.home import home
 from storage.ledger import read_books
+from storage.machine.files import sha256_of
+from storage.machine.home import home
+from storage.machine.locks import ask_to_stop, held, holder_of, in_turn
 from storage.releases import add_release, find_release, list_releases, set_state, state_of
-from storage.running import ask_to_stop, held, holder_of, in_turn
 from storage.runs import open_run, open_runs
 from storage.seals import list_seals
 from storage.shards import noisy_path
@@ -56,7 +56,7 @@ BRANCHES = ["b00", "b01", "b02", "b03"]
 
 HOLD = """
 import sys, time
-from storage.running import held
+from storage.machine.locks import held
 with held(sys.argv[1], "a-run-of-prefect"):
     print("held", flush=True)
     time.sleep(600)
@@ -65,7 +65,7 @@ with held(sys.argv[1], "a-run-of-prefect"):
 # Holds, and starts a worker as `run: {workers: processes}` does; the worker outlives it.
 HOLD_WITH_WORKER = """
 import multiprocessing, sys, time
-from storage.running import held
+from storage.machine.locks import held
 
 def work(seconds):
     time.sleep(seconds)

@@ -18,10 +18,10 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError, StageFailed
 from storage.ledger import head
+from storage.machine.claims import shard_folder
 from storage.releases import find_release, list_releases
 from storage.vault import vault, vault_path
 from tasks.noise.samplers import Sampler, discrete_gaussian

@@ -26,8 +26,8 @@ from flows.spec import load_spec
 from flows.verification import verify_answer
 from storage.database import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
-from storage.files import sha256_of
 from storage.ledger import read_books
+from storage.machine.files import sha256_of
 from storage.releases import find_release, state_of
 from storage.seals import list_seals
 from storage.vault import vault_path

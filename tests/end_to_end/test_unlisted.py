@@ -32,9 +32,9 @@ from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
-from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError, SpecError, StoreError
+from storage.machine.claims import shard_folder
 from storage.releases import find_release
 from storage.seals import list_seals
 from storage.shards import codebook_path, counts_path, noisy_path, read_codebook

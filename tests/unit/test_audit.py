@@ -28,10 +28,10 @@ from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
 from storage import database
-from storage.claims import shard_folder
 from storage.database import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger import charges_of, read_books
+from storage.machine.claims import shard_folder
 from storage.releases import set_state, state_of
 from storage.seals import list_seals
 from storage.shards import noisy_path

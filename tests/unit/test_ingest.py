@@ -25,11 +25,11 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
-from storage.caller import hear_as, heard_by_caller
-from storage.claims import shard_folder
 from storage.database import store
 from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger import head
+from storage.machine.caller import hear_as, heard_by_caller
+from storage.machine.claims import shard_folder
 from storage.releases import list_releases
 from storage.shards import read_codebook
 from storage.vault import vault

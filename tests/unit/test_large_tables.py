@@ -27,7 +27,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store, transaction
 from storage.errors import StoreError
-from storage.files import sha256_of_all
+from storage.machine.files import sha256_of_all
 from storage.published import published_total, store_levels
 from storage.releases import find_release
 from storage.seals import list_frontiers

@@ -26,9 +26,9 @@ from flows.runner import Submit, report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database import store
 from storage.errors import SpecError, StoreError, UsageError
-from storage.files import sha256_of
+from storage.machine.files import sha256_of
+from storage.machine.locks import held
 from storage.releases import Release, set_state, state_of
-from storage.running import held
 from tasks.publish.verify import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country

@@ -19,9 +19,9 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.claims import shard_folder
 from storage.database import store
-from storage.home import home
+from storage.machine.claims import shard_folder
+from storage.machine.home import home
 from storage.releases import find_release
 from storage.seals import level_entries
 from tasks.synthesize.areas import write_country

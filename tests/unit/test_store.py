@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from flows import cli
 from flows.audit import audit_answer
 from storage import database
-from storage.claims import shard_folder
 from storage.database import store, transaction
 from storage.errors import SealedAlready, StoreError
-from storage.files import sha256_of
-from storage.home import home, subfolder
 from storage.ledger import hash_of, read_books
+from storage.machine.claims import shard_folder
+from storage.machine.files import sha256_of
+from storage.machine.home import home, subfolder
 from storage.releases import find_release
 from storage.seals import Seal, add_seal, list_seals
 from storage.shards import noisy_path, read_shard, write_codebook, write_shard

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from storage.home import subfolder
+from storage.machine.home import subfolder
 
 
 def shard_folder(release_id: str) -> Path:

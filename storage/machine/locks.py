@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from storage.errors import HeldElsewhere, Interrupted, disk_fault
-from storage.home import subfolder
+from storage.machine.home import subfolder
 
 _TRY_FOR = 1.0  # seconds: whoever only looks has the lock for a moment
 _SAY_WHO_IS_AHEAD_AFTER = 1.0
