@@ -29,7 +29,7 @@ def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]
     from flows.reservation import new_release
     from flows.runner import report_nothing
     from flows.spec import load_spec
-    from storage.database import store
+    from storage.database.connections import store
     from storage.seals import TRUNK, list_seals
 
     finest = "municipality" if sampler == "opendp" else "section"

@@ -54,7 +54,7 @@ def thread_times(spec: Path) -> None:
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
     from flows.spec import load_spec
-    from storage.database import store
+    from storage.database.connections import store
     from storage.seals import list_seals
 
     watch = StopWatch(MECHANISMS["inftda"].noises["opendp"].sampler)

@@ -28,7 +28,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.starter import example, starter_answer
 from flows.verification import verify_answer
-from storage.catalogue import catalogue
+from storage.database.catalogue import catalogue
 from tasks.publish.manifest import Manifest
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country

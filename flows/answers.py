@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.crashes import note_crashes
 from storage.books import Account, Books, Charge, Claim, Standing
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.ledger import charges_of, raise_cap, read_books
 from storage.machine.home import home

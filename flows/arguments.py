@@ -12,7 +12,7 @@ DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
 def _names(column: str) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
-        from storage.names import known_names
+        from storage.database.completion import known_names
 
         return [name for name in known_names(column) if name.startswith(incomplete)]
 

@@ -20,7 +20,7 @@ from prefect.logging import get_logger
 from prefect.settings import PREFECT_API_URL
 
 from flows.server import answers
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases import Release, find_release
 from storage.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers

@@ -20,7 +20,7 @@ from flows.reservation import check_budget, check_writable, different_people_fro
 from flows.spec import SpecFile, expand_variables, faults_of, keys_in, output_below, parse_spec, text_of
 from flows.starter import FILL_IN, left_to_fill_in
 from storage.books import Books
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
 from storage.ledger import agreed_terms, read_books
 from tasks.ingest.tables import check_columns, opened, table_at

@@ -20,7 +20,7 @@ from flows.privacy_keys import PrivacyKeys
 from flows.spec import SpecFile, says_public
 from flows.trial import Tried, Truth, truth_of
 from flows.universe import check_leaves, tree_over
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger import read_books
 from storage.releases import find_release, state_of

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from storage.database import Connection, store
+from storage.database.connections import Connection, store
 from storage.errors import HeldElsewhere, StoreError
 from storage.machine.locks import held, holder_of
 from storage.releases import find_release, list_releases, set_state

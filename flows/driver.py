@@ -23,7 +23,7 @@ from flows.reservation import (
 from flows.revision import check_still_supersedes, check_supersedes
 from flows.runner import Report, Submit, in_thread, result_of
 from flows.running import running
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.machine.locks import held

@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.budget import standing_of
 from flows.crashes import note_crashes
-from storage.database import Connection, store, transaction
+from storage.database.connections import Connection, store, transaction
 from storage.errors import UsageError
 from storage.ledger import abandon, advance, charges_of, note
 from storage.machine.claims import shard_folder

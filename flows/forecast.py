@@ -13,7 +13,7 @@ from flows.revision import check_supersedes
 from flows.schedule import days, days_of_series, scheduled_id
 from flows.spec import says_the_same
 from storage.books import Books, Cap, Spending
-from storage.database import Connection, store
+from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total

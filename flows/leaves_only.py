@@ -7,7 +7,7 @@ crash goes on where that ended. There is one branch, the trunk.
 from typing import Any
 
 from flows.runner import Report, Submit, result_of
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import StageFailed, StoreError, TrellisError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release

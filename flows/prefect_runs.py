@@ -25,7 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Completed, Crashed
 
 from flows.crashes import note_crashes
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StoreError
 from storage.machine.locks import holder_of, in_turn
 from storage.releases import state_of

@@ -30,7 +30,7 @@ from flows.reservation import declare_series, new_release, run_as_the_spec_says_
 from flows.runner import Future, Report, Submit, report_nothing
 from flows.schedule import day_of, scheduled_id
 from flows.spec import SpecFile, load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import (
     BudgetExceeded,
     HeldElsewhere,

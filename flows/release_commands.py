@@ -97,7 +97,7 @@ def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
 def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """Delete the vault that a published or abandoned release has kept."""
     from flows.ending import forget_release
-    from storage.database import store
+    from storage.database.connections import store
     from storage.releases import state_of
 
     deleted = forget_release(release_id)
@@ -168,7 +168,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
 
 def _say_what_became_of(release_id: str) -> str | None:
     """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
-    from storage.database import store
+    from storage.database.connections import store
     from storage.machine.claims import give_up_claim
     from storage.machine.home import home
     from storage.releases import state_of

@@ -16,7 +16,7 @@ from flows.revision import check_supersedes
 from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from flows.spec import load_spec, parse_spec, says_the_same
 from storage.books import Account, Books, DatasetTerms, Series
-from storage.database import Connection, store, transaction
+from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.ledger import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
 from storage.machine.claims import give_up_claim

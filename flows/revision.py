@@ -5,7 +5,7 @@ A revision is a new measurement of the same people, charged like any release; wh
 
 from flows.plan import Plan
 from storage.books import Books
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms
 from storage.machine.locks import holder_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from flows.in_flight import InFlight
 from flows.runner import Report, Submit
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger import advance, charges_of, note
 from storage.releases import find_release

@@ -23,7 +23,7 @@ from storage.books import (
     Standing,
     StandingOf,
 )
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.machine.clock import utc_now
 from storage.releases import LevelTerms

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from storage.columns import BOUNDS, column_name, flat_features
-from storage.database import Connection, file_literal
+from storage.database.connections import Connection, file_literal
 from storage.machine.claims import shard_folder
 from storage.releases import Release, find_release
 from storage.seals import list_released

@@ -9,7 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.errors import MadeAlready, UsageError
 from storage.machine.claims import claim_shard_folder
 from storage.machine.clock import utc_now

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.machine.clock import utc_now
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.errors import SealedAlready
 from storage.machine.clock import utc_now
 from storage.releases import Release

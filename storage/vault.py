@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.database import Connection, connect
+from storage.database.connections import Connection, connect
 from storage.errors import StoreError
 from storage.machine.home import subfolder
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from storage.database import Connection, file_literal
+from storage.database.connections import Connection, file_literal
 from storage.errors import InputError, TrellisError, disk_fault
 from storage.machine.files import sha256_of
 

@@ -6,7 +6,7 @@ from functools import cache
 
 import polars as pl
 
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.files import sha256_of
 from storage.shards import write_codebook

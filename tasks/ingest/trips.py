@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from storage.database import Connection
+from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.contributions import keep_within

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from storage.books import Charge, as_charged
-from storage.database import Connection, store
+from storage.database.connections import Connection, store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.machine.locks import check_going_on, while_going_on

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from storage.database import store
+from storage.database.connections import store
 from storage.machine.locks import check_going_on
 from storage.releases import Release, find_release
 from storage.seals import (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from storage.database import store
+from storage.database.connections import store
 from storage.machine.locks import check_going_on, while_going_on
 from storage.releases import Release, find_release
 from storage.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from storage.columns import INTERVAL, SIMULTANEOUS
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StoreError
 from storage.releases import LevelTerms, Release
 from storage.seals import (

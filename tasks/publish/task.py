@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from storage.columns import flat_features
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
 from storage.ledger import Head, head
 from storage.machine.files import replace, sha256_of_all

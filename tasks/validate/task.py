@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from storage.books import Charge, as_charged
-from storage.database import store
+from storage.database.connections import store
 from storage.ledger import charges_of
 from storage.machine.claims import shard_folder
 from storage.releases import COUNTS_POSITIVE, LevelTerms, Release, find_release

@@ -39,7 +39,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 
 PATIENCE = 120.0  # seconds for one run; it takes one or two
 

@@ -19,7 +19,7 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StageFailed
 from storage.ledger import read_books
 from storage.releases import list_releases, state_of

@@ -21,10 +21,10 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import Submit, report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
+from storage.database.migrations import MIGRATIONS
 from storage.errors import StageFailed, StoreError, public_errors
 from storage.ledger import charges_of
-from storage.migrations import MIGRATIONS
 from storage.releases import find_release, list_releases, state_of
 from storage.seals import list_seals
 from storage.vault import list_vaults, vault, vault_path

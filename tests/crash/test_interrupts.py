@@ -19,7 +19,7 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger import advance, charges_of, reserve
 from storage.machine.home import home

@@ -18,9 +18,9 @@ from test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, wr
 from flows.audit import audit_answer
 from flows.ending import sweep_orphans
 from flows.mechanisms import DISCRETE_GAUSSIANS
-from storage.database import store
+from storage.database.connections import store
+from storage.database.migrations import MIGRATIONS
 from storage.ledger import head
-from storage.migrations import MIGRATIONS
 from storage.releases import list_releases
 from tasks.publish.verify import verify
 

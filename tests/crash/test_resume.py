@@ -28,7 +28,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release, run_as_the_spec_says_now
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import SpecError, StageFailed, StoreError, UsageError
 from storage.ledger import read_books as read_ledger
 from storage.machine.claims import shard_folder
@@ -78,7 +78,7 @@ from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.runner import report_nothing
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 from tasks.noise.samplers import discrete_gaussian
 
 tasks.tree.branches.BRANCH_CELLS = {BRANCH_CELLS}

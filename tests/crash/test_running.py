@@ -27,7 +27,7 @@ from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, MadeAlready, UsageError
 from storage.ledger import read_books
 from storage.machine.files import sha256_of

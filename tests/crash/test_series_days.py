@@ -24,7 +24,7 @@ from flows.reservation import declare_series, new_release
 from flows.runner import Future, report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.ledger import read_books
 from storage.machine.files import sha256_of

@@ -25,7 +25,7 @@ from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.releases import Release, find_release, list_releases
 from tasks.publish.verify import verify

@@ -29,7 +29,7 @@ from flows.reservation import check_budget, declare_series, new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.releases import find_release, list_checks

@@ -18,7 +18,7 @@ from flows.reservation import new_release
 from flows.runner import Submit, report_nothing
 from flows.spec import load_spec
 from flows.trial import Truth
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger import charges_of
 from storage.releases import Release, find_release

@@ -13,7 +13,7 @@ import tasks.optimize.task
 from flows import console
 from flows.answers import ledger_answer, release_answer
 from flows.verification import verify_answer
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.releases import list_checks

@@ -29,7 +29,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.releases import Release, find_release, list_checks

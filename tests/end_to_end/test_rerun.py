@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 import numpy as np
 import pytest
 
-from storage.database import store
+from storage.database.connections import store
 from storage.releases import state_of
 from storage.seals import list_seals
 from tasks.synthesize.areas import write_country

@@ -32,7 +32,7 @@ from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import InputError, SpecError, StoreError
 from storage.machine.claims import shard_folder
 from storage.releases import find_release

@@ -77,7 +77,7 @@ def release_often(
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
     from flows.spec import load_spec
-    from storage.database import store
+    from storage.database.connections import store
 
     here = Path(folder)
     cells = zip(("a,a", "a,b", "b,a", "b,b"), extra, strict=True)

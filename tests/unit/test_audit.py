@@ -28,7 +28,7 @@ from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
 from storage import database
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.machine.claims import shard_folder

@@ -15,7 +15,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release, reserve_release
 from flows.spec import load_spec
 from storage import ledger
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 
 KEYS = {

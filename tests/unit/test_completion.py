@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.database import store
-from storage.names import known_names
+from storage.database.completion import known_names
+from storage.database.connections import store
 
 TRELLIS = Path(sys.executable).with_name("trellis")
 RELEASES = {

@@ -20,7 +20,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.machine.files import sha256_of
 from tasks.publish.verify import verify
 from tasks.validate.size import disk_size

@@ -25,7 +25,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger import head
 from storage.machine.caller import hear_as, heard_by_caller

@@ -25,7 +25,7 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.machine.files import sha256_of_all
 from storage.published import published_total, store_levels

@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 
 from flows.budget import cap_of, composed_epsilon, standing_of
 from storage.books import Account, Asked, Books, Cap, Charge, Claim, Spending
-from storage.database import Connection, store, transaction
+from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger import (
     Head,
@@ -61,7 +61,7 @@ NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
 CHILD = """
 import sys
 from flows.budget import cap_of, standing_of
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.books import Asked, Claim
 from storage.ledger import Reservation, reserve

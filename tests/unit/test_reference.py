@@ -13,7 +13,7 @@ from flows.cli import app
 from flows.explanations import explanation, section_of, sections_in
 from flows.keys import MUST_BE_GIVEN, Spec
 from flows.spec import faults_of
-from storage.catalogue import catalogue
+from storage.database.catalogue import catalogue
 from tasks.publish.manifest import Manifest
 
 REPOSITORY = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
 
 
 def test_every_table_and_column_of_the_store_is_explained() -> None:
-    """Each has words beside it in its migration, or in storage/catalogue.py; a column that was renamed has its last name."""
+    """Each has words beside it in its migration, or in storage/database/catalogue.py; a column that was renamed has its last name."""
     tables = {table.name: table for table in catalogue()}
     assert {"releases", "levels", "branches", "seals", "ledger"} <= tables.keys()
     unsaid = [table.name for table in tables.values() if not table.says]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from flows import cli
 from flows.audit import audit_answer
 from storage import database
-from storage.database import store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.ledger import hash_of, read_books
 from storage.machine.claims import shard_folder

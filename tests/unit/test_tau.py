@@ -31,7 +31,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
 from storage.books import Charge, Spending
-from storage.database import store
+from storage.database.connections import store
 from storage.errors import SpecError
 from storage.ledger import read_books
 from tasks.noise.accounting import ACCOUNTANTS, delta_left

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from storage.migrations import MIGRATIONS
+from storage.database.migrations import MIGRATIONS
 
 _TABLES = {
     "releases": "every release, in whatever state",

@@ -12,10 +12,10 @@ from threading import Lock
 
 import duckdb
 
+from storage.database.migrations import MIGRATIONS
 from storage.errors import StoreError, disk_fault
 from storage.machine.files import replace
 from storage.machine.home import home, subfolder
-from storage.migrations import MIGRATIONS
 
 Connection = duckdb.DuckDBPyConnection
 
