@@ -30,7 +30,7 @@ def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]
     from flows.runner import report_nothing
     from flows.spec import load_spec
     from storage.database.connections import store
-    from storage.seals import TRUNK, list_seals
+    from storage.releases.seals import TRUNK, list_seals
 
     finest = "municipality" if sampler == "opendp" else "section"
     plan = make_plan(load_spec(write_spec(folder, folder_of(SHARE), EPSILON, sampler, finest)))

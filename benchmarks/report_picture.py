@@ -31,7 +31,7 @@ def make_report(folder: Path) -> Path:
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
     from flows.spec import load_spec
-    from storage.releases import REPORT
+    from storage.releases.register import REPORT
 
     (folder / "spec.yaml").write_text(yaml.safe_dump(yaml.safe_load(SPEC.read_text())))
     plan = make_plan(load_spec(folder / "spec.yaml"))

@@ -55,7 +55,7 @@ def thread_times(spec: Path) -> None:
     from flows.runner import report_nothing, submit_to
     from flows.spec import load_spec
     from storage.database.connections import store
-    from storage.seals import list_seals
+    from storage.releases.seals import list_seals
 
     watch = StopWatch(MECHANISMS["inftda"].noises["opendp"].sampler)
     MECHANISMS["inftda"] = dataclasses.replace(MECHANISMS["inftda"], noises={"opendp": Noise(watch)})

@@ -11,8 +11,8 @@ from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.ledger import charges_of, raise_cap, read_books
 from storage.machine.home import home
-from storage.releases import REPORT, find_release, list_checks, list_releases, superseding
-from storage.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
+from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
+from storage.releases.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
 
 
 def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from prefect.settings import PREFECT_API_URL
 from flows.server import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
-from storage.releases import Release, find_release
-from storage.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
+from storage.releases.register import Release, find_release
+from storage.releases.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
 from tasks.publish.refinement import level_columns
 from tasks.publish.rounding import rounded_up, said_bound, said_sigma
 

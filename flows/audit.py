@@ -16,8 +16,8 @@ from storage.database.connections import Connection, store
 from storage.errors import StoreError, UsageError
 from storage.ledger import hash_of
 from storage.machine.files import sha256_of
-from storage.releases import Release, find_release, list_releases
-from storage.seals import Seal, list_seals
+from storage.releases.register import Release, find_release, list_releases
+from storage.releases.seals import Seal, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
 from tasks.noise.floats import float_above

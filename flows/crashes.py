@@ -5,7 +5,7 @@ from contextlib import suppress
 from storage.database.connections import Connection, store
 from storage.errors import HeldElsewhere, StoreError
 from storage.machine.locks import held, holder_of
-from storage.releases import find_release, list_releases, set_state
+from storage.releases.register import find_release, list_releases, set_state
 
 
 def note_crashes() -> None:

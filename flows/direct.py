@@ -18,7 +18,7 @@ from storage.machine.home import home, subfolder
 
 if TYPE_CHECKING:
     from flows.plan import Plan
-    from storage.releases import Release
+    from storage.releases.register import Release
 
 _LISTEN_EVERY = 1.0  # seconds
 

@@ -27,8 +27,8 @@ from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.machine.locks import held
-from storage.releases import Release, check_unmade, claim_id, find_release, record_checks, set_state
-from storage.seals import TRUNK, list_branches, list_seals
+from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
+from storage.releases.seals import TRUNK, list_branches, list_seals
 from tasks.ingest.task import ingest
 from tasks.machine import memory_of
 from tasks.publish.task import publish

@@ -14,8 +14,8 @@ from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
 from storage.published import partial_folder, store_levels
-from storage.releases import Release, find_release, is_out, list_releases, set_state, state_of
-from storage.seals import list_released, list_seals
+from storage.releases.register import Release, find_release, is_out, list_releases, set_state, state_of
+from storage.releases.seals import list_released, list_seals
 from storage.shards import codebook_path, frontier_path, noisy_path
 from storage.vault import list_vaults, remove_vault, vault_path
 

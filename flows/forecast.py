@@ -17,7 +17,7 @@ from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms, read_books, users_of_table
 from storage.published import published_total
-from storage.releases import published_specs
+from storage.releases.register import published_specs
 from tasks.publish.measured import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise
 from tasks.validate.size import disk_size, expected_leaves

@@ -6,7 +6,7 @@ from flows.hierarchy_keys import Hierarchy
 from flows.keys import Spec
 from flows.mechanisms import MECHANISMS, Mechanism
 from storage.errors import SpecError
-from storage.releases import COUNTS_POSITIVE
+from storage.releases.register import COUNTS_POSITIVE
 
 
 def mechanism_named(name: str) -> Mechanism:

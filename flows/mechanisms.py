@@ -11,7 +11,7 @@ from flows.leaves_only import walk_leaves
 from flows.top_down import Traversal, walk_top_down
 from flows.trial import Trial, histogram, reconciled, top_down, universe
 from flows.two_passes import walk_twice
-from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise
 from tasks.noise.task import measure_histogram, measure_universe

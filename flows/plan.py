@@ -21,7 +21,7 @@ from flows.universe import check_fan_out, check_leaves, tree_over
 from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
 from storage.ledger import Reservation
-from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends

@@ -28,8 +28,8 @@ from flows.crashes import note_crashes
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.machine.locks import holder_of, in_turn
-from storage.releases import state_of
-from storage.runs import OpenRun, close_run, open_runs
+from storage.releases.register import state_of
+from storage.releases.runs import OpenRun, close_run, open_runs
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there

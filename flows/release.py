@@ -41,8 +41,8 @@ from storage.errors import (
     public_errors,
 )
 from storage.machine.locks import holder_of
-from storage.releases import Release, find_release, state_of
-from storage.runs import release_of
+from storage.releases.register import Release, find_release, state_of
+from storage.releases.runs import release_of
 from tasks.machine import cores
 from tasks.stage import in_processes
 

@@ -13,7 +13,7 @@ from storage.machine.caller import heard_by_caller
 
 if TYPE_CHECKING:
     from flows.plan import Plan
-    from storage.releases import Release
+    from storage.releases.register import Release
 
 
 def release(
@@ -98,7 +98,7 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """Delete the vault that a published or abandoned release has kept."""
     from flows.ending import forget_release
     from storage.database.connections import store
-    from storage.releases import state_of
+    from storage.releases.register import state_of
 
     deleted = forget_release(release_id)
     with store() as con:
@@ -171,7 +171,7 @@ def _say_what_became_of(release_id: str) -> str | None:
     from storage.database.connections import store
     from storage.machine.claims import give_up_claim
     from storage.machine.home import home
-    from storage.releases import state_of
+    from storage.releases.register import state_of
 
     give_up_claim(release_id)
     with store() as con:

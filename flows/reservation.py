@@ -22,7 +22,7 @@ from storage.ledger import agreed_terms, check_fits, declare, note, read_books, 
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.machine.files import sha256_of
-from storage.releases import (
+from storage.releases.register import (
     Release,
     add_release,
     check_unmade,

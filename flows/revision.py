@@ -9,7 +9,7 @@ from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger import agreed_terms
 from storage.machine.locks import holder_of
-from storage.releases import Release, find_release, is_out, state_of, superseding
+from storage.releases.register import Release, find_release, is_out, state_of, superseding
 
 
 def check_supersedes(con: Connection, plan: Plan, books: Books) -> None:

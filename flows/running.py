@@ -8,8 +8,8 @@ from flows.ending import remove_all
 from storage.database.connections import store
 from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.machine.locks import check_going_on, forget_to_stop, held, in_turn
-from storage.releases import set_state, state_of
-from storage.runs import open_run
+from storage.releases.register import set_state, state_of
+from storage.releases.runs import open_run
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from flows.keys import TAGS, Spec, by_feature
 from flows.privacy_keys import PrivacyKeys, Target
 from storage.errors import SpecError, UsageError
 from storage.machine.files import sha256_of
-from storage.releases import RELEASED_CODES
+from storage.releases.register import RELEASED_CODES
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source

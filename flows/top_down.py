@@ -12,8 +12,8 @@ from flows.runner import Report, Submit
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger import advance, charges_of, note
-from storage.releases import find_release
-from storage.seals import (
+from storage.releases.register import find_release
+from storage.releases.seals import (
     TRUNK,
     FrontierShard,
     Seal,

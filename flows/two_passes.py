@@ -10,7 +10,7 @@ from flows.in_flight import InFlight
 from flows.runner import Report, Submit
 from flows.top_down import walk_top_down
 from storage.database.connections import Connection, store, transaction
-from storage.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
+from storage.releases.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
 from tasks.noise.samplers import Sampler
 from tasks.optimize.reconcile import Settling, settle
 from tasks.optimize.second_pass import estimate_branch, settle_branch

@@ -8,7 +8,7 @@ from typing import Any
 
 from flows.guarantee import PRIVACY_MAP
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
-from storage.releases import DISCRETE_GAUSSIAN
+from storage.releases.register import DISCRETE_GAUSSIAN
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Measurement
 from tasks.noise.sensitivity import l2_sensitivity_squared, touched_cells

@@ -26,7 +26,7 @@ from storage.books import (
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.machine.clock import utc_now
-from storage.releases import LevelTerms
+from storage.releases.register import LevelTerms
 
 
 @dataclass(frozen=True, slots=True)

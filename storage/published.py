@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 from storage.columns import BOUNDS, column_name, flat_features
 from storage.database.connections import Connection, file_literal
 from storage.machine.claims import shard_folder
-from storage.releases import Release, find_release
-from storage.seals import list_released
+from storage.releases.register import Release, find_release
+from storage.releases.seals import list_released
 from storage.shards import check_shard, frontier_path, read_codebook
 from storage.views import level_views
 

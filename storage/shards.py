@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from storage.errors import StoreError
 from storage.machine.claims import shard_folder
 from storage.machine.files import beside, sha256_of
-from storage.seals import FrontierShard
+from storage.releases.seals import FrontierShard
 
 IntArray = NDArray[np.int64]
 

@@ -12,8 +12,8 @@ from storage.database.connections import Connection, store
 from storage.errors import StoreError
 from storage.ledger import charges_of
 from storage.machine.locks import check_going_on, while_going_on
-from storage.releases import LevelTerms, Release, find_release
-from storage.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
+from storage.releases.register import LevelTerms, Release, find_release
+from storage.releases.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path, write_shard
 from storage.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from tasks.machine import memory_of

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from storage.database.connections import store
 from storage.machine.locks import check_going_on
-from storage.releases import Release, find_release
-from storage.seals import (
+from storage.releases.register import Release, find_release
+from storage.releases.seals import (
     TRUNK,
     Branch,
     EstimateShard,

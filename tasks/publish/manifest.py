@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from storage.columns import INTERVAL, SIMULTANEOUS
-from storage.releases import DISCRETE_GAUSSIAN, RELEASED_CODES
+from storage.releases.register import DISCRETE_GAUSSIAN, RELEASED_CODES
 
 # what older manifests have not
 _OF_SOME_LEVELS = (

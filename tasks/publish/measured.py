@@ -10,8 +10,8 @@ import numpy as np
 from storage.columns import INTERVAL, SIMULTANEOUS
 from storage.database.connections import store
 from storage.errors import StoreError
-from storage.releases import LevelTerms, Release
-from storage.seals import (
+from storage.releases.register import LevelTerms, Release
+from storage.releases.seals import (
     TRUNK,
     Branch,
     FrontierShard,

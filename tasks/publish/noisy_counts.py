@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.columns import NOISY, VARIANCE
-from storage.releases import LevelTerms
+from storage.releases.register import LevelTerms
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.measured_rows import misfit
 from tasks.publish.reading import UNREADABLE

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 from tasks.publish.refinement import level_columns
 from tasks.publish.rounding import rounded_up, said_bound, said_sigma

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from storage.releases import FIXED_TOTAL
+from storage.releases.register import FIXED_TOTAL
 from tasks.publish.facts import Facts, Matrix
 from tasks.publish.manifest import Manifest
 from tasks.publish.page import page

@@ -18,8 +18,8 @@ from storage.errors import StoreError, disk_fault
 from storage.ledger import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.published import partial_folder
-from storage.releases import REPORT, Release, find_release, list_checks
-from storage.seals import Seal, level_entries, list_seals
+from storage.releases.register import REPORT, Release, find_release, list_checks
+from storage.releases.seals import Seal, level_entries, list_seals
 from tasks.publish.csv import csv_header, write_csv
 from tasks.publish.csvw import METADATA, CsvFile, csv_file, metadata_text
 from tasks.publish.facts import Collector

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from storage.columns import column_name, flat_features
 from storage.machine.files import sha256_of_all
-from storage.releases import COUNTS_POSITIVE, REPORT
+from storage.releases.register import COUNTS_POSITIVE, REPORT
 from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures
 from tasks.publish.csvw import METADATA, metadata_failures

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from storage.machine.claims import shard_folder
-from storage.releases import Release
-from storage.seals import TRUNK, Branch, FrontierShard, Seal
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
 from storage.shards import (
     frontier_path,
     noisy_path,

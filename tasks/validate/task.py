@@ -8,8 +8,8 @@ from storage.books import Charge, as_charged
 from storage.database.connections import store
 from storage.ledger import charges_of
 from storage.machine.claims import shard_folder
-from storage.releases import COUNTS_POSITIVE, LevelTerms, Release, find_release
-from storage.seals import TRUNK, Seal, list_branches, list_released, list_seals
+from storage.releases.register import COUNTS_POSITIVE, LevelTerms, Release, find_release
+from storage.releases.seals import TRUNK, Seal, list_branches, list_released, list_seals
 from storage.shards import is_shard, noisy_path, read_codebook, read_row_groups
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts

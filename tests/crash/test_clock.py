@@ -10,8 +10,8 @@ import pytest
 
 import flows.reservation
 import storage.ledger
-import storage.releases
-import storage.seals
+import storage.releases.register
+import storage.releases.seals
 from flows.audit import audit_answer
 from flows.driver import finish_release, make_release
 from flows.made_up import write_ready
@@ -22,8 +22,8 @@ from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import StageFailed
 from storage.ledger import read_books
-from storage.releases import list_releases, state_of
-from storage.seals import list_seals
+from storage.releases.register import list_releases, state_of
+from storage.releases.seals import list_seals
 from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
 
@@ -38,7 +38,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Return how to set the clock, which stands still then."""
 
     def set_to(time: str) -> None:
-        for room in (flows.reservation, storage.ledger, storage.releases, storage.seals):
+        for room in (flows.reservation, storage.ledger, storage.releases.register, storage.releases.seals):
             monkeypatch.setattr(room, "utc_now", lambda: time)
 
     return set_to

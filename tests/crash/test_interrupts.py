@@ -23,8 +23,8 @@ from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger import advance, charges_of, reserve
 from storage.machine.home import home
-from storage.releases import add_release, find_release, list_releases, state_of
-from storage.seals import list_seals
+from storage.releases.register import add_release, find_release, list_releases, state_of
+from storage.releases.seals import list_seals
 from storage.vault import vault_path
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish

@@ -21,7 +21,7 @@ from flows.mechanisms import DISCRETE_GAUSSIANS
 from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS
 from storage.ledger import head
-from storage.releases import list_releases
+from storage.releases.register import list_releases
 from tasks.publish.verify import verify
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")

@@ -34,8 +34,8 @@ from storage.ledger import read_books as read_ledger
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.machine.locks import held
-from storage.releases import claim_id, find_release
-from storage.seals import Seal, list_branches, list_frontiers, list_seals
+from storage.releases.register import claim_id, find_release
+from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
 from tasks.machine import cores, default_memory

@@ -33,9 +33,9 @@ from storage.ledger import read_books
 from storage.machine.files import sha256_of
 from storage.machine.home import home
 from storage.machine.locks import ask_to_stop, held, holder_of, in_turn
-from storage.releases import add_release, find_release, list_releases, set_state, state_of
-from storage.runs import open_run, open_runs
-from storage.seals import list_seals
+from storage.releases.register import add_release, find_release, list_releases, set_state, state_of
+from storage.releases.runs import open_run, open_runs
+from storage.releases.seals import list_seals
 from storage.shards import noisy_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.synthesize.country import draw_country

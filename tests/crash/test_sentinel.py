@@ -22,7 +22,7 @@ from storage.database.connections import store
 from storage.errors import InputError, StageFailed
 from storage.ledger import head
 from storage.machine.claims import shard_folder
-from storage.releases import find_release, list_releases
+from storage.releases.register import find_release, list_releases
 from storage.vault import vault, vault_path
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE

@@ -28,8 +28,8 @@ from storage.database.connections import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.ledger import read_books
 from storage.machine.files import sha256_of
-from storage.releases import find_release, state_of
-from storage.seals import list_seals
+from storage.releases.register import find_release, state_of
+from storage.releases.seals import list_seals
 from storage.vault import vault_path
 from tasks.synthesize.country import draw_country
 

@@ -19,7 +19,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import InputError
-from storage.releases import state_of
+from storage.releases.register import state_of
 from tasks.publish.verify import verify
 from tasks.stage import in_processes
 from tasks.synthesize.country import draw_country

@@ -27,7 +27,7 @@ from flows.spec import load_spec
 from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
-from storage.releases import Release, find_release, list_releases
+from storage.releases.register import Release, find_release, list_releases
 from tasks.publish.verify import verify
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from storage.ledger import charges_of, read_books
-from storage.releases import find_release, list_checks
-from storage.seals import list_seals
+from storage.releases.register import find_release, list_checks
+from storage.releases.seals import list_seals
 from storage.shards import noisy_path
 from tasks.noise.thresholding import thresholded_laplace
 from tasks.validate.size import expected_leaves

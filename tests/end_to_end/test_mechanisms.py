@@ -21,8 +21,8 @@ from flows.trial import Truth
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger import charges_of
-from storage.releases import Release, find_release
-from storage.seals import list_branches, list_released, list_seals, list_settled, walkers
+from storage.releases.register import Release, find_release
+from storage.releases.seals import list_branches, list_released, list_seals, list_settled, walkers
 from storage.shards import noisy_path, read_shard
 from tasks.noise.samplers import discrete_gaussian
 from tasks.publish.verify import verify

@@ -16,7 +16,7 @@ from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger import charges_of
-from storage.releases import list_checks
+from storage.releases.register import list_checks
 from storage.shards import noisy_path
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE, table_noise

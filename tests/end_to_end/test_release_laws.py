@@ -32,8 +32,8 @@ from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger import charges_of
-from storage.releases import Release, find_release, list_checks
-from storage.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
+from storage.releases.register import Release, find_release, list_checks
+from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
 from storage.shards import counts_path, noisy_path, read_shard, write_shard
 from storage.vault import vault
 from tasks.machine import cores, default_memory

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from storage.database.connections import store
-from storage.releases import state_of
-from storage.seals import list_seals
+from storage.releases.register import state_of
+from storage.releases.seals import list_seals
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import SPEC, Prefect, User, _started, copy_database

@@ -15,7 +15,7 @@ from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.spec import load_spec
 from flows.trial import Tried, Truth
-from storage.releases import Release
+from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.thresholding import thresholded_laplace
 from tasks.publish.measured import interval_terms

@@ -35,8 +35,8 @@ from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StoreError
 from storage.machine.claims import shard_folder
-from storage.releases import find_release
-from storage.seals import list_seals
+from storage.releases.register import find_release
+from storage.releases.seals import list_seals
 from storage.shards import codebook_path, counts_path, noisy_path, read_codebook
 from storage.vault import vault_path
 from tasks.noise.thresholding import thresholded_laplace

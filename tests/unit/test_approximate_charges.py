@@ -16,7 +16,7 @@ from storage.books import Asked, Charge, Claim, Spending, as_charged
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
-from storage.releases import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.noise.conversions import zcdp_epsilon
 
 DELTA = 1e-6

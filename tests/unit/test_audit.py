@@ -32,8 +32,8 @@ from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger import charges_of, read_books
 from storage.machine.claims import shard_folder
-from storage.releases import set_state, state_of
-from storage.seals import list_seals
+from storage.releases.register import set_state, state_of
+from storage.releases.seals import list_seals
 from storage.shards import noisy_path
 from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian

@@ -31,7 +31,7 @@ from storage.ledger import head
 from storage.machine.caller import hear_as, heard_by_caller
 from storage.machine.claims import shard_folder
 from storage.published import published_total
-from storage.releases import list_releases
+from storage.releases.register import list_releases
 from storage.shards import read_codebook
 from storage.vault import vault, vault_path
 from tasks.ingest import contributions

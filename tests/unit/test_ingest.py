@@ -30,7 +30,7 @@ from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger import head
 from storage.machine.caller import hear_as, heard_by_caller
 from storage.machine.claims import shard_folder
-from storage.releases import list_releases
+from storage.releases.register import list_releases
 from storage.shards import read_codebook
 from storage.vault import vault
 from tasks.ingest.codebook import read_codebook as read_table
@@ -215,7 +215,7 @@ def test_a_refusal_is_no_obstacle(place, capfd):
 
 def test_releases_of_the_same_second_leave_each_other_alone(place, monkeypatch):
     """Of two releases begun at once neither removes what the other has drawn, whatever becomes of it."""
-    monkeypatch.setattr("storage.releases.utc_now", lambda: "2025-01-01T00:00:00Z")
+    monkeypatch.setattr("storage.releases.register.utc_now", lambda: "2025-01-01T00:00:00Z")
     plan = make_plan(place.spec())
     first, second = new_release(plan), new_release(plan)
     with ThreadPoolExecutor(2) as threads:

@@ -29,8 +29,8 @@ from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.machine.files import sha256_of_all
 from storage.published import published_total, store_levels
-from storage.releases import find_release
-from storage.seals import list_frontiers
+from storage.releases.register import find_release
+from storage.releases.seals import list_frontiers
 from storage.shards import check_shard, read_row_groups, read_shard, write_shard
 from tasks.publish.adding_up import AddingUp
 from tasks.publish.areas import AxisAreas

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.publish.facts
-from storage.releases import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
+from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
 from tasks.publish.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
 from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.page import page, table

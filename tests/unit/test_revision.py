@@ -28,7 +28,7 @@ from storage.database.connections import store
 from storage.errors import SpecError, StoreError, UsageError
 from storage.machine.files import sha256_of
 from storage.machine.locks import held
-from storage.releases import Release, set_state, state_of
+from storage.releases.register import Release, set_state, state_of
 from tasks.publish.verify import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country

@@ -41,7 +41,7 @@ from storage.books import Account, Asked, Cap, Claim, Series, Spending
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger import Reservation, abandon, advance, charges_of, declare, head, raise_cap, read_books, reserve
-from storage.releases import LevelTerms, find_release, list_releases, set_state, state_of
+from storage.releases.register import LevelTerms, find_release, list_releases, set_state, state_of
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Allocation, Measurement, uniform
 from tasks.noise.conversions import zcdp_epsilon

@@ -22,8 +22,8 @@ from flows.spec import load_spec
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.home import home
-from storage.releases import find_release
-from storage.seals import level_entries
+from storage.releases.register import find_release
+from storage.releases.seals import level_entries
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.validate.size import disk_size, expected_cells

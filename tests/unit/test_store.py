@@ -32,8 +32,8 @@ from storage.ledger import hash_of, read_books
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.machine.home import home, subfolder
-from storage.releases import find_release
-from storage.seals import Seal, add_seal, list_seals
+from storage.releases.register import find_release
+from storage.releases.seals import Seal, add_seal, list_seals
 from storage.shards import noisy_path, read_shard, write_codebook, write_shard
 from storage.vault import remove_vault, vault, vault_path
 

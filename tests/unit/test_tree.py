@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.seals import TRUNK, Branch, walkers
+from storage.releases.seals import TRUNK, Branch, walkers
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.branches import (
     AXIS_CELL_BYTES,

@@ -13,7 +13,7 @@ import duckdb
 from storage.database.connections import Connection
 from storage.errors import SealedAlready
 from storage.machine.clock import utc_now
-from storage.releases import Release
+from storage.releases.register import Release
 
 
 @dataclass(frozen=True, slots=True)
