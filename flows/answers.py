@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from flows.crashes import note_crashes
-from storage.books import Account, Books, Charge, Claim, Standing
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
-from storage.ledger import charges_of, raise_cap, read_books
+from storage.ledger.books import Account, Books, Charge, Claim, Standing
+from storage.ledger.events import charges_of, raise_cap, read_books
 from storage.machine.home import home
 from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
 from storage.releases.seals import level_entries, list_branches, list_frontiers, list_seals, walkers

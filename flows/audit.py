@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from flows.budget import standing_of
 from flows.guarantee import holds_together
-from storage.books import MALFORMED, Account, Books, Standing, as_charged
 from storage.database.connections import Connection, store
 from storage.errors import StoreError, UsageError
-from storage.ledger import hash_of
+from storage.ledger.books import MALFORMED, Account, Books, Standing, as_charged
+from storage.ledger.events import hash_of
 from storage.machine.files import sha256_of
 from storage.releases.register import Release, find_release, list_releases
 from storage.releases.seals import Seal, list_seals

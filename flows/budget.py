@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from storage.books import Cap, Spending, Standing
+from storage.ledger.books import Cap, Spending, Standing
 from tasks.noise.accounting import delta_left, least_with_tau
 from tasks.noise.conversions import renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho
 from tasks.noise.floats import float_above, float_below

@@ -19,10 +19,10 @@ from flows.plan import Plan, make_plan
 from flows.reservation import check_budget, check_writable, different_people_from
 from flows.spec import SpecFile, expand_variables, faults_of, keys_in, output_below, parse_spec, text_of
 from flows.starter import FILL_IN, left_to_fill_in
-from storage.books import Books
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
-from storage.ledger import agreed_terms, read_books
+from storage.ledger.books import Books
+from storage.ledger.events import agreed_terms, read_books
 from tasks.ingest.tables import check_columns, opened, table_at
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from flows.trial import Tried, Truth, truth_of
 from flows.universe import check_leaves, tree_over
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
-from storage.ledger import read_books
+from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place

@@ -25,7 +25,7 @@ from flows.runner import Report, Submit, in_thread, result_of
 from flows.running import running
 from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
-from storage.ledger import charges_of, read_books
+from storage.ledger.events import charges_of, read_books
 from storage.machine.locks import held
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
 from storage.releases.seals import TRUNK, list_branches, list_seals

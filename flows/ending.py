@@ -9,7 +9,7 @@ from flows.budget import standing_of
 from flows.crashes import note_crashes
 from storage.database.connections import Connection, store, transaction
 from storage.errors import UsageError
-from storage.ledger import abandon, advance, charges_of, note
+from storage.ledger.events import abandon, advance, charges_of, note
 from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks

@@ -9,8 +9,8 @@ from math import inf, sqrt
 
 from flows.mechanisms import Mechanism
 from flows.privacy_keys import Finest, Geometric, PrivacyKeys, Target
-from storage.books import Charge
 from storage.errors import SpecError
+from storage.ledger.books import Charge
 from storage.releases.register import DISCRETE_GAUSSIAN
 from tasks.noise.accounting import ACCOUNTANTS, Accountant
 from tasks.noise.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform

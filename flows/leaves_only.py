@@ -9,7 +9,7 @@ from typing import Any
 from flows.runner import Report, Submit, result_of
 from storage.database.connections import store, transaction
 from storage.errors import StageFailed, StoreError, TrellisError
-from storage.ledger import advance, charges_of, note
+from storage.ledger.events import advance, charges_of, note
 from storage.releases.register import find_release
 from storage.releases.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal, list_frontiers, list_seals
 from storage.shards import noisy_path

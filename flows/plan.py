@@ -18,9 +18,9 @@ from flows.meaning import faults_of_meaning, mechanism_named
 from flows.mechanisms import Mechanism
 from flows.spec import SpecFile
 from flows.universe import check_fan_out, check_leaves, tree_over
-from storage.books import Asked, Claim, Spending
 from storage.errors import SpecError
-from storage.ledger import Reservation
+from storage.ledger.books import Asked, Claim, Spending
+from storage.ledger.events import Reservation
 from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table

@@ -15,10 +15,10 @@ from flows.plan import Plan, make_plan, run_terms
 from flows.revision import check_supersedes
 from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from flows.spec import load_spec, parse_spec, says_the_same
-from storage.books import Account, Books, DatasetTerms, Series
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
-from storage.ledger import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
+from storage.ledger.books import Account, Books, DatasetTerms, Series
+from storage.ledger.events import agreed_terms, check_fits, declare, note, read_books, reserve, users_of_table
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.machine.files import sha256_of

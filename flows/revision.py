@@ -4,10 +4,10 @@ A revision is a new measurement of the same people, charged like any release; wh
 """
 
 from flows.plan import Plan
-from storage.books import Books
 from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError
-from storage.ledger import agreed_terms
+from storage.ledger.books import Books
+from storage.ledger.events import agreed_terms
 from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, is_out, state_of, superseding
 

@@ -11,7 +11,7 @@ from flows.in_flight import InFlight
 from flows.runner import Report, Submit
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
-from storage.ledger import advance, charges_of, note
+from storage.ledger.events import advance, charges_of, note
 from storage.releases.register import find_release
 from storage.releases.seals import (
     TRUNK,

@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from storage.books import Charge, as_charged
 from storage.database.connections import Connection, store
 from storage.errors import StoreError
-from storage.ledger import charges_of
+from storage.ledger.books import Charge, as_charged
+from storage.ledger.events import charges_of
 from storage.machine.locks import check_going_on, while_going_on
 from storage.releases.register import LevelTerms, Release, find_release
 from storage.releases.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from storage.columns import flat_features
 from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
-from storage.ledger import Head, head
+from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.published import partial_folder
 from storage.releases.register import REPORT, Release, find_release, list_checks

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from storage.books import Charge, as_charged
 from storage.database.connections import store
-from storage.ledger import charges_of
+from storage.ledger.books import Charge, as_charged
+from storage.ledger.events import charges_of
 from storage.machine.claims import shard_folder
 from storage.releases.register import COUNTS_POSITIVE, LevelTerms, Release, find_release
 from storage.releases.seals import TRUNK, Seal, list_branches, list_released, list_seals

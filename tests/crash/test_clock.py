@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flows.reservation
-import storage.ledger
+import storage.ledger.events
 import storage.releases.register
 import storage.releases.seals
 from flows.audit import audit_answer
@@ -21,7 +21,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import StageFailed
-from storage.ledger import read_books
+from storage.ledger.events import read_books
 from storage.releases.register import list_releases, state_of
 from storage.releases.seals import list_seals
 from tasks.publish.verify import verify
@@ -38,7 +38,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Return how to set the clock, which stands still then."""
 
     def set_to(time: str) -> None:
-        for room in (flows.reservation, storage.ledger, storage.releases.register, storage.releases.seals):
+        for room in (flows.reservation, storage.ledger.events, storage.releases.register, storage.releases.seals):
             monkeypatch.setattr(room, "utc_now", lambda: time)
 
     return set_to

@@ -24,7 +24,7 @@ from flows.spec import load_spec
 from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS
 from storage.errors import StageFailed, StoreError, public_errors
-from storage.ledger import charges_of
+from storage.ledger.events import charges_of
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
 from storage.vault import list_vaults, vault, vault_path

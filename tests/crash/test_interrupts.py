@@ -21,7 +21,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
-from storage.ledger import advance, charges_of, reserve
+from storage.ledger.events import advance, charges_of, reserve
 from storage.machine.home import home
 from storage.releases.register import add_release, find_release, list_releases, state_of
 from storage.releases.seals import list_seals

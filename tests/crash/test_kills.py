@@ -20,7 +20,7 @@ from flows.ending import sweep_orphans
 from flows.mechanisms import DISCRETE_GAUSSIANS
 from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS
-from storage.ledger import head
+from storage.ledger.events import head
 from storage.releases.register import list_releases
 from tasks.publish.verify import verify
 

@@ -30,7 +30,7 @@ from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed, StoreError, UsageError
-from storage.ledger import read_books as read_ledger
+from storage.ledger.events import read_books as read_ledger
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.machine.locks import held

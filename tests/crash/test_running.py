@@ -29,7 +29,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, MadeAlready, UsageError
-from storage.ledger import read_books
+from storage.ledger.events import read_books
 from storage.machine.files import sha256_of
 from storage.machine.home import home
 from storage.machine.locks import ask_to_stop, held, holder_of, in_turn

@@ -20,7 +20,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed
-from storage.ledger import head
+from storage.ledger.events import head
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release, list_releases
 from storage.vault import vault, vault_path

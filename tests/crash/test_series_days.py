@@ -26,7 +26,7 @@ from flows.spec import load_spec
 from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
-from storage.ledger import read_books
+from storage.ledger.events import read_books
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release, state_of
 from storage.releases.seals import list_seals

@@ -31,7 +31,7 @@ from flows.spec import load_spec
 from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
-from storage.ledger import charges_of, read_books
+from storage.ledger.events import charges_of, read_books
 from storage.releases.register import find_release, list_checks
 from storage.releases.seals import list_seals
 from storage.shards import noisy_path

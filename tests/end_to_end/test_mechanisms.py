@@ -20,7 +20,7 @@ from flows.spec import load_spec
 from flows.trial import Truth
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
-from storage.ledger import charges_of
+from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release
 from storage.releases.seals import list_branches, list_released, list_seals, list_settled, walkers
 from storage.shards import noisy_path, read_shard

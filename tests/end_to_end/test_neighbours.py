@@ -15,7 +15,7 @@ from flows.answers import ledger_answer, release_answer
 from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import StoreError
-from storage.ledger import charges_of
+from storage.ledger.events import charges_of
 from storage.releases.register import list_checks
 from storage.shards import noisy_path
 from tasks.noise.samplers import Sampler, discrete_gaussian

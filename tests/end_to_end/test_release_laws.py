@@ -31,7 +31,7 @@ from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import StoreError
-from storage.ledger import charges_of
+from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
 from storage.shards import counts_path, noisy_path, read_shard, write_shard

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flows.budget import cap_of, epsilon_beside
-from storage.books import Cap, Spending
+from storage.ledger.books import Cap, Spending
 from tasks.noise.conversions import zcdp_epsilon
 
 Floats = NDArray[np.float64]

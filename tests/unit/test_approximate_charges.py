@@ -12,10 +12,10 @@ import pytest
 from flows.audit import audit_answer
 from flows.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
 from flows.guarantee import holds_together
-from storage.books import Asked, Charge, Claim, Spending, as_charged
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
+from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
+from storage.ledger.events import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
 from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.noise.conversions import zcdp_epsilon
 

@@ -30,7 +30,7 @@ from flows.spec import load_spec
 from storage import database
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
-from storage.ledger import charges_of, read_books
+from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import set_state, state_of
 from storage.releases.seals import list_seals

@@ -27,7 +27,7 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import InputError
-from storage.ledger import head
+from storage.ledger.events import head
 from storage.machine.caller import hear_as, heard_by_caller
 from storage.machine.claims import shard_folder
 from storage.published import published_total

@@ -30,10 +30,10 @@ from hypothesis.stateful import (
 )
 
 from flows.budget import cap_of, composed_epsilon, standing_of
-from storage.books import Account, Asked, Books, Cap, Charge, Claim, Spending
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger import (
+from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending
+from storage.ledger.events import (
     Head,
     Reservation,
     abandon,
@@ -63,8 +63,8 @@ import sys
 from flows.budget import cap_of, standing_of
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.books import Asked, Claim
-from storage.ledger import Reservation, reserve
+from storage.ledger.books import Asked, Claim
+from storage.ledger.events import Reservation, reserve
 from storage.releases.register import LevelTerms
 
 cap = cap_of(1.0, 1e-6)

@@ -37,10 +37,20 @@ from flows.reservation import declare_series, new_release
 from flows.runner import submit_to
 from flows.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.spec import load_spec
-from storage.books import Account, Asked, Cap, Claim, Series, Spending
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
-from storage.ledger import Reservation, abandon, advance, charges_of, declare, head, raise_cap, read_books, reserve
+from storage.ledger.books import Account, Asked, Cap, Claim, Series, Spending
+from storage.ledger.events import (
+    Reservation,
+    abandon,
+    advance,
+    charges_of,
+    declare,
+    head,
+    raise_cap,
+    read_books,
+    reserve,
+)
 from storage.releases.register import LevelTerms, find_release, list_releases, set_state, state_of
 from tasks.noise.accounting import ACCOUNTANTS
 from tasks.noise.allocation import Allocation, Measurement, uniform

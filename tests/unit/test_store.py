@@ -28,7 +28,7 @@ from flows.audit import audit_answer
 from storage import database
 from storage.database.connections import store, transaction
 from storage.errors import SealedAlready, StoreError
-from storage.ledger import hash_of, read_books
+from storage.ledger.events import hash_of, read_books
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.machine.home import home, subfolder

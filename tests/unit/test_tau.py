@@ -30,10 +30,10 @@ from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
-from storage.books import Charge, Spending
 from storage.database.connections import store
 from storage.errors import SpecError
-from storage.ledger import read_books
+from storage.ledger.books import Charge, Spending
+from storage.ledger.events import read_books
 from tasks.noise.accounting import ACCOUNTANTS, delta_left
 from tasks.noise.allocation import Allocation, Measurement, rho_of, tau_of, uniform
 from tasks.noise.table import LARGEST_TAU

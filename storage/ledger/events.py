@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from storage.books import (
+from storage.database.connections import Connection
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.ledger.books import (
     MALFORMED,
     Account,
     Asked,
@@ -23,8 +25,6 @@ from storage.books import (
     Standing,
     StandingOf,
 )
-from storage.database.connections import Connection
-from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.machine.clock import utc_now
 from storage.releases.register import LevelTerms
 

@@ -1,0 +1,1 @@
+"""The budget ledger: events in a hash chain, and the books that they add up to."""
