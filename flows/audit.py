@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from flows.budget import standing_of
 from flows.guarantee import holds_together
+from storage.counts.shards import noisy_path
+from storage.counts.vault import vault_path
 from storage.database.connections import Connection, store
 from storage.errors import StoreError, UsageError
 from storage.ledger.books import MALFORMED, Account, Books, Standing, as_charged
@@ -18,8 +20,6 @@ from storage.ledger.events import hash_of
 from storage.machine.files import sha256_of
 from storage.releases.register import Release, find_release, list_releases
 from storage.releases.seals import Seal, list_seals
-from storage.shards import noisy_path
-from storage.vault import vault_path
 from tasks.noise.floats import float_above
 from tasks.publish.manifest import Manifest
 

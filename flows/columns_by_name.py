@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.columns import NOISY, NUMBERS, VARIANCE
+from storage.counts.columns import NOISY, NUMBERS, VARIANCE
 
 # What stands where a trip begins, and what stands in its place where it ends: LODES, taxis, shared bicycles, surveys.
 _ENDS = (

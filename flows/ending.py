@@ -7,17 +7,17 @@ from typing import Any
 
 from flows.budget import standing_of
 from flows.crashes import note_crashes
+from storage.counts.published import partial_folder, store_levels
+from storage.counts.shards import codebook_path, frontier_path, noisy_path
+from storage.counts.vault import list_vaults, remove_vault, vault_path
 from storage.database.connections import Connection, store, transaction
 from storage.errors import UsageError
 from storage.ledger.events import abandon, advance, charges_of, note
 from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
-from storage.published import partial_folder, store_levels
 from storage.releases.register import Release, find_release, is_out, list_releases, set_state, state_of
 from storage.releases.seals import list_released, list_seals
-from storage.shards import codebook_path, frontier_path, noisy_path
-from storage.vault import list_vaults, remove_vault, vault_path
 
 _ENDED = {"published", "refused", "abandoned"}
 

@@ -12,11 +12,11 @@ from flows.privacy_keys import Target
 from flows.revision import check_supersedes
 from flows.schedule import days, days_of_series, scheduled_id
 from flows.spec import says_the_same
+from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
 from storage.ledger.events import agreed_terms, read_books, users_of_table
-from storage.published import published_total
 from storage.releases.register import published_specs
 from tasks.publish.measured import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise

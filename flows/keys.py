@@ -20,7 +20,7 @@ from flows.hierarchy_keys import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd
 from flows.key_rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.privacy_keys import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.schedule import checked_cron, parse_until
-from storage.columns import NOISY, NUMBERS, VARIANCE, column_name
+from storage.counts.columns import NOISY, NUMBERS, VARIANCE, column_name
 from tasks.validate.intervals import CONFIDENCE
 
 AXES = ("origin", "destination")

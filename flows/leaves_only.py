@@ -7,12 +7,12 @@ crash goes on where that ended. There is one branch, the trunk.
 from typing import Any
 
 from flows.runner import Report, Submit, result_of
+from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StageFailed, StoreError, TrellisError
 from storage.ledger.events import advance, charges_of, note
 from storage.releases.register import find_release
 from storage.releases.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal, list_frontiers, list_seals
-from storage.shards import noisy_path
 from tasks.optimize.task import keep_leaves, sum_level
 from tasks.stage import Outcome
 

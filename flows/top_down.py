@@ -9,6 +9,7 @@ from typing import Any
 
 from flows.in_flight import InFlight
 from flows.runner import Report, Submit
+from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger.events import advance, charges_of, note
@@ -26,7 +27,6 @@ from storage.releases.seals import (
     list_seals,
     walkers,
 )
-from storage.shards import noisy_path
 from tasks.machine import cores, memory_of
 from tasks.noise.samplers import Sampler
 from tasks.noise.task import measure_branch

@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from storage.vault import read_records
+from storage.counts.vault import read_records
 from tasks.ingest.codebook import down_to
 from tasks.ingest.task import Source, read_ends, with_codes_of_records
 from tasks.ingest.trips import Units, ingest_trips

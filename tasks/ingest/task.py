@@ -6,11 +6,11 @@ from functools import cache
 
 import polars as pl
 
+from storage.counts.shards import write_codebook
+from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.files import sha256_of
-from storage.shards import write_codebook
-from storage.vault import remove_vault, vault, write_true_codebook
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
 from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips

@@ -7,6 +7,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from storage.counts.shards import noisy_path, write_shard
+from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection, store
 from storage.errors import StoreError
 from storage.ledger.books import Charge, as_charged
@@ -14,8 +16,6 @@ from storage.ledger.events import charges_of
 from storage.machine.locks import check_going_on, while_going_on
 from storage.releases.register import LevelTerms, Release, find_release
 from storage.releases.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
-from storage.shards import noisy_path, write_shard
-from storage.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from tasks.machine import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler

@@ -10,6 +10,15 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from storage.counts.shards import (
+    estimates_path,
+    frontier_path,
+    noisy_path,
+    read_row_groups,
+    read_shard,
+    settled_path,
+    write_shard,
+)
 from storage.database.connections import store
 from storage.machine.locks import check_going_on
 from storage.releases.register import Release, find_release
@@ -24,15 +33,6 @@ from storage.releases.seals import (
     list_frontiers,
     list_seals,
     list_settled,
-)
-from storage.shards import (
-    estimates_path,
-    frontier_path,
-    noisy_path,
-    read_row_groups,
-    read_shard,
-    settled_path,
-    write_shard,
 )
 from tasks.optimize.reconcile import Estimates, Settling, combined, measured, root_total, summed_children
 from tasks.optimize.task import Optimiser, in_chunks

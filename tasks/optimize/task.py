@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from storage.counts.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
 from storage.database.connections import store
 from storage.machine.locks import check_going_on, while_going_on
 from storage.releases.register import Release, find_release
 from storage.releases.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
-from storage.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
 from tasks.optimize.siblings import as_they_are
 from tasks.stage import stage
 from tasks.tree.axis import IntArray

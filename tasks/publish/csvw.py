@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from storage.columns import BOUNDS, COUNT, column_name, flat_features
+from storage.counts.columns import BOUNDS, COUNT, column_name, flat_features
 from tasks.publish.csv import csv_header
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.reading import UNREADABLE

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from storage.columns import COUNT
+from storage.counts.columns import COUNT
 from tasks.publish.adding_up import AddingUp
 from tasks.publish.areas import AxisAreas, Numbers
 from tasks.publish.manifest import LevelEntry

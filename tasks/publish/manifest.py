@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from storage.columns import INTERVAL, SIMULTANEOUS
+from storage.counts.columns import INTERVAL, SIMULTANEOUS
 from storage.releases.register import DISCRETE_GAUSSIAN, RELEASED_CODES
 
 # what older manifests have not

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from storage.columns import INTERVAL, SIMULTANEOUS
+from storage.counts.columns import INTERVAL, SIMULTANEOUS
+from storage.counts.shards import frontier_path, noisy_path, read_row_groups, read_shard
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.releases.register import LevelTerms, Release
@@ -21,7 +22,6 @@ from storage.releases.seals import (
     list_released,
     list_seals,
 )
-from storage.shards import frontier_path, noisy_path, read_row_groups, read_shard
 from tasks.publish.rows import Rows, in_order
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from storage.columns import COUNT, HIGH, LOW, NOISY
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY
 from tasks.publish.manifest import LevelEntry
 
 _OWN = "\0own"

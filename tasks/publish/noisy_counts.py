@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.columns import NOISY, VARIANCE
+from storage.counts.columns import NOISY, VARIANCE
 from storage.releases.register import LevelTerms
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.measured_rows import misfit

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.columns import COUNT, column_name
+from storage.counts.columns import COUNT, column_name
 from tasks.publish.csv import of_rows, open_csv, plain
 from tasks.publish.reading import UNREADABLE, batches
 from tasks.tree.order import Tree

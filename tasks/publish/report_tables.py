@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from storage.columns import COUNT, column_name, flat_features
+from storage.counts.columns import COUNT, column_name, flat_features
 from tasks.publish.facts import Facts, LevelFacts
 from tasks.publish.manifest import Intervals, LevelEntry, Manifest
 from tasks.publish.page import table

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from storage.columns import COUNT, column_name
+from storage.counts.columns import COUNT, column_name
 from tasks.publish.rows import Rows
 from tasks.tree.axis import Axis
 from tasks.tree.keys import AreaArray

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from storage.columns import flat_features
+from storage.counts.columns import flat_features
+from storage.counts.published import partial_folder
 from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
-from storage.published import partial_folder
 from storage.releases.register import REPORT, Release, find_release, list_checks
 from storage.releases.seals import Seal, level_entries, list_seals
 from tasks.publish.csv import csv_header, write_csv

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from storage.columns import column_name, flat_features
+from storage.counts.columns import column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import COUNTS_POSITIVE, REPORT
 from tasks.publish.areas import AxisAreas

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from storage.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.folder import PublishedFolder

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from storage.columns import NOISY, column_name, flat_features
+from storage.counts.columns import NOISY, column_name, flat_features
 from storage.errors import StoreError, UsageError
 from tasks.publish.manifest import Manifest
 from tasks.publish.noisy_counts import CODEBOOK, noisy_counts_path

@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.machine.claims import shard_folder
-from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
-from storage.shards import (
+from storage.counts.shards import (
     frontier_path,
     noisy_path,
     read_codebook,
@@ -18,7 +15,10 @@ from storage.shards import (
     read_shard,
     read_shard_table,
 )
-from storage.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
+from storage.counts.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
+from storage.machine.claims import shard_folder
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import branch_count, branch_name, slices_of

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from storage.counts.shards import is_shard, noisy_path, read_codebook, read_row_groups
 from storage.database.connections import store
 from storage.ledger.books import Charge, as_charged
 from storage.ledger.events import charges_of
 from storage.machine.claims import shard_folder
 from storage.releases.register import COUNTS_POSITIVE, LevelTerms, Release, find_release
 from storage.releases.seals import TRUNK, Seal, list_branches, list_released, list_seals
-from storage.shards import is_shard, noisy_path, read_codebook, read_row_groups
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts
 from tasks.tree.order import Tree

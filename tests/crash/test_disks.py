@@ -21,13 +21,13 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import Submit, report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS
 from storage.errors import StageFailed, StoreError, public_errors
 from storage.ledger.events import charges_of
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
-from storage.vault import list_vaults, vault, vault_path
 from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
 

@@ -19,13 +19,13 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.vault import vault_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger.events import advance, charges_of, reserve
 from storage.machine.home import home
 from storage.releases.register import add_release, find_release, list_releases, state_of
 from storage.releases.seals import list_seals
-from storage.vault import vault_path
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.publish.verify import verify

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from storage.published import partial_folder
+from storage.counts.published import partial_folder
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.end_to_end.conftest import REPOSITORY, SPEC, Prefect, User, _started

@@ -28,6 +28,8 @@ from flows.plan import make_plan
 from flows.reservation import new_release, run_as_the_spec_says_now
 from flows.runner import Future, Submit, report_nothing
 from flows.spec import load_spec
+from storage.counts.shards import noisy_path
+from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed, StoreError, UsageError
 from storage.ledger.events import read_books as read_ledger
@@ -36,8 +38,6 @@ from storage.machine.files import sha256_of
 from storage.machine.locks import held
 from storage.releases.register import claim_id, find_release
 from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
-from storage.shards import noisy_path
-from storage.vault import vault_path
 from tasks.machine import cores, default_memory
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.task import measure_branch

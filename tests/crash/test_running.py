@@ -27,6 +27,7 @@ from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, MadeAlready, UsageError
 from storage.ledger.events import read_books
@@ -36,7 +37,6 @@ from storage.machine.locks import ask_to_stop, held, holder_of, in_turn
 from storage.releases.register import add_release, find_release, list_releases, set_state, state_of
 from storage.releases.runs import open_run, open_runs
 from storage.releases.seals import list_seals
-from storage.shards import noisy_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray

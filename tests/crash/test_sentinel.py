@@ -18,12 +18,12 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.vault import vault, vault_path
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed
 from storage.ledger.events import head
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release, list_releases
-from storage.vault import vault, vault_path
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE
 from tasks.tree.axis import IntArray

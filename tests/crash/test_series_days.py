@@ -24,13 +24,13 @@ from flows.reservation import declare_series, new_release
 from flows.runner import Future, report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
+from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.ledger.events import read_books
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release, state_of
 from storage.releases.seals import list_seals
-from storage.vault import vault_path
 from tasks.synthesize.country import draw_country
 
 SPEC = """

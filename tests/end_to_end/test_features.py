@@ -15,7 +15,7 @@ import pytest
 import yaml
 from polars.testing import assert_frame_equal
 
-import storage.published
+import storage.counts.published
 import tasks.publish.records
 import tasks.publish.task
 import tasks.validate.size
@@ -267,7 +267,7 @@ def test_trips_have_records_too(make, tmp_path, by_path) -> None:
 def test_large_levels_are_views_of_features(make, tmp_path, monkeypatch) -> None:
     """A level that the store keeps by numbers reads as it was published, whatever its features are called."""
     write_tables(tmp_path)
-    monkeypatch.setattr(storage.published, "TABLE_ROWS", 1)
+    monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
     made = make(SPEC)
     with store() as con:
         for level in range(6):

@@ -29,12 +29,12 @@ from flows.reservation import check_budget, declare_series, new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
+from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from storage.ledger.events import charges_of, read_books
 from storage.releases.register import find_release, list_checks
 from storage.releases.seals import list_seals
-from storage.shards import noisy_path
 from tasks.noise.thresholding import thresholded_laplace
 from tasks.validate.size import expected_leaves
 from tests.end_to_end.conftest import SPEC, User

@@ -18,12 +18,12 @@ from flows.reservation import new_release
 from flows.runner import Submit, report_nothing
 from flows.spec import load_spec
 from flows.trial import Truth
+from storage.counts.shards import noisy_path, read_shard
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release
 from storage.releases.seals import list_branches, list_released, list_seals, list_settled, walkers
-from storage.shards import noisy_path, read_shard
 from tasks.noise.samplers import discrete_gaussian
 from tasks.publish.verify import verify
 from tasks.tree.axis import IntArray

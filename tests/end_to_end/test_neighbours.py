@@ -13,11 +13,11 @@ import tasks.optimize.task
 from flows import console
 from flows.answers import ledger_answer, release_answer
 from flows.verification import verify_answer
+from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import list_checks
-from storage.shards import noisy_path
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE, table_noise
 from tasks.publish.manifest import Manifest

@@ -29,13 +29,13 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.shards import counts_path, noisy_path, read_shard, write_shard
+from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
-from storage.shards import counts_path, noisy_path, read_shard, write_shard
-from storage.vault import vault
 from tasks.machine import cores, default_memory
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.publish.verify import verify

@@ -32,13 +32,13 @@ from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from flows.verification import verify_answer
+from storage.counts.shards import codebook_path, counts_path, noisy_path, read_codebook
+from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StoreError
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.seals import list_seals
-from storage.shards import codebook_path, counts_path, noisy_path, read_codebook
-from storage.vault import vault_path
 from tasks.noise.thresholding import thresholded_laplace
 from tests.end_to_end.conftest import SPEC, User
 from tests.end_to_end.test_leaves_only import rewrite

@@ -28,14 +28,14 @@ from flows.reservation import new_release
 from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec import load_spec
 from storage import database
+from storage.counts.shards import noisy_path
+from storage.counts.vault import vault_path
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import set_state, state_of
 from storage.releases.seals import list_seals
-from storage.shards import noisy_path
-from storage.vault import vault_path
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch
 from tasks.synthesize.areas import write_country

@@ -25,15 +25,15 @@ from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.published import published_total
+from storage.counts.shards import read_codebook
+from storage.counts.vault import vault, vault_path
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.ledger.events import head
 from storage.machine.caller import hear_as, heard_by_caller
 from storage.machine.claims import shard_folder
-from storage.published import published_total
 from storage.releases.register import list_releases
-from storage.shards import read_codebook
-from storage.vault import vault, vault_path
 from tasks.ingest import contributions
 from tasks.ingest.contributions import keep_within
 from tasks.ingest.task import ingest

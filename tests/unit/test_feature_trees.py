@@ -20,7 +20,7 @@ from flows import console_plan
 from flows.forecast import plan_answer
 from flows.plan import Plan, make_plan
 from flows.spec import SpecFile, faults_of, load_spec
-from storage.columns import column_name, flat_features
+from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError, SpecError
 from tasks.ingest.codebook import Values
 from tasks.publish import records

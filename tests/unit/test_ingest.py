@@ -25,14 +25,14 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import SpecFile, load_spec
+from storage.counts.shards import read_codebook
+from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger.events import head
 from storage.machine.caller import hear_as, heard_by_caller
 from storage.machine.claims import shard_folder
 from storage.releases.register import list_releases
-from storage.shards import read_codebook
-from storage.vault import vault
 from tasks.ingest.codebook import read_codebook as read_table
 from tasks.ingest.tables import same_content, table_at
 from tasks.ingest.task import ingest

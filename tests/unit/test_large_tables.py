@@ -25,13 +25,13 @@ from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
+from storage.counts.published import published_total, store_levels
+from storage.counts.shards import check_shard, read_row_groups, read_shard, write_shard
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.machine.files import sha256_of_all
-from storage.published import published_total, store_levels
 from storage.releases.register import find_release
 from storage.releases.seals import list_frontiers
-from storage.shards import check_shard, read_row_groups, read_shard, write_shard
 from tasks.publish.adding_up import AddingUp
 from tasks.publish.areas import AxisAreas
 from tasks.publish.csv import csv_failures, write_csv
@@ -380,7 +380,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
 
 def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeypatch):
     """A level that is kept by its areas' numbers reads like the published table: columns, types, rows, order."""
-    monkeypatch.setattr("storage.published.TABLE_ROWS", 0)
+    monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 0)
     with store() as con:
         for _ in range(2):  # over the tables that the release has left, and once more
             with transaction(con):
@@ -399,15 +399,15 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
         for level, (view, _) in enumerate(named):
             assert_frame_equal(con.sql(f'FROM "{home.name}".{view}').pl(), table_of(home, level))
         assert published_total(con, home.name) == PEOPLE
-        monkeypatch.setattr("storage.published.TABLE_ROWS", 10**6)
+        monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 10**6)
         store_levels(con, home.name, home, DEPTH + 1)  # tables again, over the views
         assert_frame_equal(con.sql(f'FROM "{home.name}".level_{DEPTH}').pl(), table_of(home, DEPTH))
 
 
 def test_an_altered_shard_is_not_stored(home, monkeypatch):
     """What a large level is read from must be what was recorded."""
-    monkeypatch.setattr("storage.published.TABLE_ROWS", 0)
-    monkeypatch.setattr("storage.published.check_shard", lambda path, sha256: check_shard(path, sha256[::-1]))
+    monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 0)
+    monkeypatch.setattr("storage.counts.published.check_shard", lambda path, sha256: check_shard(path, sha256[::-1]))
     with store() as con, pytest.raises(StoreError, match="is not what was sealed"):
         store_levels(con, home.name, home, DEPTH + 1)
 

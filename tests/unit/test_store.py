@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from flows import cli
 from flows.audit import audit_answer
 from storage import database
+from storage.counts.shards import noisy_path, read_shard, write_codebook, write_shard
+from storage.counts.vault import remove_vault, vault, vault_path
 from storage.database.connections import store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.ledger.events import hash_of, read_books
@@ -34,8 +36,6 @@ from storage.machine.files import sha256_of
 from storage.machine.home import home, subfolder
 from storage.releases.register import find_release
 from storage.releases.seals import Seal, add_seal, list_seals
-from storage.shards import noisy_path, read_shard, write_codebook, write_shard
-from storage.vault import remove_vault, vault, vault_path
 
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
 HOLDER = """

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from storage.columns import BOUNDS, column_name, flat_features
+from storage.counts.columns import BOUNDS, column_name, flat_features
+from storage.counts.shards import check_shard, frontier_path, read_codebook
+from storage.counts.views import level_views
 from storage.database.connections import Connection, file_literal
 from storage.machine.claims import shard_folder
 from storage.releases.register import Release, find_release
 from storage.releases.seals import list_released
-from storage.shards import check_shard, frontier_path, read_codebook
-from storage.views import level_views
 
 TABLE_ROWS = (
     1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk

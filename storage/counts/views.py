@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from storage.columns import column_name
+from storage.counts.columns import column_name
 
 _MOST_BYTES = 63  # of a name, as other databases have it
 _ENDS = ["origin", "destination"]
