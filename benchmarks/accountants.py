@@ -1,7 +1,7 @@
 """What each accountant makes of the same (ε, δ): ρ, and the noise in proportion to the lemma's. `make bench`."""
 
-from tasks.noise.accounting import ACCOUNTANTS
-from tasks.noise.allocation import Allocation, uniform
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, uniform
 
 DELTA = 1e-8
 LEVELS = 6  # below an exact root, under substitution of one record

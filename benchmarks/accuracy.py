@@ -21,8 +21,8 @@ from results import save
 
 from flows.mechanisms import MECHANISMS
 from flows.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
-from tasks.noise.accounting import ACCOUNTANTS
-from tasks.noise.allocation import Allocation, Measurement, finest, uniform
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.noise.measure import measure
 from tasks.noise.table import table_noise
 from tasks.optimize.chebyshev import nearest_in_chebyshev

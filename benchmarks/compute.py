@@ -19,8 +19,8 @@ import polars as pl
 
 from flows.mechanisms import DISCRETE_GAUSSIANS
 from flows.trial import Truth, measured_below, truth_of
-from tasks.noise.accounting import ACCOUNTANTS
-from tasks.noise.allocation import Allocation, Measurement, uniform
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.optimize.chebyshev import nearest_in_chebyshev

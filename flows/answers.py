@@ -181,7 +181,7 @@ def _standing(account: Account) -> Standing:
     """Return where an account stands, by the papers' conversion if its ledger is from before that was recorded."""
     if account.standing:
         return account.standing
-    from tasks.noise.conversions import epsilon_from_rho
+    from tasks.accounting.conversions import epsilon_from_rho
 
     cap = account.terms.cap
     left = max(cap.rho - account.spent, Fraction(0))

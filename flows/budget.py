@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from storage.ledger.books import Cap, Spending, Standing
-from tasks.noise.accounting import delta_left, least_with_tau
-from tasks.noise.conversions import renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho
-from tasks.noise.floats import float_above, float_below
+from tasks.accounting.accountants import delta_left, least_with_tau
+from tasks.accounting.conversions import renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho
+from tasks.accounting.floats import float_above, float_below
 
 
 def cap_of(epsilon: float, delta: float) -> Cap:

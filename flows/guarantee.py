@@ -12,12 +12,12 @@ from flows.privacy_keys import Finest, Geometric, PrivacyKeys, Target
 from storage.errors import SpecError
 from storage.ledger.books import Charge
 from storage.releases.register import DISCRETE_GAUSSIAN
-from tasks.noise.accounting import ACCOUNTANTS, Accountant
-from tasks.noise.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform
-from tasks.noise.conversions import zcdp_epsilon, zcdp_rho
-from tasks.noise.floats import float_above, float_below
-from tasks.noise.pld import check_pld
-from tasks.noise.sensitivity import derivation, l2_sensitivity_squared, touched_cells
+from tasks.accounting.accountants import ACCOUNTANTS, Accountant
+from tasks.accounting.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform
+from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho
+from tasks.accounting.floats import float_above, float_below
+from tasks.accounting.pld import check_pld
+from tasks.accounting.sensitivity import derivation, l2_sensitivity_squared, touched_cells
 from tasks.noise.thresholding import Thresholded, thresholded_for
 from tasks.noise.thresholding import derivation as thresholded_derivation
 from tasks.tree.order import Tree

@@ -9,7 +9,7 @@ from flows.budget import cap_of
 from flows.mechanisms import MECHANISMS
 from flows.privacy_keys import BudgetKeys, PrivacyKeys
 from storage.ledger.books import Asked, Spending
-from tasks.noise.conversions import rho_from_epsilon, zcdp_rho
+from tasks.accounting.conversions import rho_from_epsilon, zcdp_rho
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -22,11 +22,11 @@ from storage.errors import SpecError
 from storage.ledger.books import Asked, Claim, Spending
 from storage.ledger.events import Reservation
 from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
+from tasks.accounting.floats import float_above
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.noise.floats import float_above
 from tasks.noise.thresholding import Thresholded
 from tasks.publish.refinement import place
 from tasks.publish.rounding import rounded_up

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from flows.key_rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean, refuse
-from tasks.noise.sensitivity import MOST_RECORDS, SUBSTITUTION
+from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 # pydantic puts these among the keys of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"

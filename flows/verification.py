@@ -9,9 +9,9 @@ from typing import Any
 from flows.guarantee import PRIVACY_MAP
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from storage.releases.register import DISCRETE_GAUSSIAN
-from tasks.noise.accounting import ACCOUNTANTS
-from tasks.noise.allocation import Measurement
-from tasks.noise.sensitivity import l2_sensitivity_squared, touched_cells
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Measurement
+from tasks.accounting.sensitivity import l2_sensitivity_squared, touched_cells
 from tasks.noise.thresholding import privacy_cost, standard_deviation
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
 from tasks.publish.verify import verify

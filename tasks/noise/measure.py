@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
+from tasks.accounting.sensitivity import square_root_up
 from tasks.noise.samplers import Sampler, privacy_map
-from tasks.noise.sensitivity import square_root_up
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import LARGEST_TOTAL
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tasks.noise.allocation import LARGEST_SCALE, LEAST_SCALE
-from tasks.noise.floats import DIGITS
+from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
+from tasks.accounting.floats import DIGITS
+from tasks.accounting.sensitivity import SUBSTITUTION, touched_cells
 from tasks.noise.samplers import opendp
-from tasks.noise.sensitivity import SUBSTITUTION, touched_cells
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import LARGEST_TOTAL
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flows.budget import cap_of, epsilon_beside
 from storage.ledger.books import Cap, Spending
-from tasks.noise.conversions import zcdp_epsilon
+from tasks.accounting.conversions import zcdp_epsilon
 
 Floats = NDArray[np.float64]
 

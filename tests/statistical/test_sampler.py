@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from tasks.noise.allocation import scale_for
+from tasks.accounting.allocation import scale_for
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE, table_noise

@@ -21,8 +21,8 @@ from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.mechanisms import MECHANISMS
 from flows.privacy_keys import PrivacyKeys
 from storage.errors import SpecError
-from tasks.noise.accounting import ACCOUNTANTS
-from tasks.noise.allocation import (
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import (
     LARGEST_SCALE,
     Allocation,
     Measurement,
@@ -32,10 +32,10 @@ from tasks.noise.allocation import (
     shares_of,
     uniform,
 )
-from tasks.noise.conversions import epsilon_from_rho, rho_from_epsilon, zcdp_epsilon, zcdp_rho
-from tasks.noise.pld import LARGEST_PLD_SCALE, check_pld
+from tasks.accounting.conversions import epsilon_from_rho, rho_from_epsilon, zcdp_epsilon, zcdp_rho
+from tasks.accounting.pld import LARGEST_PLD_SCALE, check_pld
+from tasks.accounting.sensitivity import square_root_up
 from tasks.noise.samplers import privacy_map
-from tasks.noise.sensitivity import square_root_up
 
 epsilons = st.floats(1e-9, 1e3)
 deltas = st.floats(1e-15, 0.5)

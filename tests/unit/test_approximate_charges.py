@@ -17,7 +17,7 @@ from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
 from storage.ledger.events import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
 from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
-from tasks.noise.conversions import zcdp_epsilon
+from tasks.accounting.conversions import zcdp_epsilon
 
 DELTA = 1e-6
 CAP = cap_of(3.0, DELTA)

@@ -50,7 +50,7 @@ from storage.ledger.events import (
     users_of_table,
 )
 from storage.releases.register import LevelTerms
-from tasks.noise.conversions import zcdp_epsilon
+from tasks.accounting.conversions import zcdp_epsilon
 
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 DRAWN = {"drawing", "sealed", "released"}

@@ -52,9 +52,9 @@ from storage.ledger.events import (
     reserve,
 )
 from storage.releases.register import LevelTerms, find_release, list_releases, set_state, state_of
-from tasks.noise.accounting import ACCOUNTANTS
-from tasks.noise.allocation import Allocation, Measurement, uniform
-from tasks.noise.conversions import zcdp_epsilon
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, Measurement, uniform
+from tasks.accounting.conversions import zcdp_epsilon
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 

@@ -34,8 +34,8 @@ from storage.database.connections import store
 from storage.errors import SpecError
 from storage.ledger.books import Charge, Spending
 from storage.ledger.events import read_books
-from tasks.noise.accounting import ACCOUNTANTS, delta_left
-from tasks.noise.allocation import Allocation, Measurement, rho_of, tau_of, uniform
+from tasks.accounting.accountants import ACCOUNTANTS, delta_left
+from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
 from tasks.noise.table import LARGEST_TAU
 from tasks.tree.order import Tree
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
-from tasks.noise.allocation import Allocation, Measurement, rho_of, tau_of
-from tasks.noise.conversions import (
+from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of
+from tasks.accounting.conversions import (
     epsilon_from_rho,
     lemma_delta,
     rho_from_epsilon,
@@ -18,8 +18,8 @@ from tasks.noise.conversions import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from tasks.noise.floats import DIGITS, float_above, float_below, rounded_toward
-from tasks.noise.pld import pld_delta, pld_epsilon, pld_holds, pld_rho
+from tasks.accounting.floats import DIGITS, float_above, float_below, rounded_toward
+from tasks.accounting.pld import pld_delta, pld_epsilon, pld_holds, pld_rho
 
 _LARGEST_EXPONENT = 700.0  # with an ε beyond it, what any sampler lacks costs more than any δ
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from tasks.noise.allocation import Allocation, Measurement, rho_of
-from tasks.noise.conversions import (
+from tasks.accounting.allocation import Allocation, Measurement, rho_of
+from tasks.accounting.conversions import (
     check_delta,
     check_epsilon,
     zcdp_epsilon,

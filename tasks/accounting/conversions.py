@@ -10,9 +10,9 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-from tasks.noise.floats import DIGITS, rounded_toward
+from tasks.accounting.floats import DIGITS, rounded_toward
+from tasks.accounting.sensitivity import square_root_up
 from tasks.noise.samplers import opendp
-from tasks.noise.sensitivity import square_root_up
 
 
 def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
