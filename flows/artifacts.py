@@ -24,8 +24,8 @@ from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases.register import Release, find_release
 from storage.releases.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
-from tasks.publish.refinement import level_columns
-from tasks.publish.rounding import rounded_up, said_bound, said_sigma
+from tasks.words.levels import level_columns
+from tasks.words.numbers import rounded_up, said_bound, said_sigma
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try, once the server is gone: each one waits for it

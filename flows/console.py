@@ -12,8 +12,8 @@ from flows.terminal import (
     say_unprotected,
     show_levels,
 )
-from tasks.publish.refinement import in_short
-from tasks.publish.rounding import rounded_down, rounded_up
+from tasks.words.levels import in_short
+from tasks.words.numbers import rounded_down, rounded_up
 
 
 def show_release(answer: Answer) -> None:

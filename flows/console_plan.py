@@ -15,8 +15,8 @@ from flows.terminal import (
     say_unlisted,
     say_unprotected,
 )
-from tasks.publish.refinement import place as place_of
-from tasks.publish.rounding import rounded_up
+from tasks.words.levels import place as place_of
+from tasks.words.numbers import rounded_up
 
 
 def show_plan(answer: Answer) -> None:

@@ -28,10 +28,10 @@ from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.noise.thresholding import Thresholded
-from tasks.publish.refinement import place
-from tasks.publish.rounding import rounded_up
 from tasks.tree.order import Tree
 from tasks.validate.bounds import CONFIDENCE
+from tasks.words.levels import place
+from tasks.words.numbers import rounded_up
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from flows.runner import Report
 from storage.errors import TrellisError
-from tasks.publish.refinement import level_columns
-from tasks.publish.rounding import said_bound, said_cells, said_sigma
+from tasks.words.levels import level_columns
+from tasks.words.numbers import said_bound, said_cells, said_sigma
 
 Answer = dict[str, Any]
 

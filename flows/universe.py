@@ -8,10 +8,10 @@ from flows.keys import Spec
 from flows.mechanisms import Mechanism
 from storage.errors import SpecError
 from tasks.machine import cores, default_memory
-from tasks.publish.rounding import rounded_down, rounded_up, said_cells
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
+from tasks.words.numbers import rounded_down, rounded_up, said_cells
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:

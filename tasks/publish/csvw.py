@@ -16,7 +16,7 @@ from storage.counts.columns import BOUNDS, COUNT, column_name, flat_features
 from tasks.publish.csv import csv_header
 from tasks.publish.manifest import LevelEntry, Manifest
 from tasks.publish.reading import UNREADABLE
-from tasks.publish.refinement import place
+from tasks.words.levels import place
 
 METADATA = "metadata.json"
 

@@ -10,7 +10,7 @@ import numpy as np
 from tasks.publish.facts import CLASSES, Facts, LevelFacts, Matrix, Path
 from tasks.publish.figures import as_svg, figure, level_ticks, line_style
 from tasks.publish.manifest import LevelEntry
-from tasks.publish.rounding import said_shortly
+from tasks.words.numbers import said_shortly
 
 _WIDTH, _HEIGHT = 5.0, 3.2  # inches; two stand side by side on a desk
 _MARGINS = (0.8, 0.48, 0.1, 0.52)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.publish.manifest import LevelEntry, Manifest, Privacy
-from tasks.publish.refinement import level_columns
-from tasks.publish.rounding import rounded_up, said_bound, said_sigma
+from tasks.words.levels import level_columns
+from tasks.words.numbers import rounded_up, said_bound, said_sigma
 
 TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 

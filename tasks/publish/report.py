@@ -19,9 +19,9 @@ from tasks.publish.pictures import (
     sizes_picture,
 )
 from tasks.publish.readme import protection, reading, revision
-from tasks.publish.refinement import in_short, place
 from tasks.publish.report_tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
-from tasks.publish.rounding import rounded_up, said_bound, said_cells, said_percent, said_roughly, said_sigma
+from tasks.words.levels import in_short, place
+from tasks.words.numbers import rounded_up, said_bound, said_cells, said_percent, said_roughly, said_sigma
 
 _STYLE = """h1 { margin: .2rem 0 }
 h2 { margin: 2.5rem 0 .5rem; border-bottom: 2px solid #1b4965; color: #1b4965; padding-bottom: .2rem }

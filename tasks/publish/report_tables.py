@@ -7,8 +7,8 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from tasks.publish.facts import Facts, LevelFacts
 from tasks.publish.manifest import Intervals, LevelEntry, Manifest
 from tasks.publish.page import table
-from tasks.publish.refinement import in_short, place
-from tasks.publish.rounding import said_bound, said_cells, said_percent, said_roughly, said_sigma
+from tasks.words.levels import in_short, place
+from tasks.words.numbers import said_bound, said_cells, said_percent, said_roughly, said_sigma
 
 Checks = Mapping[int, tuple[int, int]]  # per level, how many checks it has passed, of how many
 

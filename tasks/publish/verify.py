@@ -18,8 +18,8 @@ from tasks.publish.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.publish.noisy_counts import noisy_counts_failures
 from tasks.publish.reading import UNREADABLE
 from tasks.publish.records import records_failures
-from tasks.publish.refinement import in_short
 from tasks.validate.intervals import margins_of
+from tasks.words.levels import in_short
 
 SUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tasks.publish.manifest import LevelEntry
-from tasks.publish.refinement import place
+from tasks.words.levels import place
 
 
 def cells_told(entry: LevelEntry, cells: Mapping[str, int], level_above: int | None) -> str:

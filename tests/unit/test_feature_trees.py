@@ -25,11 +25,11 @@ from storage.errors import InputError, SpecError
 from tasks.ingest.codebook import Values
 from tasks.publish import records
 from tasks.publish.records import record_tables
-from tasks.publish.refinement import level_columns, place
 from tasks.tree.order import in_sequence
 from tasks.tree.true_tree import grow
 from tasks.validate.bounds import chebyshev_bounds, finest_above_noise
 from tasks.validate.size import MOST_RECORDS, disk_size, expected_cells, records_kind
+from tasks.words.levels import level_columns, place
 
 Keys = dict[str, Any]
 

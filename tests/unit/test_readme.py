@@ -6,7 +6,7 @@ from flows.mechanisms import MECHANISMS
 from flows.two_passes import walk_twice
 from tasks.publish.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.readme import TWO_PASSES, readme
-from tasks.publish.rounding import said_bound, said_percent, said_roughly, said_shortly, said_sigma
+from tasks.words.numbers import said_bound, said_percent, said_roughly, said_shortly, said_sigma
 
 PRIVACY = Privacy(
     unit="one job",

@@ -1,0 +1,1 @@
+"""Numbers and levels as people read them."""
