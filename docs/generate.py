@@ -29,7 +29,7 @@ from flows.spec import load_spec
 from flows.starter import example, starter_answer
 from flows.verification import verify_answer
 from storage.database.catalogue import catalogue
-from tasks.publish.manifest import Manifest
+from tasks.format.manifest import Manifest
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 

@@ -21,7 +21,7 @@ from storage.machine.files import sha256_of
 from storage.releases.register import Release, find_release, list_releases
 from storage.releases.seals import Seal, list_seals
 from tasks.accounting.floats import float_above
-from tasks.publish.manifest import Manifest
+from tasks.format.manifest import Manifest
 
 Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by release and level: position, recorded hashes
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.publish.rows import Rows, in_order, joined
+from tasks.format.rows import Rows, in_order, joined
 from tasks.tree.keys import begins_run
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.releases.register import LevelTerms
-from tasks.publish.rows import Rows
+from tasks.format.rows import Rows
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree

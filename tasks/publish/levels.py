@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT
+from tasks.format.areas import AxisAreas, Numbers
+from tasks.format.batches import batches, has_columns
+from tasks.format.manifest import LevelEntry
+from tasks.format.rows import Rows, joined
 from tasks.publish.adding_up import AddingUp
-from tasks.publish.areas import AxisAreas, Numbers
-from tasks.publish.manifest import LevelEntry
-from tasks.publish.reading import batches, has_columns
-from tasks.publish.rows import Rows, joined
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import all_differ
 

@@ -22,7 +22,7 @@ from storage.releases.seals import (
     list_released,
     list_seals,
 )
-from tasks.publish.rows import Rows, in_order
+from tasks.format.rows import Rows, in_order
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.leaves import nodes_above_leaves

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
-from tasks.publish.manifest import LevelEntry, Manifest, Privacy
+from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.words.levels import level_columns
 from tasks.words.numbers import rounded_up, said_bound, said_sigma
 

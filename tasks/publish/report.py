@@ -7,8 +7,8 @@ from html import escape
 from typing import Any
 
 from storage.releases.register import FIXED_TOTAL
+from tasks.format.manifest import Manifest
 from tasks.publish.facts import Facts, Matrix
-from tasks.publish.manifest import Manifest
 from tasks.publish.page import page
 from tasks.publish.pictures import (
     areas_picture,

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from storage.counts.columns import COUNT, column_name, flat_features
+from tasks.format.manifest import Intervals, LevelEntry, Manifest
 from tasks.publish.facts import Facts, LevelFacts
-from tasks.publish.manifest import Intervals, LevelEntry, Manifest
 from tasks.publish.page import table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import said_bound, said_cells, said_percent, said_roughly, said_sigma

@@ -20,16 +20,16 @@ from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.releases.register import REPORT, Release, find_release, list_checks
 from storage.releases.seals import Seal, level_entries, list_seals
-from tasks.publish.csv import csv_header, write_csv
-from tasks.publish.csvw import METADATA, CsvFile, csv_file, metadata_text
+from tasks.format.csv import csv_header, write_csv
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
+from tasks.format.noisy_counts import NoisyCounts
+from tasks.format.records import finest_columns, record_tables, records_path
+from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.facts import Collector
-from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.measured import ReleasedLevels, interval_terms
-from tasks.publish.noisy_counts import NoisyCounts
 from tasks.publish.readme import readme
-from tasks.publish.records import finest_columns, record_tables, records_path
 from tasks.publish.report import passed_checks, report
-from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import tree_of

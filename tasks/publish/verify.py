@@ -9,15 +9,15 @@ from pydantic import ValidationError
 from storage.counts.columns import column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import COUNTS_POSITIVE, REPORT
-from tasks.publish.areas import AxisAreas
-from tasks.publish.csv import csv_failures
-from tasks.publish.csvw import METADATA, metadata_failures
+from tasks.format.areas import AxisAreas
+from tasks.format.batches import UNREADABLE
+from tasks.format.csv import csv_failures
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.format.metadata import METADATA, metadata_failures
+from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
+from tasks.format.noisy_counts import noisy_counts_failures
+from tasks.format.records import records_failures
 from tasks.publish.levels import check_level
-from tasks.publish.manifest import LevelEntry, Manifest
-from tasks.publish.noisy_counts import FOLDER as NOISY_COUNTS
-from tasks.publish.noisy_counts import noisy_counts_failures
-from tasks.publish.reading import UNREADABLE
-from tasks.publish.records import records_failures
 from tasks.validate.intervals import margins_of
 from tasks.words.levels import in_short
 

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from storage.counts.columns import NOISY, column_name, flat_features
 from storage.errors import StoreError, UsageError
-from tasks.publish.manifest import Manifest
-from tasks.publish.noisy_counts import CODEBOOK, noisy_counts_path
+from tasks.format.manifest import Manifest
+from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.query.boxes import reached_by
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree

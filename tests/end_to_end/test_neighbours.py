@@ -18,9 +18,9 @@ from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import list_checks
+from tasks.format.manifest import Manifest
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE, table_noise
-from tasks.publish.manifest import Manifest
 from tasks.tree.axis import IntArray
 
 DEPTH = 6

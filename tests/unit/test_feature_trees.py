@@ -22,9 +22,9 @@ from flows.plan import Plan, make_plan
 from flows.spec import SpecFile, faults_of, load_spec
 from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError, SpecError
+from tasks.format.records import record_tables
 from tasks.ingest.codebook import Values
 from tasks.publish import records
-from tasks.publish.records import record_tables
 from tasks.tree.order import in_sequence
 from tasks.tree.true_tree import grow
 from tasks.validate.bounds import chebyshev_bounds, finest_above_noise

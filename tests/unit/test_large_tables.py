@@ -32,11 +32,11 @@ from storage.errors import StoreError
 from storage.machine.files import sha256_of_all
 from storage.releases.register import find_release
 from storage.releases.seals import list_frontiers
+from tasks.format.areas import AxisAreas
+from tasks.format.csv import csv_failures, write_csv
+from tasks.format.rows import Rows, in_order
+from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.adding_up import AddingUp
-from tasks.publish.areas import AxisAreas
-from tasks.publish.csv import csv_failures, write_csv
-from tasks.publish.rows import Rows, in_order
-from tasks.publish.tables import level_tables, write_parquet
 from tasks.publish.task import publish
 from tasks.publish.verify import verify
 from tasks.synthesize.areas import write_country
@@ -355,8 +355,8 @@ ODD = pa.table(
 @pytest.mark.parametrize("rows", [1, 3, 100])
 def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
     """Written and compared in parts of any size, CSV is what it is in one piece, odd codes included."""
-    monkeypatch.setattr("tasks.publish.csv._ROWS", rows)
-    monkeypatch.setattr("tasks.publish.csv._BLOCK", 64)
+    monkeypatch.setattr("tasks.format.csv._ROWS", rows)
+    monkeypatch.setattr("tasks.format.csv._BLOCK", 64)
     whole, parts, finest = tmp_path / "whole.csv", tmp_path / "counts.csv", tmp_path / "finest.parquet"
     pl.DataFrame(ODD).write_csv(whole)
     write_csv(parts, (ODD[first : first + rows] for first in range(0, len(ODD), rows)))
@@ -462,7 +462,7 @@ def test_areas_are_known_by_their_paths(parts, largest):
     """Over any number of tables an area has one number, two have two, ranks follow the text, and parents are known."""
     areas, number_of, prefixes = AxisAreas(), {}, {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.publish.areas._LARGEST_KEY", largest)
+        patch.setattr("tasks.format.areas._LARGEST_KEY", largest)
         for rows in parts:
             numbers, ranks = areas.number(len(rows), dictionaries(rows))
             above, _ = areas.number(len(rows), dictionaries([row[:2] for row in rows]))

@@ -14,7 +14,7 @@ from flows.explanations import explanation, section_of, sections_in
 from flows.keys import MUST_BE_GIVEN, Spec
 from flows.spec import faults_of
 from storage.database.catalogue import catalogue
-from tasks.publish.manifest import Manifest
+from tasks.format.manifest import Manifest
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = ("spec.md", "commands.md", "manifest.md", "store.md")

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import tasks.publish.facts
 from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.rows import Rows, in_order
 from tasks.publish.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
-from tasks.publish.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.publish.page import page, table
 from tasks.publish.pictures import sizes_picture
 from tasks.publish.report import passed_checks, report
-from tasks.publish.rows import Rows, in_order
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate, in_sequence
 from tests.conftest import Universe

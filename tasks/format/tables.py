@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from storage.counts.columns import COUNT, column_name
-from tasks.publish.rows import Rows
+from tasks.format.rows import Rows
 from tasks.tree.axis import Axis
 from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree

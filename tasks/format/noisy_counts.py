@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import NOISY, VARIANCE
 from storage.releases.register import LevelTerms
-from tasks.publish.manifest import LevelEntry, Manifest
-from tasks.publish.measured_rows import misfit
-from tasks.publish.reading import UNREADABLE
+from tasks.format.batches import UNREADABLE
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.format.measured_rows import misfit
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
 from tasks.validate.quantiles import gaussian_variance

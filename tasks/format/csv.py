@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from tasks.publish.reading import UNREADABLE, batches
+from tasks.format.batches import UNREADABLE, batches
 
 _BLOCK = 2**24  # bytes of CSV that are read at once
 _ROWS = 500_000  # that are compared at once

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY
-from tasks.publish.manifest import LevelEntry
+from tasks.format.manifest import LevelEntry
 
 _OWN = "\0own"
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, column_name
-from tasks.publish.csv import of_rows, open_csv, plain
-from tasks.publish.reading import UNREADABLE, batches
+from tasks.format.batches import UNREADABLE, batches
+from tasks.format.csv import of_rows, open_csv, plain
 from tasks.tree.order import Tree
 
 CHUNK_RECORDS = 1_000_000  # that are held at once

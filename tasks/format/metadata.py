@@ -13,9 +13,9 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from storage.counts.columns import BOUNDS, COUNT, column_name, flat_features
-from tasks.publish.csv import csv_header
-from tasks.publish.manifest import LevelEntry, Manifest
-from tasks.publish.reading import UNREADABLE
+from tasks.format.batches import UNREADABLE
+from tasks.format.csv import csv_header
+from tasks.format.manifest import LevelEntry, Manifest
 from tasks.words.levels import place
 
 METADATA = "metadata.json"
