@@ -14,7 +14,7 @@ from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import l2_sensitivity_squared, touched_cells
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.noise.thresholding import privacy_cost, standard_deviation
-from tasks.publish.verify import verify
+from tasks.verify.folder import verify
 
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
 

@@ -30,10 +30,10 @@ from tasks.publish.facts import Collector
 from tasks.publish.measured import ReleasedLevels, interval_terms
 from tasks.publish.readme import readme
 from tasks.publish.report import passed_checks, report
-from tasks.publish.verify import SUMS, verify
 from tasks.stage import stage
 from tasks.tree.task import tree_of
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
+from tasks.verify.folder import SUMS, verify
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
 

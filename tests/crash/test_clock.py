@@ -24,8 +24,8 @@ from storage.errors import StageFailed
 from storage.ledger.events import read_books
 from storage.releases.register import list_releases, state_of
 from storage.releases.seals import list_seals
-from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
+from tasks.verify.folder import verify
 
 SetClock = Callable[[str], None]
 

@@ -28,8 +28,8 @@ from storage.errors import StageFailed, StoreError, public_errors
 from storage.ledger.events import charges_of
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
-from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
+from tasks.verify.folder import verify
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
 COMMANDS = """

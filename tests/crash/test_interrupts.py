@@ -28,9 +28,9 @@ from storage.releases.register import add_release, find_release, list_releases, 
 from storage.releases.seals import list_seals
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
-from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
 from tasks.tree.task import grow_tree
+from tasks.verify.folder import verify
 
 
 @pytest.fixture

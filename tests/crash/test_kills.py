@@ -22,7 +22,7 @@ from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS
 from storage.ledger.events import head
 from storage.releases.register import list_releases
-from tasks.publish.verify import verify
+from tasks.verify.folder import verify
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 

@@ -41,9 +41,9 @@ from storage.releases.seals import Seal, list_branches, list_frontiers, list_sea
 from tasks.machine import cores, default_memory
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.task import measure_branch
-from tasks.publish.verify import verify
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
+from tasks.verify.folder import verify
 
 Place = tuple[int, str]  # a level and a branch
 

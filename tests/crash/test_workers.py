@@ -20,9 +20,9 @@ from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.releases.register import state_of
-from tasks.publish.verify import verify
 from tasks.stage import in_processes
 from tasks.synthesize.country import draw_country
+from tasks.verify.folder import verify
 
 # Waits until a worker has begun, says which processes there are, and waits to be killed.
 PARENT = """

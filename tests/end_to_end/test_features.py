@@ -28,7 +28,7 @@ from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.releases.register import Release, find_release, list_releases
-from tasks.publish.verify import verify
+from tasks.verify.folder import verify
 
 if TYPE_CHECKING:
     from conftest import User

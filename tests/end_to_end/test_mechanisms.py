@@ -25,11 +25,11 @@ from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release
 from storage.releases.seals import list_branches, list_released, list_seals, list_settled, walkers
 from tasks.noise.samplers import discrete_gaussian
-from tasks.publish.verify import verify
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.task import load_level, tree_of
 from tasks.tree.true_tree import TrueLevel
+from tasks.verify.folder import verify
 from tests.end_to_end.test_release_laws import CASES, CUT, Case, case_csv, make, noise_of_the_cell
 
 MECHANISM = "inftda_reconciled"

@@ -13,7 +13,7 @@ import flows.mechanisms
 from flows.mechanisms import MECHANISMS, Mechanism
 from tasks.noise.samplers import discrete_gaussian
 from tasks.optimize.task import Optimiser
-from tasks.publish.verify import verify
+from tasks.verify.folder import verify
 from tests.end_to_end.conftest import REPOSITORY
 from tests.end_to_end.test_mechanisms import quick
 from tests.end_to_end.test_release_laws import CUT, case_csv, make

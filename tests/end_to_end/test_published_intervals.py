@@ -13,8 +13,8 @@ import pytest
 
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
 from tasks.noise.samplers import discrete_gaussian
-from tasks.publish.verify import verify
 from tasks.validate.intervals import margins_of, simultaneous_margins
+from tasks.verify.folder import verify
 from tests.end_to_end.test_release_laws import CASES, CUT, Case, case_csv, make
 
 Path_ = tuple[str, ...]

@@ -38,13 +38,13 @@ from storage.releases.register import Release, find_release, list_checks
 from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
 from tasks.machine import cores, default_memory
 from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.publish.verify import verify
 from tasks.stage import in_processes
 from tasks.synthesize.country import LEVELS, draw_country
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
+from tasks.verify.folder import verify
 
 CHECKS = {
     "counts_whole_and_positive",

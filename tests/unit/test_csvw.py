@@ -22,8 +22,8 @@ from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.database.connections import store
 from storage.machine.files import sha256_of
-from tasks.publish.verify import verify
 from tasks.validate.size import disk_size
+from tasks.verify.folder import verify
 
 ODD = [
     "007",

@@ -36,15 +36,15 @@ from tasks.format.areas import AxisAreas
 from tasks.format.csv import csv_failures, write_csv
 from tasks.format.rows import Rows, in_order
 from tasks.format.tables import level_tables, write_parquet
-from tasks.publish.adding_up import AddingUp
 from tasks.publish.task import publish
-from tasks.publish.verify import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.frontier import Frontier
 from tasks.tree.keys import all_differ, order_of, packed
 from tasks.validate.checks import areas_known_once, children_add_up
 from tasks.validate.size import MOST_CSV_ROWS, disk_size
+from tasks.verify.folder import verify
+from tasks.verify.sums import AddingUp
 
 SPEC = {
     "name": "large",

@@ -27,9 +27,9 @@ from flows.spec import load_spec
 from storage.database.connections import store
 from storage.errors import StoreError
 from tasks.publish.task import publish
-from tasks.publish.verify import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tasks.verify.folder import verify
 
 SPEC = {
     "name": "synthetic",
@@ -583,7 +583,7 @@ def test_no_byte_of_a_text_can_be_changed(folder, name, place, other):
 DAMAGE = """
 import sys
 from pathlib import Path
-from tasks.publish.verify import verify
+from tasks.verify.folder import verify
 
 folder = Path(sys.argv[1])
 for name in sys.argv[2:]:

@@ -29,9 +29,9 @@ from storage.errors import SpecError, StoreError, UsageError
 from storage.machine.files import sha256_of
 from storage.machine.locks import held
 from storage.releases.register import Release, set_state, state_of
-from tasks.publish.verify import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tasks.verify.folder import verify
 
 SPEC: dict[str, Any] = {
     "name": "jobs",

@@ -17,8 +17,8 @@ from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.noisy_counts import noisy_counts_failures
 from tasks.format.records import records_failures
-from tasks.publish.levels import check_level
 from tasks.validate.intervals import margins_of
+from tasks.verify.levels import check_level
 from tasks.words.levels import in_short
 
 SUMS = "SHA256SUMS"

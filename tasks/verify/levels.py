@@ -14,9 +14,9 @@ from tasks.format.areas import AxisAreas, Numbers
 from tasks.format.batches import batches, has_columns
 from tasks.format.manifest import LevelEntry
 from tasks.format.rows import Rows, joined
-from tasks.publish.adding_up import AddingUp
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import all_differ
+from tasks.verify.sums import AddingUp
 
 Columns = Mapping[str, Sequence[str]]  # per axis, the columns of its codes, coarse to fine
 Areas = Mapping[str, AxisAreas]
