@@ -10,7 +10,7 @@ from pathlib import Path
 from paper_figures import CLOSEST, Row, SideBySide, Theirs, theirs_at_hand
 from results import load
 
-from tasks.publish.figures import STYLES, as_svg, figure
+from tasks.report.svg import STYLES, as_svg, figure
 
 HERE = Path(__file__).parent
 REPOSITORY = "[aidaLabDEI/TDA_hierarchical](https://github.com/aidaLabDEI/TDA_hierarchical)"

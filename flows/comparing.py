@@ -47,7 +47,7 @@ def compare_directly(
         from flows.compare import run_comparison
         from flows.comparison import comparison_answer, error_rows, make_comparison
         from flows.coverage import coverage_rows
-        from tasks.publish.comparison import comparison_page
+        from tasks.report.comparison_page import comparison_page
 
         comparison = make_comparison(file, mechanisms, epsilons, runs)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:

@@ -26,10 +26,10 @@ from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
-from tasks.publish.facts import Collector
 from tasks.publish.measured import ReleasedLevels, interval_terms
-from tasks.publish.readme import readme
-from tasks.publish.report import passed_checks, report
+from tasks.report.facts import Collector
+from tasks.report.readme import readme
+from tasks.report.release_page import passed_checks, report
 from tasks.stage import stage
 from tasks.tree.task import tree_of
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind

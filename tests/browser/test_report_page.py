@@ -19,7 +19,7 @@ from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
 from flows.spec import load_spec
 from storage.releases.register import REPORT
-from tasks.publish.report import report
+from tasks.report.release_page import report
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.conftest import _axis_of

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.publish.comparison import _told, comparison_page
-from tasks.publish.figures import STYLES, level_ticks, log_ticks
+from tasks.report.comparison_page import _told, comparison_page
+from tasks.report.svg import STYLES, level_ticks, log_ticks
 from tasks.validate.coverage import GROUPS
 
 THIRD = {"mean": (0.1 + 0.1 + 0.1) / 3, "min": 0.1, "max": 0.1}  # the mean of equal numbers may be above each of them

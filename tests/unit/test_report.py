@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tasks.publish.facts
+import tasks.report.facts
 from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.format.rows import Rows, in_order
-from tasks.publish.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
-from tasks.publish.page import page, table
-from tasks.publish.pictures import sizes_picture
-from tasks.publish.report import passed_checks, report
+from tasks.report.charts import sizes_picture
+from tasks.report.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
+from tasks.report.frame import page, table
+from tasks.report.release_page import passed_checks, report
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate, in_sequence
 from tests.conftest import Universe
@@ -194,14 +194,14 @@ def read(text: str) -> Seen:
 def test_facts_are_those_of_the_rows(data: st.DataObject, universes: st.SearchStrategy[Universe]) -> None:
     """Rows, areas, sizes, extremes and widths of each level, matrix and largest counts are those found one by one."""
     universe = data.draw(universes)
-    tree, chunk = universe.tree, tasks.publish.facts._CHUNK
+    tree, chunk = universe.tree, tasks.report.facts._CHUNK
     finest = product(*(range(size) for size in tree.sizes(tree.depth)))
     leaves = {leaf: data.draw(st.integers(-3, 12)) for leaf in finest}
-    tasks.publish.facts._CHUNK = data.draw(st.integers(1, 5))
+    tasks.report.facts._CHUNK = data.draw(st.integers(1, 5))
     try:
         facts = facts_of(tree, leaves, terms_of(tree, sigma=data.draw(st.sampled_from([0.1, 100.0]))))
     finally:
-        tasks.publish.facts._CHUNK = chunk
+        tasks.report.facts._CHUNK = chunk
     assert facts.total == sum(leaves.values())
     for level, known in enumerate(facts.levels):
         rows = rows_of(tree, leaves, level)

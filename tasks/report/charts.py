@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tasks.format.manifest import LevelEntry
-from tasks.publish.facts import CLASSES, Facts, LevelFacts, Matrix, Path
-from tasks.publish.figures import as_svg, figure, level_ticks, line_style
+from tasks.report.facts import CLASSES, Facts, LevelFacts, Matrix, Path
+from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.words.numbers import said_shortly
 
 _WIDTH, _HEIGHT = 5.0, 3.2  # inches; two stand side by side on a desk

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tasks.publish.figures import as_svg, figure, level_ticks, line_style
-from tasks.publish.page import table
+from tasks.report.frame import table
+from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
 
 Answer = Mapping[str, Any]

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tasks.publish.coverage import coverage_section
-from tasks.publish.figures import as_svg, figure, level_ticks, line_style, log_ticks
-from tasks.publish.page import page, table
+from tasks.report.coverage_section import coverage_section
+from tasks.report.frame import page, table
+from tasks.report.svg import as_svg, figure, level_ticks, line_style, log_ticks
 
 Answer = Mapping[str, Any]
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from storage.releases.register import FIXED_TOTAL
 from tasks.format.manifest import Manifest
-from tasks.publish.facts import Facts, Matrix
-from tasks.publish.page import page
-from tasks.publish.pictures import (
+from tasks.report.charts import (
     areas_picture,
     cells_picture,
     is_written,
@@ -18,8 +16,10 @@ from tasks.publish.pictures import (
     noise_picture,
     sizes_picture,
 )
-from tasks.publish.readme import protection, reading, revision
-from tasks.publish.report_tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
+from tasks.report.facts import Facts, Matrix
+from tasks.report.frame import page
+from tasks.report.readme import protection, reading, revision
+from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import rounded_up, said_bound, said_cells, said_percent, said_roughly, said_sigma
 

@@ -5,8 +5,8 @@ from html import escape
 
 from storage.counts.columns import COUNT, column_name, flat_features
 from tasks.format.manifest import Intervals, LevelEntry, Manifest
-from tasks.publish.facts import Facts, LevelFacts
-from tasks.publish.page import table
+from tasks.report.facts import Facts, LevelFacts
+from tasks.report.frame import table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import said_bound, said_cells, said_percent, said_roughly, said_sigma
 
