@@ -28,7 +28,7 @@ from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
-from tasks.publish.measured import IntervalTerms
+from tasks.publish.published_levels import IntervalTerms
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree

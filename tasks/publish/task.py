@@ -26,7 +26,7 @@ from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
-from tasks.publish.measured import ReleasedLevels, interval_terms
+from tasks.publish.published_levels import ReleasedLevels, interval_terms
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report

@@ -20,7 +20,7 @@ import yaml
 import tasks.noise.task
 import tasks.optimize.second_pass
 import tasks.optimize.task
-import tasks.publish.measured
+import tasks.publish.published_levels
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
 from flows.keys import LEAST_MEMORY
@@ -329,7 +329,7 @@ def make(
             ("CHUNK_CELLS", tasks.noise.task),
             ("CHUNK_CELLS", tasks.optimize.task),
             ("CHUNK_CELLS", tasks.optimize.second_pass),
-            ("CHUNK_CELLS", tasks.publish.measured),
+            ("CHUNK_CELLS", tasks.publish.published_levels),
         ):
             patch.setattr(module, name, sizes.get(name, getattr(module, name)))
         plan = make_plan(load_spec(folder / "spec.yaml"))

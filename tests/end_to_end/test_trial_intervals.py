@@ -18,7 +18,7 @@ from flows.trial import Tried, Truth
 from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.thresholding import thresholded_laplace
-from tasks.publish.measured import interval_terms
+from tasks.publish.published_levels import interval_terms
 from tasks.tree.order import Tree
 from tasks.tree.task import tree_of
 from tasks.tree.true_tree import TrueLevel
