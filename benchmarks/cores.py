@@ -28,7 +28,7 @@ def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]
     from flows.plan import make_plan
     from flows.reservation import new_release
     from flows.runner import report_nothing
-    from flows.spec import load_spec
+    from flows.spec.file import load_spec
     from storage.database.connections import store
     from storage.releases.seals import TRUNK, list_seals
 

@@ -18,15 +18,15 @@ from flows.audit import audit_answer
 from flows.check import check_answer
 from flows.cli import app, main
 from flows.driver import make_release
-from flows.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
 from flows.forecast import plan_answer
-from flows.keys import MUST_BE_GIVEN, Spec
 from flows.plan import make_plan
 from flows.query import query_answer
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
-from flows.starter import example, starter_answer
+from flows.spec.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
+from flows.spec.file import load_spec
+from flows.spec.keys import MUST_BE_GIVEN, Spec
+from flows.spec.starter import example, starter_answer
 from flows.verification import verify_answer
 from storage.database.catalogue import catalogue
 from tasks.format.manifest import Manifest

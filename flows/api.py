@@ -22,7 +22,7 @@ import yaml
 
 from flows.query import check_axes
 from flows.server import NO_TELEMETRY
-from flows.spec import SpecFile, load_spec, parse_spec
+from flows.spec.file import SpecFile, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.machine import cores

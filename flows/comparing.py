@@ -8,7 +8,7 @@ from typing import Any
 
 from flows import terminal
 from flows.server import prefect_server, wait_until_recorded
-from flows.spec import SpecFile
+from flows.spec.file import SpecFile
 from storage.errors import InputError, StoreError, UsageError, disk_fault
 from storage.machine.clock import utc_now
 from storage.machine.files import beside

@@ -16,8 +16,8 @@ from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.meaning import check_listed
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.plan import Plan, make_plan
-from flows.privacy_keys import PrivacyKeys
-from flows.spec import SpecFile, says_public
+from flows.spec.file import SpecFile, says_public
+from flows.spec.privacy import PrivacyKeys
 from flows.trial import Tried, Truth, truth_of
 from flows.universe import check_leaves, tree_over
 from storage.database.connections import store

@@ -8,10 +8,10 @@ from typing import Any
 from flows.budget import composed_epsilon
 from flows.guarantee import Guarantee, guarantee_for
 from flows.plan import Plan
-from flows.privacy_keys import Target
 from flows.revision import check_supersedes
-from flows.schedule import days, days_of_series, scheduled_id
-from flows.spec import says_the_same
+from flows.spec.file import says_the_same
+from flows.spec.privacy import Target
+from flows.spec.schedule import days, days_of_series, scheduled_id
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError

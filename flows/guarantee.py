@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import inf, sqrt
 
 from flows.mechanisms import Mechanism
-from flows.privacy_keys import Finest, Geometric, PrivacyKeys, Target
+from flows.spec.privacy import Finest, Geometric, PrivacyKeys, Target
 from storage.errors import SpecError
 from storage.ledger.books import Charge
 from storage.releases.register import DISCRETE_GAUSSIAN

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from flows.budget import cap_of
 from flows.mechanisms import MECHANISMS
-from flows.privacy_keys import BudgetKeys, PrivacyKeys
+from flows.spec.privacy import BudgetKeys, PrivacyKeys
 from storage.ledger.books import Asked, Spending
 from tasks.accounting.conversions import rho_from_epsilon, zcdp_rho
 

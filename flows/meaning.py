@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from flows.hierarchy_keys import Hierarchy
-from flows.keys import Spec
 from flows.mechanisms import MECHANISMS, Mechanism
+from flows.spec.hierarchy import Hierarchy
+from flows.spec.keys import Spec
 from storage.errors import SpecError
 from storage.releases.register import COUNTS_POSITIVE
 

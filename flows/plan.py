@@ -13,10 +13,10 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.keys import RunKeys
 from flows.meaning import faults_of_meaning, mechanism_named
 from flows.mechanisms import Mechanism
-from flows.spec import SpecFile
+from flows.spec.file import SpecFile
+from flows.spec.keys import RunKeys
 from flows.universe import check_fan_out, check_leaves, tree_over
 from storage.errors import SpecError
 from storage.ledger.books import Asked, Claim, Spending

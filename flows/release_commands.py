@@ -135,7 +135,7 @@ def _make(
 def _planned(spec: Path, *, records: bool) -> "Plan":
     """Return the plan of a spec, with synthetic records where the command asks for them."""
     from flows.plan import make_plan
-    from flows.spec import load_spec
+    from flows.spec.file import load_spec
 
     file = load_spec(spec)
     if not records:

@@ -10,11 +10,11 @@ from pathlib import Path
 from flows.budget import epsilon_beside, standing_of
 from flows.ending import sweep_orphans
 from flows.guarantee import largest_epsilon_within, round_down
-from flows.keys import RunKeys
 from flows.plan import Plan, make_plan, run_terms
 from flows.revision import check_supersedes
-from flows.schedule import MOST_RELEASES, days_of_series, scheduled_id
-from flows.spec import load_spec, parse_spec, says_the_same
+from flows.spec.file import load_spec, parse_spec, says_the_same
+from flows.spec.keys import RunKeys
+from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series

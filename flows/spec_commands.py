@@ -21,7 +21,7 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Begin a spec for a table: columns guessed from its header, every key explained. Reads no row."""
-    from flows.starter import starter_answer
+    from flows.spec.starter import starter_answer
 
     print_answer(starter_answer(table, out), as_json, console_plan.show_starter)
 
@@ -46,7 +46,7 @@ def plan(
     """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
     from flows.forecast import plan_answer
     from flows.plan import make_plan
-    from flows.spec import load_spec, parse_target
+    from flows.spec.file import load_spec, parse_target
 
     target = parse_target(wanted) if wanted is not None else None
     answer = plan_answer(make_plan(load_spec(spec)), target)
@@ -75,7 +75,7 @@ def compare(
 ) -> None:
     """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
     from flows.comparing import compare_directly, numbers_of
-    from flows.spec import load_spec
+    from flows.spec.file import load_spec
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)

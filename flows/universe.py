@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from flows.keys import Spec
 from flows.mechanisms import Mechanism
+from flows.spec.keys import Spec
 from storage.errors import SpecError
 from tasks.machine import cores, default_memory
 from tasks.tree.axis import axis_from_codebook

@@ -22,7 +22,7 @@ from flows.prefect_runs import UP, look_for_crashes, looking_for_crashes
 from flows.release import SPECS, release, rerun
 from flows.reservation import declare_series
 from flows.server import lasting_server
-from flows.spec import SpecFile, load_spec
+from flows.spec.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
 from storage.machine.home import home, subfolder
 from storage.machine.locks import held

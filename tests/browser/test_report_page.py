@@ -17,7 +17,7 @@ from flows.driver import make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.releases.register import REPORT
 from tasks.report.release_page import report
 from tasks.synthesize.areas import write_country

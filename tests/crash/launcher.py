@@ -38,7 +38,7 @@ from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.database.connections import store
 
 PATIENCE = 120.0  # seconds for one run; it takes one or two

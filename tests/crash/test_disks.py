@@ -20,7 +20,7 @@ from flows.made_up import write_ready
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import Submit, report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS

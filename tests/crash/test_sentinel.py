@@ -17,7 +17,7 @@ from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.counts.vault import vault, vault_path
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed

@@ -22,7 +22,7 @@ from flows.ending import abandon_release
 from flows.plan import make_plan
 from flows.reservation import declare_series, new_release
 from flows.runner import Future, report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from flows.verification import verify_answer
 from storage.counts.vault import vault_path
 from storage.database.connections import store

@@ -16,7 +16,7 @@ from flows.made_up import write_ready
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.releases.register import state_of

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import yaml
 
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 

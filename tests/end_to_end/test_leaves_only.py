@@ -24,10 +24,10 @@ from flows.driver import finish_release, make_release
 from flows.forecast import plan_answer
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
-from flows.privacy_keys import Target
 from flows.reservation import check_budget, declare_series, new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
+from flows.spec.privacy import Target
 from flows.verification import verify_answer
 from storage.counts.shards import noisy_path
 from storage.database.connections import store

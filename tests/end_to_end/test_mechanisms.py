@@ -16,7 +16,7 @@ from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import Submit, report_nothing
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from flows.trial import Truth
 from storage.counts.shards import noisy_path, read_shard
 from storage.database.connections import store

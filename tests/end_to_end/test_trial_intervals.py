@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from flows.comparison import Entry
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from flows.trial import Tried, Truth
 from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian

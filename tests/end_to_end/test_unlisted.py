@@ -30,7 +30,7 @@ from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from flows.verification import verify_answer
 from storage.counts.shards import codebook_path, counts_path, noisy_path, read_codebook
 from storage.counts.vault import vault_path

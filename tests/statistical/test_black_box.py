@@ -76,7 +76,7 @@ def release_often(
     from flows.plan import make_plan
     from flows.reservation import new_release
     from flows.runner import report_nothing, submit_to
-    from flows.spec import load_spec
+    from flows.spec.file import load_spec
     from storage.database.connections import store
 
     here = Path(folder)

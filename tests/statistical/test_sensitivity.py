@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flows.guarantee import scheme_of
 from flows.mechanisms import MECHANISMS
-from flows.privacy_keys import PrivacyKeys
+from flows.spec.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,
     MOST_RECORDS,

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.mechanisms import MECHANISMS
-from flows.privacy_keys import PrivacyKeys
+from flows.spec.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import (

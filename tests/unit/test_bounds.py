@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flows.guarantee import scheme_of
 from flows.mechanisms import MECHANISMS
-from flows.privacy_keys import PrivacyKeys
+from flows.spec.privacy import PrivacyKeys
 from tasks.validate.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
 
 sigmas = st.floats(0.01, 1e9)

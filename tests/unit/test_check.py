@@ -13,8 +13,8 @@ from flows import cli
 from flows.check import check_answer
 from flows.plan import make_plan
 from flows.reservation import declare_series
-from flows.spec import faults_of, load_spec, parse_spec
-from flows.starter import FILL_IN, starter
+from flows.spec.file import faults_of, load_spec, parse_spec
+from flows.spec.starter import FILL_IN, starter
 from storage.errors import SpecError
 
 TRIPS = "home,work,people\na,b,3\nb,b,2\n"

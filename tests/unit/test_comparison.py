@@ -13,7 +13,7 @@ from flows.console_comparison import show_comparison
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release, reserve_release
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage import ledger
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError

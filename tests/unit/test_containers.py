@@ -14,7 +14,7 @@ from prefect.settings import Settings
 
 from flows.release import SPECS
 from flows.server import NO_TELEMETRY, RECORD_IN_BATCHES
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOYMENTS = REPOSITORY / "deployments"

@@ -24,7 +24,7 @@ from flows.driver import make_release
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.counts.published import published_total
 from storage.counts.shards import read_codebook
 from storage.counts.vault import vault, vault_path

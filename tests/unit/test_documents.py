@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.keys import DEFAULT_MECHANISM, Spec
 from flows.mechanisms import MECHANISMS
+from flows.spec.keys import DEFAULT_MECHANISM, Spec
 
 REPOSITORY = Path(__file__).parents[2]
 RUN_BY_OTHERS = {"inf_tda.py", "paper_page.py"}  # by peers.py, and by paper.py --page

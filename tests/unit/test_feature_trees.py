@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from flows import console_plan
 from flows.forecast import plan_answer
 from flows.plan import Plan, make_plan
-from flows.spec import SpecFile, faults_of, load_spec
+from flows.spec.file import SpecFile, faults_of, load_spec
 from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError, SpecError
 from tasks.format.records import record_tables

@@ -7,8 +7,8 @@ import yaml
 
 from flows.forecast import plan_answer
 from flows.plan import make_plan
-from flows.privacy_keys import Target
-from flows.spec import load_spec
+from flows.spec.file import load_spec
+from flows.spec.privacy import Target
 from storage.errors import UsageError
 
 SPEC = {

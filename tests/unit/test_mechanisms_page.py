@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from flows.keys import DEFAULT_MECHANISM
 from flows.mechanisms import MECHANISMS
+from flows.spec.keys import DEFAULT_MECHANISM
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mechanisms.md").read_text()
 ROWS = {name: row for row, name in re.findall(r"^(\| `(\w+)` \| .*)$", PAGE, re.MULTILINE)}

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 import tasks.machine
-from flows.keys import LEAST_MEMORY
 from flows.plan import make_plan
-from flows.spec import load_spec
+from flows.spec.file import load_spec
+from flows.spec.keys import LEAST_MEMORY
 from storage.errors import SpecError
 from tasks.machine import cores, default_memory, memory_of
 from tasks.tree.branches import most_cells

@@ -10,9 +10,9 @@ import typer
 import yaml
 
 from flows.cli import app
-from flows.explanations import explanation, section_of, sections_in
-from flows.keys import MUST_BE_GIVEN, Spec
-from flows.spec import faults_of
+from flows.spec.explanations import explanation, section_of, sections_in
+from flows.spec.file import faults_of
+from flows.spec.keys import MUST_BE_GIVEN, Spec
 from storage.database.catalogue import catalogue
 from tasks.format.manifest import Manifest
 

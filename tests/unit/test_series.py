@@ -35,8 +35,8 @@ from flows.guarantee import Guarantee, epsilon_of_series
 from flows.plan import make_plan
 from flows.reservation import declare_series, new_release
 from flows.runner import submit_to
-from flows.schedule import MOST_RELEASES, day_of, days, days_of_series
-from flows.spec import load_spec
+from flows.spec.file import load_spec
+from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger.books import Account, Asked, Cap, Claim, Series, Spending
@@ -441,7 +441,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from flows.plan import make_plan
 from flows.reservation import declare_series
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 
 plan = make_plan(load_spec(Path(sys.argv[1])))
 print("ready", flush=True)

@@ -18,7 +18,7 @@ from flows.forecast import plan_answer
 from flows.plan import make_plan
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.home import home

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.keys import Input, Spec
-from flows.privacy_keys import PrivacyKeys
-from flows.spec import SpecFile, expand_variables, load_spec, parse_target, says_the_same
+from flows.spec.file import SpecFile, expand_variables, load_spec, parse_target, says_the_same
+from flows.spec.keys import Input, Spec
+from flows.spec.privacy import PrivacyKeys
 from storage.errors import InputError, SpecError, UsageError
 
 Keys = dict[str, Any]

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import cli
-from flows.columns_by_name import guess_columns, words_of
-from flows.explanations import Model, explanation, section_of
-from flows.keys import MOST_FEATURES, Spec
 from flows.mechanisms import MECHANISMS
-from flows.spec import parse_spec
-from flows.starter import FILL_IN, left_to_fill_in, starter
+from flows.spec.explanations import Model, explanation, section_of
+from flows.spec.file import parse_spec
+from flows.spec.headers import guess_columns, words_of
+from flows.spec.keys import MOST_FEATURES, Spec
+from flows.spec.starter import FILL_IN, left_to_fill_in, starter
 from storage.errors import InputError, SpecError
 
 LODES = "w_geocode,h_geocode,S000,SA01,SA02,createdate"
@@ -98,8 +98,10 @@ def test_a_starter_is_a_spec(header: str, tmp_path: Path) -> None:
 def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.starter._header", lambda _: names)
-        patch.setattr("flows.starter.table_at", lambda *_: type("Place", (), {"path": Path("/t.csv"), "inner": None})())
+        patch.setattr("flows.spec.starter._header", lambda _: names)
+        patch.setattr(
+            "flows.spec.starter.table_at", lambda *_: type("Place", (), {"path": Path("/t.csv"), "inner": None})()
+        )
         columns = guess_columns(names, MOST_FEATURES)
         if not columns.origin and not columns.features:
             with pytest.raises(InputError, match="has no column that could hold codes"):

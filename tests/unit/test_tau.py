@@ -25,10 +25,10 @@ from flows.forecast import plan_answer
 from flows.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from flows.plan import make_plan
-from flows.privacy_keys import PrivacyKeys
 from flows.reservation import new_release
 from flows.runner import report_nothing, submit_to
-from flows.spec import load_spec
+from flows.spec.file import load_spec
+from flows.spec.privacy import PrivacyKeys
 from flows.verification import verify_answer
 from storage.database.connections import store
 from storage.errors import SpecError

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.key_rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean, refuse
+from flows.spec.rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean, refuse
 from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 # pydantic puts these among the keys of an error

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError, create_model
 
-from flows.hierarchy_keys import Hierarchy
-from flows.key_rules import Faults, Keys
-from flows.keys import TAGS, Spec, by_feature
-from flows.privacy_keys import PrivacyKeys, Target
+from flows.spec.hierarchy import Hierarchy
+from flows.spec.keys import TAGS, Spec, by_feature
+from flows.spec.privacy import PrivacyKeys, Target
+from flows.spec.rules import Faults, Keys
 from storage.errors import SpecError, UsageError
 from storage.machine.files import sha256_of
 from storage.releases.register import RELEASED_CODES

@@ -16,10 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from flows.hierarchy_keys import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
-from flows.key_rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
-from flows.privacy_keys import SPLIT_TAGS, BudgetKeys, PrivacyKeys
-from flows.schedule import checked_cron, parse_until
+from flows.spec.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
+from flows.spec.privacy import SPLIT_TAGS, BudgetKeys, PrivacyKeys
+from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
+from flows.spec.schedule import checked_cron, parse_until
 from storage.counts.columns import NOISY, NUMBERS, VARIANCE, column_name
 from tasks.validate.intervals import CONFIDENCE
 

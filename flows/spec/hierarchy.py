@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.key_rules import Keys, differ
+from flows.spec.rules import Keys, differ
 from tasks.ingest.codebook import MOST_CHILDREN
 
 # pydantic puts these among the keys of an error

@@ -17,10 +17,10 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from flows.columns_by_name import Columns, guess_columns, level_names
-from flows.explanations import Model, explanation, options, said_default, section_of
-from flows.hierarchy_keys import Hierarchy, Values
-from flows.keys import MOST_FEATURES, Spec
+from flows.spec.explanations import Model, explanation, options, said_default, section_of
+from flows.spec.headers import Columns, guess_columns, level_names
+from flows.spec.hierarchy import Hierarchy, Values
+from flows.spec.keys import MOST_FEATURES, Spec
 from storage.errors import InputError, UsageError
 from tasks.ingest.tables import Table, column_names, opened, table_at
 
