@@ -20,7 +20,7 @@ from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 
 from flows.mechanisms import MECHANISMS
-from flows.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
+from flows.walks.in_memory import Measure, Truth, first_pass, reconciled, top_down, truth_of
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.noise.measure import measure

@@ -27,8 +27,8 @@ def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]
     from flows.driver import make_release
     from flows.plan import make_plan
     from flows.reservation import new_release
-    from flows.runner import report_nothing
     from flows.spec.file import load_spec
+    from flows.walks.runner import report_nothing
     from storage.database.connections import store
     from storage.releases.seals import TRUNK, list_seals
 

@@ -19,7 +19,7 @@ from compute import measurements
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
-from flows.trial import MeasuredLevel, Truth
+from flows.walks.in_memory import MeasuredLevel, Truth
 from tasks.noise.measure import measure
 from tasks.noise.table import table_noise
 from tasks.tree.axis import IntArray

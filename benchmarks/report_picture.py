@@ -29,8 +29,8 @@ def make_report(folder: Path) -> Path:
     from flows.driver import make_release
     from flows.plan import make_plan
     from flows.reservation import new_release
-    from flows.runner import report_nothing, submit_to
     from flows.spec.file import load_spec
+    from flows.walks.runner import report_nothing, submit_to
     from storage.releases.register import REPORT
 
     (folder / "spec.yaml").write_text(yaml.safe_dump(yaml.safe_load(SPEC.read_text())))

@@ -52,8 +52,8 @@ def thread_times(spec: Path) -> None:
     from flows.mechanisms import MECHANISMS, Noise
     from flows.plan import make_plan
     from flows.reservation import new_release
-    from flows.runner import report_nothing, submit_to
     from flows.spec.file import load_spec
+    from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store
     from storage.releases.seals import list_seals
 

@@ -22,12 +22,12 @@ from flows.forecast import plan_answer
 from flows.plan import make_plan
 from flows.query import query_answer
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
 from flows.spec.file import load_spec
 from flows.spec.keys import MUST_BE_GIVEN, Spec
 from flows.spec.starter import example, starter_answer
 from flows.verification import verify_answer
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
 from tasks.format.manifest import Manifest
 from tasks.synthesize.areas import write_country

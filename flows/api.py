@@ -171,7 +171,7 @@ def _made(
     from flows.driver import make_release
     from flows.plan import make_plan
     from flows.reservation import new_release
-    from flows.runner import report_nothing, submit_to
+    from flows.walks.runner import report_nothing, submit_to
     from storage.machine.claims import give_up_claim
     from tasks.stage import in_processes
 

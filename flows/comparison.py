@@ -18,8 +18,8 @@ from flows.mechanisms import MECHANISMS, Mechanism
 from flows.plan import Plan, make_plan
 from flows.spec.file import SpecFile, says_public
 from flows.spec.privacy import PrivacyKeys
-from flows.trial import Tried, Truth, truth_of
 from flows.universe import check_leaves, tree_over
+from flows.walks.in_memory import Tried, Truth, truth_of
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books

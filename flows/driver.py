@@ -21,8 +21,8 @@ from flows.reservation import (
     reserve_release,
 )
 from flows.revision import check_still_supersedes, check_supersedes
-from flows.runner import Report, Submit, in_thread, result_of
 from flows.running import running
+from flows.walks.runner import Report, Submit, in_thread, result_of
 from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
 from storage.ledger.events import charges_of, read_books

@@ -7,10 +7,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
-from flows.leaves_only import walk_leaves
-from flows.top_down import Traversal, walk_top_down
-from flows.trial import Trial, histogram, reconciled, top_down, universe
-from flows.two_passes import walk_twice
+from flows.walks.in_memory import Trial, histogram, reconciled, top_down, universe
+from flows.walks.leaves_only import walk_leaves
+from flows.walks.top_down import Traversal, walk_top_down
+from flows.walks.two_passes import walk_twice
 from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise

@@ -27,9 +27,9 @@ from flows.driver import finish_release, make_release
 from flows.plan import Plan, make_plan
 from flows.prefect_runs import begin_deployed, seen_alive
 from flows.reservation import declare_series, new_release, run_as_the_spec_says_now
-from flows.runner import Future, Report, Submit, report_nothing
 from flows.spec.file import SpecFile, load_spec
 from flows.spec.schedule import day_of, scheduled_id
+from flows.walks.runner import Future, Report, Submit, report_nothing
 from storage.database.connections import store
 from storage.errors import (
     BudgetExceeded,

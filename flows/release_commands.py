@@ -155,7 +155,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
 
     from flows.driver import rehearse
     from flows.forecast import plan_answer
-    from flows.runner import submit_to
+    from flows.walks.runner import submit_to
 
     planned = _planned(spec, records=records)
     with ThreadPoolExecutor(1) as executor, heard_by_caller():

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from flows.runner import Report
+from flows.walks.runner import Report
 from storage.errors import TrellisError
 from tasks.words.levels import level_columns
 from tasks.words.numbers import said_bound, said_cells, said_sigma

@@ -37,8 +37,8 @@ from flows.driver import finish_release, make_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 
 PATIENCE = 120.0  # seconds for one run; it takes one or two

@@ -19,8 +19,8 @@ from flows.driver import finish_release, make_release
 from flows.made_up import write_ready
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
-from flows.runner import Submit, report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import Submit, report_nothing, submit_to
 from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database.connections import store
 from storage.database.migrations import MIGRATIONS

@@ -17,8 +17,8 @@ from flows.driver import finish_release, make_release
 from flows.made_up import write_ready
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError

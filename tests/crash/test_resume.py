@@ -26,8 +26,8 @@ from flows.ending import sweep_orphans
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release, run_as_the_spec_says_now
-from flows.runner import Future, Submit, report_nothing
 from flows.spec.file import load_spec
+from flows.walks.runner import Future, Submit, report_nothing
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
@@ -76,7 +76,7 @@ from flows.driver import make_release
 from flows.reservation import new_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
-from flows.runner import report_nothing
+from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.database.connections import store
 from tasks.noise.samplers import discrete_gaussian

@@ -25,8 +25,8 @@ from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, MadeAlready, UsageError
@@ -86,7 +86,7 @@ from pathlib import Path
 from flows.driver import make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing
+from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.errors import BudgetExceeded
 

@@ -16,8 +16,8 @@ from flows.driver import make_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.vault import vault, vault_path
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed

@@ -21,9 +21,9 @@ from flows.driver import finish_release, make_release
 from flows.ending import abandon_release
 from flows.plan import make_plan
 from flows.reservation import declare_series, new_release
-from flows.runner import Future, report_nothing, submit_to
 from flows.spec.file import load_spec
 from flows.verification import verify_answer
+from flows.walks.runner import Future, report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
@@ -51,7 +51,7 @@ KILLED = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
 from flows.driver import finish_release
-from flows.runner import report_nothing
+from flows.walks.runner import report_nothing
 
 def submit(stage, *arguments):
     def run():

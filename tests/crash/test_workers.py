@@ -15,8 +15,8 @@ from flows.driver import make_release
 from flows.made_up import write_ready
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.releases.register import state_of

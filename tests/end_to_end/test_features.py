@@ -22,9 +22,9 @@ import tasks.validate.size
 from flows.driver import finish_release, make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
 from flows.verification import verify_answer
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.releases.register import Release, find_release, list_releases

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-import flows.leaves_only
+import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
 from flows.audit import audit_answer
@@ -25,10 +25,10 @@ from flows.forecast import plan_answer
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import check_budget, declare_series, new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
 from flows.spec.privacy import Target
 from flows.verification import verify_answer
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
@@ -236,7 +236,7 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
 ) -> None:
     """A rerun after a crash before the seal draws anew, and one after a crash behind it does not; neither is charged."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "add_seal", crash)
+        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release(mechanism)
     first = noisy_path("one", DEPTH, "trunk").read_bytes()
@@ -244,7 +244,7 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
         assert (list_seals(con, "one"), charges_of(con, "one")[DEPTH].state) == ({}, "drawing")
         spent = read_books(con).accounts["synthetic-country"].spendings
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "add_frontier", crash)
+        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
     second = noisy_path("one", DEPTH, "trunk").read_bytes()
@@ -267,7 +267,7 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
 def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold, or an ε, that was altered in the store since the reservation stops the release before a draw."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "_prepare_to_draw", crash)
+        patch.setattr(flows.walks.leaves_only, "_prepare_to_draw", crash)
         with pytest.raises(MemoryError):
             world.release("stability_histogram")
     with store() as con:

@@ -15,9 +15,9 @@ from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import Submit, report_nothing
 from flows.spec.file import load_spec
-from flows.trial import Truth
+from flows.walks.in_memory import Truth
+from flows.walks.runner import Submit, report_nothing
 from storage.counts.shards import noisy_path, read_shard
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed

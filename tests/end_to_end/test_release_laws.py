@@ -26,9 +26,9 @@ from flows.driver import finish_release, make_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
+from flows.walks.runner import Future, Submit, report_nothing, submit_to
 from storage.counts.shards import counts_path, noisy_path, read_shard, write_shard
 from storage.counts.vault import vault
 from storage.database.connections import store

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import flows.driver
-import flows.leaves_only
+import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
 from flows.answers import show_answer
@@ -29,9 +29,9 @@ from flows.forecast import plan_answer
 from flows.mechanisms import MECHANISMS, Noise
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
 from flows.verification import verify_answer
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import codebook_path, counts_path, noisy_path, read_codebook
 from storage.counts.vault import vault_path
 from storage.database.connections import store
@@ -224,13 +224,13 @@ def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypa
     recipe = replace(MECHANISMS["stability_histogram"], noises={"opendp": Noise(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "add_seal", crash)
+        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release(keep_vault=True)
     assert world.exposed() == []
     assert sorted(drawn) == sorted((UNSEEN | SEEN).values())
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "add_frontier", crash)
+        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
     assert world.exposed() == []
@@ -275,13 +275,13 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
 ) -> None:
     """Before the seal there is no codebook beside the shards; afterwards one of what was sealed, however often it is made."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "add_seal", crash)
+        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release()
     unsealed = noisy_path("one", DEPTH, "trunk").read_bytes()
     assert [path.name for path in shard_folder("one").iterdir()] == [noisy_path("one", DEPTH, "trunk").name]
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, "add_frontier", crash)
+        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
     sealed = noisy_path("one", DEPTH, "trunk").read_bytes()
@@ -307,7 +307,7 @@ def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
 ) -> None:
     """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.leaves_only, stopped_at, crash)
+        patch.setattr(flows.walks.leaves_only, stopped_at, crash)
         with pytest.raises(MemoryError):
             world.release(**keys)
     abandon_release("one")

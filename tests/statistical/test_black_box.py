@@ -75,8 +75,8 @@ def release_often(
     from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
     from flows.plan import make_plan
     from flows.reservation import new_release
-    from flows.runner import report_nothing, submit_to
     from flows.spec.file import load_spec
+    from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store
 
     here = Path(folder)

@@ -25,8 +25,8 @@ from flows.driver import make_release
 from flows.ending import abandon_release, forget_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import Future, Submit, report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import Future, Submit, report_nothing, submit_to
 from storage import database
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path

@@ -23,8 +23,8 @@ from scipy import stats
 from flows.driver import make_release
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.published import published_total
 from storage.counts.shards import read_codebook
 from storage.counts.vault import vault, vault_path

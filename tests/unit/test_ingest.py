@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from flows.driver import make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import SpecFile, load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import read_codebook
 from storage.counts.vault import vault
 from storage.database.connections import store

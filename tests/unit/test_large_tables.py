@@ -23,8 +23,8 @@ from polars.testing import assert_frame_equal
 from flows.driver import make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.counts.published import published_total, store_levels
 from storage.counts.shards import check_shard, read_row_groups, read_shard, write_shard
 from storage.database.connections import store, transaction

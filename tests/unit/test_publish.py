@@ -22,8 +22,8 @@ from polars.testing import assert_frame_equal
 from flows.driver import make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import StoreError
 from tasks.publish.task import publish

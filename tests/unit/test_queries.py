@@ -16,8 +16,8 @@ import yaml
 from flows.driver import make_release
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 

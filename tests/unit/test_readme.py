@@ -3,7 +3,7 @@
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.two_passes import walk_twice
+from flows.walks.two_passes import walk_twice
 from tasks.format.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.report.readme import TWO_PASSES, readme
 from tasks.words.numbers import said_bound, said_percent, said_roughly, said_shortly, said_sigma

@@ -22,8 +22,8 @@ from flows.ending import abandon_release
 from flows.forecast import plan_answer
 from flows.plan import Plan, make_plan
 from flows.reservation import new_release, reserve_release
-from flows.runner import Submit, report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import Submit, report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError, UsageError
 from storage.machine.files import sha256_of

@@ -34,9 +34,9 @@ from flows.ending import abandon_release
 from flows.guarantee import Guarantee, epsilon_of_series
 from flows.plan import make_plan
 from flows.reservation import declare_series, new_release
-from flows.runner import submit_to
 from flows.spec.file import load_spec
 from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
+from flows.walks.runner import submit_to
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger.books import Account, Asked, Cap, Claim, Series, Spending

@@ -17,8 +17,8 @@ from flows.driver import make_release
 from flows.forecast import plan_answer
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.home import home

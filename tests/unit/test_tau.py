@@ -26,10 +26,10 @@ from flows.guarantee import epsilon_of_series, guarantee_of, holds_together, sch
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release
-from flows.runner import report_nothing, submit_to
 from flows.spec.file import load_spec
 from flows.spec.privacy import PrivacyKeys
 from flows.verification import verify_answer
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import SpecError
 from storage.ledger.books import Charge, Spending

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.trial import (
+from flows.walks.in_memory import (
     Measure,
     Truth,
     estimated,

@@ -3,7 +3,7 @@
 from queue import SimpleQueue
 from typing import Any
 
-from flows.runner import Future, Submit
+from flows.walks.runner import Future, Submit
 from storage.errors import Interrupted, StageFailed, TrellisError
 from tasks.stage import Outcome
 

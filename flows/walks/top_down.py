@@ -7,8 +7,8 @@ a crash goes on where the seals end. Only this thread commits to the store.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flows.in_flight import InFlight
-from flows.runner import Report, Submit
+from flows.walks.in_flight import InFlight
+from flows.walks.runner import Report, Submit
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError

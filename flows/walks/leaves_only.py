@@ -6,7 +6,7 @@ crash goes on where that ended. There is one branch, the trunk.
 
 from typing import Any
 
-from flows.runner import Report, Submit, result_of
+from flows.walks.runner import Report, Submit, result_of
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StageFailed, StoreError, TrellisError

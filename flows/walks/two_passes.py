@@ -6,9 +6,9 @@ The second pass reads what is sealed: it measures nothing and is charged nothing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from flows.in_flight import InFlight
-from flows.runner import Report, Submit
-from flows.top_down import walk_top_down
+from flows.walks.in_flight import InFlight
+from flows.walks.runner import Report, Submit
+from flows.walks.top_down import walk_top_down
 from storage.database.connections import Connection, store, transaction
 from storage.releases.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
 from tasks.noise.samplers import Sampler

@@ -1,0 +1,1 @@
+"""The order in which a mechanism measures, repairs and combines the levels of a tree."""
