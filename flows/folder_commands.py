@@ -41,7 +41,7 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Answer how many there are in any areas, from a published folder alone: the count, its interval, and how."""
-    from flows.console_query import show_query
+    from flows.console.questions import show_query
     from flows.query import query_answer
 
     print_answer(query_answer(folder, origin, destination, where or (), simultaneous=simultaneous), as_json, show_query)

@@ -19,7 +19,7 @@ import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
 from flows.audit import audit_answer
-from flows.console_plan import show_plan
+from flows.console.plans import show_plan
 from flows.driver import finish_release, make_release
 from flows.forecast import plan_answer
 from flows.mechanisms import MECHANISMS, Noise

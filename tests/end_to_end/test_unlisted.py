@@ -21,8 +21,8 @@ import tasks.noise.task
 import tasks.optimize.task
 from flows.answers import show_answer
 from flows.comparison import comparison_answer, make_comparison, trials_of
-from flows.console import show_one
-from flows.console_plan import show_plan
+from flows.console.plans import show_plan
+from flows.console.releases import show_one
 from flows.driver import finish_release, make_release, rehearse
 from flows.ending import abandon_release
 from flows.forecast import plan_answer

@@ -9,7 +9,7 @@ import yaml
 
 from flows.comparing import new_folder
 from flows.comparison import MEASURES, comparison_answer, make_comparison, trials_of
-from flows.console_comparison import show_comparison
+from flows.console.comparisons import show_comparison
 from flows.mechanisms import MECHANISMS
 from flows.plan import make_plan
 from flows.reservation import new_release, reserve_release

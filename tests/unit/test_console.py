@@ -7,7 +7,7 @@ import pytest
 
 from flows import cli, console, terminal
 from flows.comparison import MEASURES
-from flows.console_comparison import show_comparison
+from flows.console.comparisons import show_comparison
 from storage.errors import SpecError
 from tasks.validate.coverage import GROUPS
 

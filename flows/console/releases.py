@@ -3,7 +3,7 @@
 from rich.markup import escape
 from rich.table import Table
 
-from flows.terminal import (
+from flows.console.terminal import (
     Answer,
     escaped,
     out,

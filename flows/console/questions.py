@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from flows.terminal import tell
+from flows.console.terminal import tell
 
 
 def show_query(answer: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from rich.markup import escape
 
-from flows.terminal import (
+from flows.console.terminal import (
     Answer,
     escaped,
     level_table,

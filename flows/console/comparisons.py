@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from flows.terminal import (
+from flows.console.terminal import (
     Answer,
     escaped,
     out,
