@@ -131,7 +131,7 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
     Raises:
         UsageError: there is no such dataset, the cap would not rise, or no reason is given.
     """
-    from flows.budget import cap_of, standing_of
+    from flows.planning.budget import cap_of, standing_of
 
     if not reason.strip():
         raise UsageError("--reason must say why: it is recorded for good.", field="--reason")

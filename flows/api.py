@@ -169,7 +169,7 @@ def _made(
         os.environ.update(NO_TELEMETRY)
     from flows.crashes import note_crashes
     from flows.driver import make_release
-    from flows.plan import make_plan
+    from flows.planning.plan import make_plan
     from flows.reservation import new_release
     from flows.walks.runner import report_nothing, submit_to
     from storage.machine.claims import give_up_claim

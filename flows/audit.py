@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.budget import standing_of
-from flows.guarantee import holds_together
+from flows.planning.budget import standing_of
+from flows.planning.guarantee import holds_together
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import Connection, store

@@ -12,13 +12,13 @@ from typing import Any
 import polars as pl
 
 from flows.coverage import coverage_answer, coverage_row, spread
-from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
-from flows.meaning import check_listed
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.plan import Plan, make_plan
+from flows.planning.compatibility import check_listed
+from flows.planning.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
+from flows.planning.plan import Plan, make_plan
+from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, says_public
 from flows.spec.privacy import PrivacyKeys
-from flows.universe import check_leaves, tree_over
 from flows.walks.in_memory import Tried, Truth, truth_of
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError

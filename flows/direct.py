@@ -17,7 +17,7 @@ from storage.machine.caller import heard_by_caller
 from storage.machine.home import home, subfolder
 
 if TYPE_CHECKING:
-    from flows.plan import Plan
+    from flows.planning.plan import Plan
     from storage.releases.register import Release
 
 _LISTEN_EVERY = 1.0  # seconds

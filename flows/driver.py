@@ -10,7 +10,8 @@ from pathlib import Path
 
 from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
 from flows.mechanisms import MECHANISMS
-from flows.plan import Plan
+from flows.planning.plan import Plan
+from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.reservation import (
     check_budget,
     check_not_of_series,
@@ -20,7 +21,6 @@ from flows.reservation import (
     plan_again,
     reserve_release,
 )
-from flows.revision import check_still_supersedes, check_supersedes
 from flows.running import running
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from storage.database.connections import store, transaction

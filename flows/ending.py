@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from flows.budget import standing_of
 from flows.crashes import note_crashes
+from flows.planning.budget import standing_of
 from storage.counts.published import partial_folder, store_levels
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path

@@ -24,7 +24,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
 from flows.driver import finish_release, make_release
-from flows.plan import Plan, make_plan
+from flows.planning.plan import Plan, make_plan
 from flows.prefect_runs import begin_deployed, seen_alive
 from flows.reservation import declare_series, new_release, run_as_the_spec_says_now
 from flows.spec.file import SpecFile, load_spec

@@ -12,7 +12,7 @@ from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.caller import heard_by_caller
 
 if TYPE_CHECKING:
-    from flows.plan import Plan
+    from flows.planning.plan import Plan
     from storage.releases.register import Release
 
 
@@ -134,7 +134,7 @@ def _make(
 
 def _planned(spec: Path, *, records: bool) -> "Plan":
     """Return the plan of a spec, with synthetic records where the command asks for them."""
-    from flows.plan import make_plan
+    from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
 
     file = load_spec(spec)
@@ -154,7 +154,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     from concurrent.futures import ThreadPoolExecutor
 
     from flows.driver import rehearse
-    from flows.forecast import plan_answer
+    from flows.planning.forecast import plan_answer
     from flows.walks.runner import submit_to
 
     planned = _planned(spec, records=records)

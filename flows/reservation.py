@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from flows.budget import epsilon_beside, standing_of
 from flows.ending import sweep_orphans
-from flows.guarantee import largest_epsilon_within, round_down
-from flows.plan import Plan, make_plan, run_terms
-from flows.revision import check_supersedes
+from flows.planning.budget import epsilon_beside, standing_of
+from flows.planning.guarantee import largest_epsilon_within, round_down
+from flows.planning.plan import Plan, make_plan, run_terms
+from flows.planning.revision import check_supersedes
 from flows.spec.file import load_spec, parse_spec, says_the_same
 from flows.spec.keys import RunKeys
 from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id

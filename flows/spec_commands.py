@@ -28,7 +28,7 @@ def new(
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
     """Say all that is wrong with a spec at once, or that it can be released. Reads no row of the confidential table."""
-    from flows.check import check_answer
+    from flows.planning.check import check_answer
 
     answer = check_answer(spec)
     print_answer(answer, as_json, console_plan.show_check)
@@ -44,8 +44,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
-    from flows.forecast import plan_answer
-    from flows.plan import make_plan
+    from flows.planning.forecast import plan_answer
+    from flows.planning.plan import make_plan
     from flows.spec.file import load_spec, parse_target
 
     target = parse_target(wanted) if wanted is not None else None

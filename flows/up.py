@@ -17,7 +17,7 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
 from flows.ending import sweep_orphans
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.prefect_runs import UP, look_for_crashes, looking_for_crashes
 from flows.release import SPECS, release, rerun
 from flows.reservation import declare_series

@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from flows.guarantee import PRIVACY_MAP
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
+from flows.planning.guarantee import PRIVACY_MAP
 from storage.releases.register import DISCRETE_GAUSSIAN
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement

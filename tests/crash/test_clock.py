@@ -15,7 +15,7 @@ import storage.releases.seals
 from flows.audit import audit_answer
 from flows.driver import finish_release, make_release
 from flows.made_up import write_ready
-from flows.plan import Plan, make_plan
+from flows.planning.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to

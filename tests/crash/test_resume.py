@@ -24,7 +24,7 @@ import tasks.tree.branches
 from flows.driver import finish_release, make_release
 from flows.ending import sweep_orphans
 from flows.mechanisms import MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import new_release, run_as_the_spec_says_now
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing
@@ -75,7 +75,7 @@ import tasks.noise.task, tasks.optimize.task, tasks.tree.branches
 from flows.driver import make_release
 from flows.reservation import new_release
 from flows.mechanisms import MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.database.connections import store

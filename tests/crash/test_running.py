@@ -22,7 +22,7 @@ from flows.artifacts import Progress
 from flows.crashes import note_crashes
 from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
 from flows.reservation import new_release
 from flows.spec.file import load_spec
@@ -84,7 +84,7 @@ import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from flows.driver import make_release
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec

@@ -14,7 +14,7 @@ import pytest
 
 from flows.driver import make_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to

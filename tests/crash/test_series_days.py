@@ -19,7 +19,7 @@ from flows.audit import audit_answer
 from flows.crashes import note_crashes
 from flows.driver import finish_release, make_release
 from flows.ending import abandon_release
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import declare_series, new_release
 from flows.spec.file import load_spec
 from flows.verification import verify_answer

@@ -20,7 +20,7 @@ import tasks.format.records
 import tasks.publish.task
 import tasks.validate.size
 from flows.driver import finish_release, make_release
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.verification import verify_answer

@@ -21,9 +21,9 @@ import tasks.optimize.task
 from flows.audit import audit_answer
 from flows.console.plans import show_plan
 from flows.driver import finish_release, make_release
-from flows.forecast import plan_answer
 from flows.mechanisms import MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import make_plan
 from flows.reservation import check_budget, declare_series, new_release
 from flows.spec.file import load_spec
 from flows.spec.privacy import Target

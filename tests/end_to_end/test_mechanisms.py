@@ -13,7 +13,7 @@ import tasks.tree.branches
 from flows.cli import WRONG, main
 from flows.driver import finish_release, make_release
 from flows.mechanisms import MECHANISMS
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.in_memory import Truth

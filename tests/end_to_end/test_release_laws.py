@@ -24,7 +24,7 @@ import tasks.publish.published_levels
 import tasks.tree.branches
 from flows.driver import finish_release, make_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from flows.comparison import Entry
 from flows.mechanisms import MECHANISMS
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.in_memory import Tried, Truth
 from storage.releases.register import Release

@@ -25,9 +25,9 @@ from flows.console.plans import show_plan
 from flows.console.releases import show_one
 from flows.driver import finish_release, make_release, rehearse
 from flows.ending import abandon_release
-from flows.forecast import plan_answer
 from flows.mechanisms import MECHANISMS, Noise
-from flows.plan import make_plan
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.verification import verify_answer

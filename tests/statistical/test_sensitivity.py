@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.guarantee import scheme_of
 from flows.mechanisms import MECHANISMS
+from flows.planning.guarantee import scheme_of
 from flows.spec.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,

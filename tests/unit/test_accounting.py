@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
-from flows.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.mechanisms import MECHANISMS
+from flows.planning.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.spec.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.accountants import ACCOUNTANTS

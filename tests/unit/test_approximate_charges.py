@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flows.audit import audit_answer
-from flows.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
-from flows.guarantee import holds_together
+from flows.planning.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
+from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged

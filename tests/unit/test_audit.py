@@ -19,11 +19,11 @@ import yaml
 import flows.ending
 from flows.answers import budget_answer
 from flows.audit import audit_answer
-from flows.budget import standing_of
 from flows.cli import DONE, FAILED, app
 from flows.driver import make_release
 from flows.ending import abandon_release, forget_release
-from flows.plan import make_plan
+from flows.planning.budget import standing_of
+from flows.planning.plan import make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing, submit_to

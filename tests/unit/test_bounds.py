@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.guarantee import scheme_of
 from flows.mechanisms import MECHANISMS
+from flows.planning.guarantee import scheme_of
 from flows.spec.privacy import PrivacyKeys
 from tasks.validate.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
 

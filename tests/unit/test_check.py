@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from flows import cli
-from flows.check import check_answer
-from flows.plan import make_plan
+from flows.planning.check import check_answer
+from flows.planning.plan import make_plan
 from flows.reservation import declare_series
 from flows.spec.file import faults_of, load_spec, parse_spec
 from flows.spec.starter import FILL_IN, starter

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from flows.driver import make_release
-from flows.plan import Plan, make_plan
+from flows.planning.plan import Plan, make_plan
 from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to

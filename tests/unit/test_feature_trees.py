@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows import console_plan
-from flows.forecast import plan_answer
-from flows.plan import Plan, make_plan
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, faults_of, load_spec
 from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError, SpecError

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.forecast import plan_answer
-from flows.plan import make_plan
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.privacy import Target
 from storage.errors import UsageError

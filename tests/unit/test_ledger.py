@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from flows.budget import cap_of, composed_epsilon, standing_of
+from flows.planning.budget import cap_of, composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending
@@ -60,7 +60,7 @@ NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
 # Tries to reserve two thirds of each dataset's cap once it is told to, and says how that went.
 CHILD = """
 import sys
-from flows.budget import cap_of, standing_of
+from flows.planning.budget import cap_of, standing_of
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Claim

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import tasks.machine
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from storage.errors import SpecError

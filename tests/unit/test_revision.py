@@ -19,8 +19,8 @@ from flows.answers import releases_answer, show_answer
 from flows.audit import audit_answer
 from flows.driver import check_can_go_on, finish_release, make_release, rehearse
 from flows.ending import abandon_release
-from flows.forecast import plan_answer
-from flows.plan import Plan, make_plan
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import Plan, make_plan
 from flows.reservation import new_release, reserve_release
 from flows.spec.file import load_spec
 from flows.walks.runner import Submit, report_nothing, submit_to

@@ -28,11 +28,11 @@ from scipy.optimize import minimize_scalar
 
 import flows.reservation
 from flows.audit import audit_answer
-from flows.budget import cap_of, composed_epsilon, standing_of
 from flows.driver import rehearse
 from flows.ending import abandon_release
-from flows.guarantee import Guarantee, epsilon_of_series
-from flows.plan import make_plan
+from flows.planning.budget import cap_of, composed_epsilon, standing_of
+from flows.planning.guarantee import Guarantee, epsilon_of_series
+from flows.planning.plan import make_plan
 from flows.reservation import declare_series, new_release
 from flows.spec.file import load_spec
 from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
@@ -439,7 +439,7 @@ DECLARE = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from flows.plan import make_plan
+from flows.planning.plan import make_plan
 from flows.reservation import declare_series
 from flows.spec.file import load_spec
 

@@ -5,10 +5,10 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from flows.budget import composed_epsilon
-from flows.guarantee import Guarantee, guarantee_for
-from flows.plan import Plan
-from flows.revision import check_supersedes
+from flows.planning.budget import composed_epsilon
+from flows.planning.guarantee import Guarantee, guarantee_for
+from flows.planning.plan import Plan
+from flows.planning.revision import check_supersedes
 from flows.spec.file import says_the_same
 from flows.spec.privacy import Target
 from flows.spec.schedule import days, days_of_series, scheduled_id

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from flows.budget import cap_of
 from flows.mechanisms import MECHANISMS
+from flows.planning.budget import cap_of
 from flows.spec.privacy import BudgetKeys, PrivacyKeys
 from storage.ledger.books import Asked, Spending
 from tasks.accounting.conversions import rho_from_epsilon, zcdp_rho

@@ -3,7 +3,7 @@
 A revision is a new measurement of the same people, charged like any release; what the earlier one has cost stays charged.
 """
 
-from flows.plan import Plan
+from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books

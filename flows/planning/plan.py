@@ -4,8 +4,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from flows.budget import cap_of
-from flows.guarantee import (
+from flows.mechanisms import Mechanism
+from flows.planning.budget import cap_of
+from flows.planning.compatibility import faults_of_meaning, mechanism_named
+from flows.planning.guarantee import (
     Guarantee,
     Scheme,
     epsilon_of_series,
@@ -13,11 +15,9 @@ from flows.guarantee import (
     promised_levels,
     scheme_of,
 )
-from flows.meaning import faults_of_meaning, mechanism_named
-from flows.mechanisms import Mechanism
+from flows.planning.universe import check_fan_out, check_leaves, tree_over
 from flows.spec.file import SpecFile
 from flows.spec.keys import RunKeys
-from flows.universe import check_fan_out, check_leaves, tree_over
 from storage.errors import SpecError
 from storage.ledger.books import Asked, Claim, Spending
 from storage.ledger.events import Reservation
