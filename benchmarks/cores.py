@@ -24,9 +24,9 @@ BRANCH_STAGES = ("measure_branch", "optimise_branch")
 
 def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]:
     """Make a release on some threads; return the wall seconds of its branch stages, and their cells."""
-    from flows.driver import make_release
+    from flows.execution.driver import make_release
+    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.reservation import new_release
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing
     from storage.database.connections import store

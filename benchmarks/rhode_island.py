@@ -48,10 +48,10 @@ def write_spec(folder: Path) -> Path:
 
 def thread_times(spec: Path) -> None:
     """Make the release with the plain driver and print thread time per cell."""
-    from flows.driver import make_release
+    from flows.execution.driver import make_release
+    from flows.execution.reservation import new_release
     from flows.mechanisms import MECHANISMS, Noise
     from flows.planning.plan import make_plan
-    from flows.reservation import new_release
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store

@@ -16,12 +16,12 @@ from pydantic.fields import FieldInfo
 from flows.answers import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
 from flows.audit import audit_answer
 from flows.cli import app, main
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.planning.check import check_answer
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.query import query_answer
-from flows.reservation import new_release
 from flows.spec.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
 from flows.spec.file import load_spec
 from flows.spec.keys import MUST_BE_GIVEN, Spec

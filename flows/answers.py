@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from flows.crashes import note_crashes
+from flows.execution.crashes import note_crashes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.ledger.books import Account, Books, Charge, Claim, Standing

@@ -167,10 +167,10 @@ def _made(
     """Make a release and return its folder."""
     if "prefect" not in sys.modules:  # whose tasks the stages are, which here run as plain functions
         os.environ.update(NO_TELEMETRY)
-    from flows.crashes import note_crashes
-    from flows.driver import make_release
+    from flows.execution.crashes import note_crashes
+    from flows.execution.driver import make_release
+    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.reservation import new_release
     from flows.walks.runner import report_nothing, submit_to
     from storage.machine.claims import give_up_claim
     from tasks.stage import in_processes

@@ -24,7 +24,7 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Completed, Crashed
 
-from flows.crashes import note_crashes
+from flows.execution.crashes import note_crashes
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.machine.locks import holder_of, in_turn

@@ -35,7 +35,7 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
-    from flows.reservation import new_release
+    from flows.execution.reservation import new_release
 
     if dry_run:
         _rehearse(spec, output, different_people, records, as_json)
@@ -55,8 +55,8 @@ def rerun(
 ) -> None:
     """Go on with a release that has failed: only what is missing runs again, and nothing is charged again."""
     from flows.answers import release_answer
-    from flows.crashes import note_crashes
-    from flows.driver import check_can_go_on
+    from flows.execution.crashes import note_crashes
+    from flows.execution.driver import check_can_go_on
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of
 
@@ -87,7 +87,7 @@ def up(
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """End a failed release for good: what it has drawn stays charged, the rest is given back, its vault is deleted."""
-    from flows.ending import abandon_release
+    from flows.execution.ending import abandon_release
 
     print_answer(
         {"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, console.show_ending
@@ -96,7 +96,7 @@ def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
 
 def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """Delete the vault that a published or abandoned release has kept."""
-    from flows.ending import forget_release
+    from flows.execution.ending import forget_release
     from storage.database.connections import store
     from storage.releases.register import state_of
 
@@ -153,7 +153,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     """Say what a release would be once its table, codebooks and budget have been found to do."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from flows.driver import rehearse
+    from flows.execution.driver import rehearse
     from flows.planning.forecast import plan_answer
     from flows.walks.runner import submit_to
 

@@ -78,7 +78,7 @@ def raise_budget(
 
 def clean(as_json: AsJson = False) -> None:
     """Remove shards that published and abandoned releases do not need, and what dead processes have left."""
-    from flows.ending import clean as clean_up
+    from flows.execution.ending import clean as clean_up
 
     cleaned = clean_up()
     print_answer({"cleaned": cleaned, "bytes": sum(entry["bytes"] for entry in cleaned)}, as_json, console.show_cleaned)

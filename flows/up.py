@@ -16,11 +16,11 @@ from prefect.runner import Runner
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
-from flows.ending import sweep_orphans
+from flows.execution.ending import sweep_orphans
+from flows.execution.reservation import declare_series
 from flows.planning.plan import make_plan
 from flows.prefect_runs import UP, look_for_crashes, looking_for_crashes
 from flows.release import SPECS, release, rerun
-from flows.reservation import declare_series
 from flows.server import lasting_server
 from flows.spec.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import yaml
 
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.releases.register import REPORT

@@ -33,10 +33,10 @@ from test_resume import BRANCH_CELLS, CHUNK_CELLS, Draws
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.driver import finish_release, make_release
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import flows.reservation
+import flows.execution.reservation
 import storage.ledger.events
 import storage.releases.register
 import storage.releases.seals
 from flows.audit import audit_answer
-from flows.driver import finish_release, make_release
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
 from flows.made_up import write_ready
 from flows.planning.plan import Plan, make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
@@ -38,7 +38,12 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Return how to set the clock, which stands still then."""
 
     def set_to(time: str) -> None:
-        for room in (flows.reservation, storage.ledger.events, storage.releases.register, storage.releases.seals):
+        for room in (
+            flows.execution.reservation,
+            storage.ledger.events,
+            storage.releases.register,
+            storage.releases.seals,
+        ):
             monkeypatch.setattr(room, "utc_now", lambda: time)
 
     return set_to

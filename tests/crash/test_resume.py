@@ -21,11 +21,11 @@ import pytest
 import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.driver import finish_release, make_release
-from flows.ending import sweep_orphans
+from flows.execution.driver import finish_release, make_release
+from flows.execution.ending import sweep_orphans
+from flows.execution.reservation import new_release, run_as_the_spec_says_now
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
-from flows.reservation import new_release, run_as_the_spec_says_now
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing
 from storage.counts.shards import noisy_path
@@ -72,8 +72,8 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 import tasks.noise.task, tasks.optimize.task, tasks.tree.branches
-from flows.driver import make_release
-from flows.reservation import new_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.walks.runner import report_nothing

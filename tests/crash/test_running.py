@@ -19,12 +19,12 @@ import flows.prefect_runs
 import tasks.noise.task
 import tasks.tree.branches
 from flows.artifacts import Progress
-from flows.crashes import note_crashes
-from flows.driver import finish_release, make_release
+from flows.execution.crashes import note_crashes
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path
@@ -83,9 +83,9 @@ MAKE = """
 import sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from flows.driver import make_release
+from flows.execution.driver import make_release
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
+from flows.execution.reservation import new_release
 from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.errors import BudgetExceeded

@@ -16,11 +16,11 @@ import polars as pl
 import pytest
 
 from flows.audit import audit_answer
-from flows.crashes import note_crashes
-from flows.driver import finish_release, make_release
-from flows.ending import abandon_release
+from flows.execution.crashes import note_crashes
+from flows.execution.driver import finish_release, make_release
+from flows.execution.ending import abandon_release
+from flows.execution.reservation import declare_series, new_release
 from flows.planning.plan import make_plan
-from flows.reservation import declare_series, new_release
 from flows.spec.file import load_spec
 from flows.verification import verify_answer
 from flows.walks.runner import Future, report_nothing, submit_to
@@ -50,7 +50,7 @@ MEASURED = (1, 2)
 KILLED = """
 import os, signal, sys
 from concurrent.futures import ThreadPoolExecutor
-from flows.driver import finish_release
+from flows.execution.driver import finish_release
 from flows.walks.runner import report_nothing
 
 def submit(stage, *arguments):

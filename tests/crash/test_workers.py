@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flows.audit import audit_answer
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.made_up import write_ready
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store

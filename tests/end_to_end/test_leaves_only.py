@@ -20,11 +20,11 @@ import tasks.noise.task
 import tasks.optimize.task
 from flows.audit import audit_answer
 from flows.console.plans import show_plan
-from flows.driver import finish_release, make_release
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import check_budget, declare_series, new_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
-from flows.reservation import check_budget, declare_series, new_release
 from flows.spec.file import load_spec
 from flows.spec.privacy import Target
 from flows.verification import verify_answer

@@ -11,10 +11,10 @@ import yaml
 
 import tasks.tree.branches
 from flows.cli import WRONG, main
-from flows.driver import finish_release, make_release
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.in_memory import Truth
 from flows.walks.runner import Submit, report_nothing

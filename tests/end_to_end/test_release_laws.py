@@ -22,10 +22,10 @@ import tasks.optimize.second_pass
 import tasks.optimize.task
 import tasks.publish.published_levels
 import tasks.tree.branches
-from flows.driver import finish_release, make_release
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from flows.walks.runner import Future, Submit, report_nothing, submit_to

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-import flows.driver
+import flows.execution.driver
 import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
@@ -23,12 +23,12 @@ from flows.answers import show_answer
 from flows.comparison import comparison_answer, make_comparison, trials_of
 from flows.console.plans import show_plan
 from flows.console.releases import show_one
-from flows.driver import finish_release, make_release, rehearse
-from flows.ending import abandon_release
+from flows.execution.driver import finish_release, make_release, rehearse
+from flows.execution.ending import abandon_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.verification import verify_answer
 from flows.walks.runner import report_nothing, submit_to
@@ -330,7 +330,7 @@ def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> Non
 def test_an_altered_code_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A codebook that is not of what was sealed stops the publication, and a published table with another code is told."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.driver, "_validate", crash)
+        patch.setattr(flows.execution.driver, "_validate", crash)
         with pytest.raises(MemoryError):
             world.release()
     codebook = codebook_path("one", "origin")

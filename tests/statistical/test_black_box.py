@@ -71,10 +71,10 @@ def release_often(
     Returns:
         Shape (releases, 7): the total, those who work in a and in b, and the four cells.
     """
-    from flows.driver import make_release
+    from flows.execution.driver import make_release
+    from flows.execution.reservation import new_release
     from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
     from flows.planning.plan import make_plan
-    from flows.reservation import new_release
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store

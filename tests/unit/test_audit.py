@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import yaml
 
-import flows.ending
+import flows.execution.ending
 from flows.answers import budget_answer
 from flows.audit import audit_answer
 from flows.cli import DONE, FAILED, app
-from flows.driver import make_release
-from flows.ending import abandon_release, forget_release
+from flows.execution.driver import make_release
+from flows.execution.ending import abandon_release, forget_release
+from flows.execution.reservation import new_release
 from flows.planning.budget import standing_of
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
 from storage import database
@@ -673,7 +673,7 @@ def test_a_crash_while_abandoning_leaves_the_release_as_it_was(world: World, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows.ending, "set_state", crash)
+        patch.setattr(flows.execution.ending, "set_state", crash)
         with pytest.raises(KeyboardInterrupt):
             abandon_release(world.ids["failed"])
     assert world.events() == before
@@ -687,7 +687,7 @@ def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
     """Where the vault outlives the transaction, `forget` deletes it and gives back nothing a second time."""
     world.restore("failed")
     with monkeypatch.context() as patch:
-        patch.setattr(flows.ending, "forget_release", lambda _: [])
+        patch.setattr(flows.execution.ending, "forget_release", lambda _: [])
         abandon_release(world.ids["failed"])
     assert vault_path(world.ids["failed"]).exists()
     before = world.events()

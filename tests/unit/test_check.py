@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from flows import cli
+from flows.execution.reservation import declare_series
 from flows.planning.check import check_answer
 from flows.planning.plan import make_plan
-from flows.reservation import declare_series
 from flows.spec.file import faults_of, load_spec, parse_spec
 from flows.spec.starter import FILL_IN, starter
 from storage.errors import SpecError

@@ -10,9 +10,9 @@ import yaml
 from flows.comparing import new_folder
 from flows.comparison import MEASURES, comparison_answer, make_comparison, trials_of
 from flows.console.comparisons import show_comparison
+from flows.execution.reservation import new_release, reserve_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
-from flows.reservation import new_release, reserve_release
 from flows.spec.file import load_spec
 from storage import ledger
 from storage.database.connections import store

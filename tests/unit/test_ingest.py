@@ -20,9 +20,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import SpecFile, load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import read_codebook

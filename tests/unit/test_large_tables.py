@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.published import published_total, store_levels

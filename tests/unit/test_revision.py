@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import yaml
 
-import flows.driver
+import flows.execution.driver
 from flows import console, console_plan
 from flows.answers import releases_answer, show_answer
 from flows.audit import audit_answer
-from flows.driver import check_can_go_on, finish_release, make_release, rehearse
-from flows.ending import abandon_release
+from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse
+from flows.execution.ending import abandon_release
+from flows.execution.reservation import new_release, reserve_release
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import Plan, make_plan
-from flows.reservation import new_release, reserve_release
 from flows.spec.file import load_spec
 from flows.walks.runner import Submit, report_nothing, submit_to
 from storage.database.connections import store
@@ -274,7 +274,7 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
         raise StoreError("The disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows.driver, "close_the_books", stop)
+        patch.setattr(flows.execution.driver, "close_the_books", stop)
         with pytest.raises(StoreError, match="disk is full"):
             world.release(supersedes=world.second)
     (waiting,) = [entry["id"] for entry in releases_answer()["releases"] if entry["state"] == "failed"]

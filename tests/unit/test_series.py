@@ -26,14 +26,14 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
-import flows.reservation
+import flows.execution.reservation
 from flows.audit import audit_answer
-from flows.driver import rehearse
-from flows.ending import abandon_release
+from flows.execution.driver import rehearse
+from flows.execution.ending import abandon_release
+from flows.execution.reservation import declare_series, new_release
 from flows.planning.budget import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
-from flows.reservation import declare_series, new_release
 from flows.spec.file import load_spec
 from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.walks.runner import submit_to
@@ -440,7 +440,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from flows.planning.plan import make_plan
-from flows.reservation import declare_series
+from flows.execution.reservation import declare_series
 from flows.spec.file import load_spec
 
 plan = make_plan(load_spec(Path(sys.argv[1])))
@@ -605,11 +605,11 @@ def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
     ahead: list[Series] = []
 
     def declared_meanwhile(*arguments: Any) -> list[date]:
-        monkeypatch.setattr(flows.reservation, "days_of_series", days_of_series)
+        monkeypatch.setattr(flows.execution.reservation, "days_of_series", days_of_series)
         ahead.append(place.declare())
         return days_of_series(*arguments)
 
-    monkeypatch.setattr(flows.reservation, "days_of_series", declared_meanwhile)
+    monkeypatch.setattr(flows.execution.reservation, "days_of_series", declared_meanwhile)
     assert [place.declare()] == ahead
     assert [event["event"] for event in place.events()].count("series") == 1
 

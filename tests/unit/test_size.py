@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import console_plan, terminal
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flows.audit import audit_answer
-from flows.driver import make_release
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from flows.planning.budget import cap_of, composed_epsilon, standing_of
 from flows.planning.forecast import plan_answer
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
 from flows.planning.plan import make_plan
-from flows.reservation import new_release
 from flows.spec.file import load_spec
 from flows.spec.privacy import PrivacyKeys
 from flows.verification import verify_answer

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from flows.ending import sweep_orphans
+from flows.execution.ending import sweep_orphans
 from flows.planning.budget import epsilon_beside, standing_of
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan, make_plan, run_terms

@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from flows.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
-from flows.mechanisms import MECHANISMS
-from flows.planning.plan import Plan
-from flows.planning.revision import check_still_supersedes, check_supersedes
-from flows.reservation import (
+from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
+from flows.execution.reservation import (
     check_budget,
     check_not_of_series,
     check_unchanged,
@@ -21,7 +18,10 @@ from flows.reservation import (
     plan_again,
     reserve_release,
 )
-from flows.running import running
+from flows.execution.turns import running
+from flows.mechanisms import MECHANISMS
+from flows.planning.plan import Plan
+from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from flows.ending import remove_all
+from flows.execution.ending import remove_all
 from storage.database.connections import store
 from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.machine.locks import check_going_on, forget_to_stop, held, in_turn

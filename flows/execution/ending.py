@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from flows.crashes import note_crashes
+from flows.execution.crashes import note_crashes
 from flows.planning.budget import standing_of
 from storage.counts.published import partial_folder, store_levels
 from storage.counts.shards import codebook_path, frontier_path, noisy_path

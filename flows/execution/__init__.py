@@ -1,0 +1,1 @@
+"""A release from its reservation to its closed books, without Prefect."""
