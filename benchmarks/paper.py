@@ -1,6 +1,6 @@
 """Our mechanisms on all six made-up sets of the paper's Table 1, to be held against the authors' figures.
 
-Every mechanism, ε = 0.1, 1 and 10, δ = 10⁻⁸, through `flows/comparison.py`, in two processes. Beside the mechanisms as they
+Every mechanism, ε = 0.1, 1 and 10, δ = 10⁻⁸, through `flows/trials/comparison.py`, in two processes. Beside the mechanisms as they
 are run variants that each differ in one thing which the authors' code does otherwise, to see whether that thing explains
 what differs. `--page` runs nothing: it writes `paper.md` from what the last run has left, and from the authors' figures
 where TRELLIS_DATA has them.
@@ -25,9 +25,9 @@ from paper_figures import CLOSEST, Theirs, theirs_at_hand
 from paper_page import SOLVER
 from results import save
 
-from flows.comparison import Entry, comparison_answer, make_comparison, trials_of
 from flows.made_up import write_ready
 from flows.spec.file import parse_spec
+from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
 from flows.walks.in_memory import Measure, Trial, Tried, Truth
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind

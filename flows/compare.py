@@ -10,7 +10,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.comparison import Comparison, Entry, trials_of
+from flows.trials.comparison import Comparison, Entry, trials_of
 from storage.errors import public_errors
 from tasks.machine import cores
 

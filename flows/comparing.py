@@ -45,8 +45,8 @@ def compare_directly(
         from httpx import HTTPError
 
         from flows.compare import run_comparison
-        from flows.comparison import comparison_answer, error_rows, make_comparison
-        from flows.coverage import coverage_rows
+        from flows.trials.comparison import comparison_answer, error_rows, make_comparison
+        from flows.trials.coverage import coverage_rows
         from tasks.report.comparison_page import comparison_page
 
         comparison = make_comparison(file, mechanisms, epsilons, runs)

@@ -7,7 +7,7 @@ from itertools import product
 import polars as pl
 import pytest
 
-from flows.comparison import MEASURES
+from flows.trials.comparison import MEASURES
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS
 from tests.end_to_end.conftest import Said, User
 

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from flows.comparison import Entry
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
+from flows.trials.comparison import Entry
 from flows.walks.in_memory import Tried, Truth
 from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian

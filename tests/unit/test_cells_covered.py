@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.coverage import coverage_answer, coverage_row, coverage_rows
+from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
 from flows.walks.in_memory import Tried, reconciled, truth_of, universe
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.tree.axis import IntArray

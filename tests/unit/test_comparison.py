@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from flows.comparing import new_folder
-from flows.comparison import MEASURES, comparison_answer, make_comparison, trials_of
 from flows.console.comparisons import show_comparison
 from flows.execution.reservation import new_release, reserve_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
+from flows.trials.comparison import MEASURES, comparison_answer, make_comparison, trials_of
 from storage import ledger
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError

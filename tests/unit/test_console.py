@@ -6,8 +6,8 @@ from contextlib import nullcontext, suppress
 import pytest
 
 from flows import cli, console, terminal
-from flows.comparison import MEASURES
 from flows.console.comparisons import show_comparison
+from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
 from tasks.validate.coverage import GROUPS
 

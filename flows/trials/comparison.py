@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 
-from flows.coverage import coverage_answer, coverage_row, spread
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
@@ -19,6 +18,7 @@ from flows.planning.plan import Plan, make_plan
 from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, says_public
 from flows.spec.privacy import PrivacyKeys
+from flows.trials.coverage import coverage_answer, coverage_row, spread
 from flows.walks.in_memory import Tried, Truth, truth_of
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError

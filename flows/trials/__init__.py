@@ -1,0 +1,1 @@
+"""Comparisons of mechanisms on tables that may be seen."""
