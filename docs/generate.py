@@ -13,20 +13,20 @@ import typer
 import yaml
 from pydantic.fields import FieldInfo
 
-from flows.answers import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
+from flows.answers.query import query_answer
+from flows.answers.store import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
+from flows.answers.verify import verify_answer
 from flows.cli import app, main
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.planning.check import check_answer
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
-from flows.query import query_answer
 from flows.spec.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
 from flows.spec.file import load_spec
 from flows.spec.keys import MUST_BE_GIVEN, Spec
 from flows.spec.starter import example, starter_answer
-from flows.verification import verify_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
 from tasks.format.manifest import Manifest

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flows.query import check_axes
+from flows.answers.query import check_axes
 from flows.server import NO_TELEMETRY
 from flows.spec.file import SpecFile, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors

@@ -145,7 +145,7 @@ def _interruptions() -> Iterator[Event]:
 
 
 def _say_error(fault: TrellisError, arguments: list[str]) -> int:
-    from flows.answers import error_answer
+    from flows.answers.store import error_answer
 
     if "--json" in arguments:
         print(json.dumps(error_answer(fault), ensure_ascii=False))  # noqa: T201 (the command line)

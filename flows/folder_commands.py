@@ -13,7 +13,7 @@ FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published 
 
 def verify(folder: FolderPath, as_json: AsJson = False) -> int:
     """Check a published folder by itself: checksums, consistency of every level, manifest, (ε, δ) against the noise."""
-    from flows.verification import verify_answer
+    from flows.answers.verify import verify_answer
 
     answer = verify_answer(folder)
     print_answer(answer, as_json, console.show_verification)
@@ -41,7 +41,7 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Answer how many there are in any areas, from a published folder alone: the count, its interval, and how."""
+    from flows.answers.query import query_answer
     from flows.console.questions import show_query
-    from flows.query import query_answer
 
     print_answer(query_answer(folder, origin, destination, where or (), simultaneous=simultaneous), as_json, show_query)

@@ -54,7 +54,7 @@ def rerun(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a release that has failed: only what is missing runs again, and nothing is charged again."""
-    from flows.answers import release_answer
+    from flows.answers.store import release_answer
     from flows.execution.crashes import note_crashes
     from flows.execution.driver import check_can_go_on
     from storage.errors import HeldElsewhere
@@ -115,7 +115,7 @@ def _make(
     planned: "tuple[Plan, Release] | None" = None,
 ) -> None:
     """Run a flow that makes a release or goes on with one, and say what became of it."""
-    from flows.answers import release_answer
+    from flows.answers.store import release_answer
     from flows.direct import interrupted, run_directly
 
     seconds: dict[str, float] = {}

@@ -11,7 +11,7 @@ from flows.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, p
 
 def releases(as_json: AsJson = False) -> None:
     """List what was released, and in which state it is."""
-    from flows.answers import releases_answer
+    from flows.answers.store import releases_answer
 
     print_answer(releases_answer(), as_json, console.show_releases)
 
@@ -24,7 +24,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one release with its levels, branches, seals, checks and charges."""
-    from flows.answers import reserved_spec, show_answer
+    from flows.answers.store import reserved_spec, show_answer
 
     if spec:
         print(reserved_spec(release_id), end="")  # noqa: T201 (the command line)
@@ -39,7 +39,7 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show caps, charges, and what is left."""
-    from flows.answers import ledger_answer
+    from flows.answers.store import ledger_answer
 
     print_answer(ledger_answer(dataset), as_json, console.show_ledger)
 
@@ -52,7 +52,7 @@ def audit(
     as_json: AsJson = False,
 ) -> int:
     """Walk the ledger's chain, every release's seals, and what published manifests recorded of the chain."""
-    from flows.audit import audit_answer
+    from flows.answers.audit import audit_answer
 
     answer = audit_answer(folders or ())
     print_answer(answer, as_json, console.show_audit)
@@ -71,7 +71,7 @@ def raise_budget(
     as_json: AsJson = False,
 ) -> None:
     """Raise a cap. Recorded for good; from then on only the new cap is true."""
-    from flows.answers import budget_answer
+    from flows.answers.store import budget_answer
 
     print_answer(budget_answer(dataset, epsilon, reason), as_json, console.show_raised)
 

@@ -12,7 +12,7 @@ import flows.execution.reservation
 import storage.ledger.events
 import storage.releases.register
 import storage.releases.seals
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.made_up import write_ready

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.made_up import write_ready

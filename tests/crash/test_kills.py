@@ -15,7 +15,7 @@ import pytest
 from launcher import Launcher, launcher
 from test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
 
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
 from flows.mechanisms import DISCRETE_GAUSSIANS
 from storage.database.connections import store

@@ -15,14 +15,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
+from flows.answers.verify import verify_answer
 from flows.execution.crashes import note_crashes
 from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import declare_series, new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.verification import verify_answer
 from flows.walks.runner import Future, report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.made_up import write_ready

@@ -19,11 +19,11 @@ import storage.counts.published
 import tasks.format.records
 import tasks.publish.task
 import tasks.validate.size
+from flows.answers.verify import verify_answer
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.verification import verify_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError

@@ -18,7 +18,8 @@ import yaml
 import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
+from flows.answers.verify import verify_answer
 from flows.console.plans import show_plan
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import check_budget, declare_series, new_release
@@ -27,7 +28,6 @@ from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.privacy import Target
-from flows.verification import verify_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path
 from storage.database.connections import store

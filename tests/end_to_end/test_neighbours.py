@@ -11,8 +11,8 @@ from test_release_laws import Case, Made, case_csv, make, no_noise, seeded
 
 import tasks.optimize.task
 from flows import console
-from flows.answers import ledger_answer, release_answer
-from flows.verification import verify_answer
+from flows.answers.store import ledger_answer, release_answer
+from flows.answers.verify import verify_answer
 from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import StoreError

@@ -19,7 +19,8 @@ import flows.execution.driver
 import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
-from flows.answers import show_answer
+from flows.answers.store import show_answer
+from flows.answers.verify import verify_answer
 from flows.console.plans import show_plan
 from flows.console.releases import show_one
 from flows.execution.driver import finish_release, make_release, rehearse
@@ -30,7 +31,6 @@ from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of
-from flows.verification import verify_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import codebook_path, counts_path, noisy_path, read_codebook
 from storage.counts.vault import vault_path

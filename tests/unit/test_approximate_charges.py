@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from flows.planning.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
 from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.answers.query import query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.questions import show_query
-from flows.query import query_answer
 from flows.walks.in_memory import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from tasks.optimize.chebyshev import nearest_in_chebyshev

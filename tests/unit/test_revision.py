@@ -15,8 +15,8 @@ import yaml
 
 import flows.execution.driver
 from flows import console, console_plan
-from flows.answers import releases_answer, show_answer
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
+from flows.answers.store import releases_answer, show_answer
 from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release, reserve_release

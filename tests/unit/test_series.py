@@ -27,7 +27,7 @@ from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
 import flows.execution.reservation
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from flows.execution.driver import rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import declare_series, new_release

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flows import cli
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
 from storage import database
 from storage.counts.shards import noisy_path, read_shard, write_codebook, write_shard
 from storage.counts.vault import remove_vault, vault, vault_path

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flows.audit import audit_answer
+from flows.answers.audit import audit_answer
+from flows.answers.verify import verify_answer
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
@@ -28,7 +29,6 @@ from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_toge
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.privacy import PrivacyKeys
-from flows.verification import verify_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import SpecError
