@@ -21,7 +21,7 @@ import polars as pl
 import yaml
 
 from flows.answers.query import check_axes
-from flows.server import NO_TELEMETRY
+from flows.server.process import NO_TELEMETRY
 from flows.spec.file import SpecFile, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest

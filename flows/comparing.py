@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import terminal
-from flows.server import prefect_server, wait_until_recorded
+from flows.server.process import prefect_server, wait_until_recorded
 from flows.spec.file import SpecFile
 from storage.errors import InputError, StoreError, UsageError, disk_fault
 from storage.machine.clock import utc_now

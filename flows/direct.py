@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from flows import terminal
-from flows.server import prefect_server, wait_until_recorded
+from flows.server.process import prefect_server, wait_until_recorded
 from storage.errors import Interrupted, StoreError
 from storage.machine.caller import heard_by_caller
 from storage.machine.home import home, subfolder
@@ -39,8 +39,8 @@ def run_directly(
         from httpx import HTTPError
 
         import flows.release
-        from flows.prefect_runs import end_cancelled, look_for_crashes
         from flows.release import Order, ordering
+        from flows.server.runs import end_cancelled, look_for_crashes
 
         look_for_crashes()
         plan, made = planned or (None, None)
@@ -65,7 +65,7 @@ def run_directly(
 @contextmanager
 def _cancel_heard(order: Any) -> Iterator[None]:
     """Interrupt this process when its flow run is cancelled in the UI: Prefect itself reaches only runs of deployments."""
-    from flows.prefect_runs import is_cancelled
+    from flows.server.runs import is_cancelled
 
     ended = Event()
 

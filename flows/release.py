@@ -22,11 +22,11 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import declare_series, new_release, run_as_the_spec_says_now
 from flows.planning.plan import Plan, make_plan
-from flows.prefect_runs import begin_deployed, seen_alive
+from flows.server.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
+from flows.server.runs import begin_deployed, seen_alive
 from flows.spec.file import SpecFile, load_spec
 from flows.spec.schedule import day_of, scheduled_id
 from flows.walks.runner import Future, Report, Submit, report_nothing

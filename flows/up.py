@@ -19,9 +19,9 @@ from prefect.types.entrypoint import EntrypointType
 from flows.execution.ending import sweep_orphans
 from flows.execution.reservation import declare_series
 from flows.planning.plan import make_plan
-from flows.prefect_runs import UP, look_for_crashes, looking_for_crashes
 from flows.release import SPECS, release, rerun
-from flows.server import lasting_server
+from flows.server.process import lasting_server
+from flows.server.runs import UP, look_for_crashes, looking_for_crashes
 from flows.spec.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
 from storage.machine.home import home, subfolder

@@ -144,7 +144,7 @@ def kill(process: Process) -> None:
 
 def server_of(process: int) -> Process:
     """Return the Prefect server that a process has started."""
-    (server,) = [child for child in descendants_of(process) if "flows/server.py" in command_of(child)]
+    (server,) = [child for child in descendants_of(process) if "flows/server/process.py" in command_of(child)]
     return server
 
 

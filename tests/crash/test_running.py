@@ -15,16 +15,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-import flows.prefect_runs
+import flows.server.runs
 import tasks.noise.task
 import tasks.tree.branches
-from flows.artifacts import Progress
 from flows.execution.crashes import note_crashes
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
-from flows.prefect_runs import seen_alive, tell_prefect_of_crashes
+from flows.server.artifacts import Progress
+from flows.server.runs import seen_alive, tell_prefect_of_crashes
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path
@@ -339,7 +339,7 @@ def test_a_flow_run_is_alive_until_prefect_knows_its_end(
 ) -> None:
     """One that plans, or has failed just now, holds no release and is left alone while its process lives; then it is ended."""
     looked: list[str] = []
-    monkeypatch.setattr(flows.prefect_runs, "_has_ended", lambda run, _: not looked.append(run))
+    monkeypatch.setattr(flows.server.runs, "_has_ended", lambda run, _: not looked.append(run))
     with store() as con:
         open_run(con, "a-run", "small-1")
         with seen_alive("a-run"):

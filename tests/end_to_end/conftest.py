@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
-from flows.server import prefect_server
+from flows.server.process import prefect_server
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 

@@ -455,7 +455,7 @@ def test_without_a_server(loner):
             seen |= processes_with(mark)
             time.sleep(0.2)
         stdout, stderr = process.communicate()
-    assert [line for line in seen.values() if "flows/server.py" in line] != []
+    assert [line for line in seen.values() if "flows/server/process.py" in line] != []
     assert processes_with(mark) == {}
     assert (process.returncode, stderr) == (0, "")
     release = json.loads(stdout)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from flows.server import prefect_server, wait_until_recorded
+from flows.server.process import prefect_server, wait_until_recorded
 from storage.errors import StoreError
 
 TASK_RUNS = 60
@@ -22,7 +22,7 @@ TASK_RUNS = 60
 PARENT = """
 import os, subprocess, sys, time
 from pathlib import Path
-from flows.server import prefect_server, quiet_prefect, wait_until_recorded
+from flows.server.process import prefect_server, quiet_prefect, wait_until_recorded
 
 began = subprocess.Popen
 def noted(*arguments, **options):

@@ -13,7 +13,7 @@ from prefect.flows import Flow
 from prefect.settings import Settings
 
 from flows.release import SPECS
-from flows.server import NO_TELEMETRY, RECORD_IN_BATCHES
+from flows.server.process import NO_TELEMETRY, RECORD_IN_BATCHES
 from flows.spec.file import load_spec
 
 REPOSITORY = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from prefect.artifacts import (
 from prefect.logging import get_logger
 from prefect.settings import PREFECT_API_URL
 
-from flows.server import answers
+from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases.register import Release, find_release
