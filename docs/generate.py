@@ -17,7 +17,7 @@ from flows.answers.audit import audit_answer
 from flows.answers.query import query_answer
 from flows.answers.store import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
 from flows.answers.verify import verify_answer
-from flows.cli import app, main
+from flows.cli.main import app, main
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.planning.check import check_answer

@@ -34,7 +34,7 @@ from tasks.verify.folder import verify
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
 COMMANDS = """
 import json, sys
-from flows.cli import main
+from flows.cli.main import main
 for command in json.loads(sys.argv[1]):
     code = main([*command, "--json"])
     print(code, flush=True)

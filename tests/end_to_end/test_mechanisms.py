@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import tasks.tree.branches
-from flows.cli import WRONG, main
+from flows.cli.main import WRONG, main
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS

@@ -19,7 +19,7 @@ import yaml
 import flows.execution.ending
 from flows.answers.audit import audit_answer
 from flows.answers.store import budget_answer
-from flows.cli import DONE, FAILED, app
+from flows.cli.main import DONE, FAILED, app
 from flows.execution.driver import make_release
 from flows.execution.ending import abandon_release, forget_release
 from flows.execution.reservation import new_release

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.comparing import new_folder
+from flows.cli.run_comparison import new_folder
 from flows.console.comparisons import show_comparison
 from flows.execution.reservation import new_release, reserve_release
 from flows.mechanisms import MECHANISMS

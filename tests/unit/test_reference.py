@@ -9,7 +9,7 @@ import pytest
 import typer
 import yaml
 
-from flows.cli import app
+from flows.cli.main import app
 from flows.spec.explanations import explanation, section_of, sections_in
 from flows.spec.file import faults_of
 from flows.spec.keys import MUST_BE_GIVEN, Spec

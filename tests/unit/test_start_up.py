@@ -42,7 +42,7 @@ NOT_FOR_HELP = [*NOT_FOR_A_LOOK, "duckdb", "pydantic"]  # Typer itself imports p
 
 ASK = """\
 import json, sys
-from flows.cli import main
+from flows.cli.main import main
 code = main(sys.argv[1:])
 print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]), file=sys.stderr)
 """

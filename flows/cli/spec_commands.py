@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from flows import console, console_comparison, console_plan
-from flows.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
+from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
 
 
 def new(
@@ -74,7 +74,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
-    from flows.comparing import compare_directly, numbers_of
+    from flows.cli.run_comparison import compare_directly, numbers_of
     from flows.spec.file import load_spec
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows import console
-from flows.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, print_answer
+from flows.cli.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, print_answer
 
 
 def releases(as_json: AsJson = False) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows import console, console_plan, terminal
-from flows.arguments import AsJson, ReleaseId, SpecPath, print_answer
+from flows.cli.arguments import AsJson, ReleaseId, SpecPath, print_answer
 from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.caller import heard_by_caller
 
@@ -116,7 +116,7 @@ def _make(
 ) -> None:
     """Run a flow that makes a release or goes on with one, and say what became of it."""
     from flows.answers.store import release_answer
-    from flows.direct import interrupted, run_directly
+    from flows.cli.run_flow import interrupted, run_directly
 
     seconds: dict[str, float] = {}
     try:

@@ -17,7 +17,7 @@ import typer
 from typer.exceptions import TyperException
 
 from flows import folder_commands, release_commands, spec_commands, store_commands, terminal
-from flows.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG
+from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG
 from flows.server.process import quiet_prefect
 from storage.errors import (
     BudgetExceeded,

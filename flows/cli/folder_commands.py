@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows import console
-from flows.arguments import DONE, FAILED, AsJson, print_answer
+from flows.cli.arguments import DONE, FAILED, AsJson, print_answer
 
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
 
