@@ -25,8 +25,8 @@ from paper_figures import CLOSEST, Theirs, theirs_at_hand
 from paper_page import SOLVER
 from results import save
 
-from flows.made_up import write_ready
 from flows.spec.file import parse_spec
+from flows.synthetic import write_ready
 from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
 from flows.walks.in_memory import Measure, Trial, Tried, Truth
 from tasks.synthesize.areas import Country

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.made_up import write_ready
+from flows.synthetic import write_ready
 from tasks.synthesize.country import draw_country
 
 FOLDER = Path(__file__).parent.parent / ".demo"

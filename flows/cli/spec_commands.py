@@ -93,6 +93,6 @@ def synthesise(
     as_json: AsJson = False,
 ) -> None:
     """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
-    from flows.made_up import synthesise_answer
+    from flows.synthetic import synthesise_answer
 
     print_answer(synthesise_answer(kind, density, out, seed), as_json, console.show_synthesised)

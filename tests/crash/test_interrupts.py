@@ -14,10 +14,10 @@ import pytest
 
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.made_up import write_ready
 from flows.planning.budget import standing_of
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
+from flows.synthetic import write_ready
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store, transaction

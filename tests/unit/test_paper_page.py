@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.made_up import synthesise_answer
+from flows.synthetic import synthesise_answer
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LEVELS = 3
