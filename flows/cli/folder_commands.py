@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from flows import console
 from flows.cli.arguments import DONE, FAILED, AsJson, print_answer
+from flows.console.releases import show_verification
 
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
 
@@ -16,7 +16,7 @@ def verify(folder: FolderPath, as_json: AsJson = False) -> int:
     from flows.answers.verify import verify_answer
 
     answer = verify_answer(folder)
-    print_answer(answer, as_json, console.show_verification)
+    print_answer(answer, as_json, show_verification)
     return DONE if answer["ok"] else FAILED
 
 

@@ -16,8 +16,9 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from flows import folder_commands, release_commands, spec_commands, store_commands, terminal
+from flows.cli import folder_commands, release_commands, spec_commands, store_commands
 from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG
+from flows.console import terminal
 from flows.server.process import quiet_prefect
 from storage.errors import (
     BudgetExceeded,

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows import console, console_plan, terminal
 from flows.cli.arguments import AsJson, ReleaseId, SpecPath, print_answer
+from flows.console import terminal
+from flows.console.plans import show_plan
+from flows.console.releases import show_ending, show_release
 from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.caller import heard_by_caller
 
@@ -64,7 +66,7 @@ def rerun(
     note_crashes()
     if check_can_go_on(release_id, branch) == "published":
         terminal.say(f"{release_id} is published already.")
-        print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, console.show_release)
+        print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, show_release)
         return
     if holder := holder_of(release_id):
         raise HeldElsewhere(
@@ -89,9 +91,7 @@ def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """End a failed release for good: what it has drawn stays charged, the rest is given back, its vault is deleted."""
     from flows.execution.ending import abandon_release
 
-    print_answer(
-        {"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, console.show_ending
-    )
+    print_answer({"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, show_ending)
 
 
 def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
@@ -103,7 +103,7 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     deleted = forget_release(release_id)
     with store() as con:
         state = state_of(con, release_id)
-    print_answer({"id": release_id, "state": state, "deleted": deleted}, as_json, console.show_ending)
+    print_answer({"id": release_id, "state": state, "deleted": deleted}, as_json, show_ending)
 
 
 def _make(
@@ -129,7 +129,7 @@ def _make(
         if not isinstance(fault, KeyboardInterrupt | TrellisError):
             raise
     seconds["total"] = time.monotonic() - began
-    print_answer(release_answer(release_id, seconds), as_json, console.show_release)
+    print_answer(release_answer(release_id, seconds), as_json, show_release)
 
 
 def _planned(spec: Path, *, records: bool) -> "Plan":
@@ -163,7 +163,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     answer = plan_answer(planned) | {"dry_run": True}
     if different_people:
         answer["warnings"] = []
-    print_answer(answer, as_json, console_plan.show_plan)
+    print_answer(answer, as_json, show_plan)
 
 
 def _say_what_became_of(release_id: str) -> str | None:

@@ -6,7 +6,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from flows import terminal
+from flows.console import terminal
 from flows.server.process import prefect_server, wait_until_recorded
 from flows.spec.file import SpecFile
 from storage.errors import InputError, StoreError, UsageError, disk_fault

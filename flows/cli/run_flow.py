@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from flows import terminal
+from flows.console import terminal
 from flows.server.process import prefect_server, wait_until_recorded
 from storage.errors import Interrupted, StoreError
 from storage.machine.caller import heard_by_caller

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows import console, console_comparison, console_plan
 from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
+from flows.console.comparisons import show_comparison
+from flows.console.plans import show_check, show_plan, show_starter
+from flows.console.releases import show_synthesised
 
 
 def new(
@@ -23,7 +25,7 @@ def new(
     """Begin a spec for a table: columns guessed from its header, every key explained. Reads no row."""
     from flows.spec.starter import starter_answer
 
-    print_answer(starter_answer(table, out), as_json, console_plan.show_starter)
+    print_answer(starter_answer(table, out), as_json, show_starter)
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
@@ -31,7 +33,7 @@ def check(spec: SpecPath, as_json: AsJson = False) -> int:
     from flows.planning.check import check_answer
 
     answer = check_answer(spec)
-    print_answer(answer, as_json, console_plan.show_check)
+    print_answer(answer, as_json, show_check)
     return DONE if answer["ok"] else WRONG
 
 
@@ -50,7 +52,7 @@ def plan(
 
     target = parse_target(wanted) if wanted is not None else None
     answer = plan_answer(make_plan(load_spec(spec)), target)
-    print_answer(answer, as_json, console_plan.show_plan)
+    print_answer(answer, as_json, show_plan)
 
 
 def compare(
@@ -79,7 +81,7 @@ def compare(
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
-    print_answer(answer, as_json, partial(console_comparison.show_comparison, intervals=intervals))
+    print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
 
 
 def synthesise(
@@ -95,4 +97,4 @@ def synthesise(
     """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
     from flows.synthetic import synthesise_answer
 
-    print_answer(synthesise_answer(kind, density, out, seed), as_json, console.show_synthesised)
+    print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
-from flows import console
 from flows.cli.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, print_answer
+from flows.console.releases import show_audit, show_cleaned, show_ledger, show_one, show_raised, show_releases
 
 
 def releases(as_json: AsJson = False) -> None:
     """List what was released, and in which state it is."""
     from flows.answers.store import releases_answer
 
-    print_answer(releases_answer(), as_json, console.show_releases)
+    print_answer(releases_answer(), as_json, show_releases)
 
 
 def show(
@@ -29,7 +29,7 @@ def show(
     if spec:
         print(reserved_spec(release_id), end="")  # noqa: T201 (the command line)
         return
-    print_answer(show_answer(release_id), as_json, console.show_one)
+    print_answer(show_answer(release_id), as_json, show_one)
 
 
 def ledger(
@@ -41,7 +41,7 @@ def ledger(
     """Show caps, charges, and what is left."""
     from flows.answers.store import ledger_answer
 
-    print_answer(ledger_answer(dataset), as_json, console.show_ledger)
+    print_answer(ledger_answer(dataset), as_json, show_ledger)
 
 
 def audit(
@@ -55,7 +55,7 @@ def audit(
     from flows.answers.audit import audit_answer
 
     answer = audit_answer(folders or ())
-    print_answer(answer, as_json, console.show_audit)
+    print_answer(answer, as_json, show_audit)
     return DONE if answer["ok"] else FAILED
 
 
@@ -73,7 +73,7 @@ def raise_budget(
     """Raise a cap. Recorded for good; from then on only the new cap is true."""
     from flows.answers.store import budget_answer
 
-    print_answer(budget_answer(dataset, epsilon, reason), as_json, console.show_raised)
+    print_answer(budget_answer(dataset, epsilon, reason), as_json, show_raised)
 
 
 def clean(as_json: AsJson = False) -> None:
@@ -81,4 +81,4 @@ def clean(as_json: AsJson = False) -> None:
     from flows.execution.ending import clean as clean_up
 
     cleaned = clean_up()
-    print_answer({"cleaned": cleaned, "bytes": sum(entry["bytes"] for entry in cleaned)}, as_json, console.show_cleaned)
+    print_answer({"cleaned": cleaned, "bytes": sum(entry["bytes"] for entry in cleaned)}, as_json, show_cleaned)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flows import cli
+from flows.cli import main as cli
 
 if TYPE_CHECKING:
     from conftest import User

@@ -10,9 +10,9 @@ import pytest
 from test_release_laws import Case, Made, case_csv, make, no_noise, seeded
 
 import tasks.optimize.task
-from flows import console
 from flows.answers.store import ledger_answer, release_answer
 from flows.answers.verify import verify_answer
+from flows.console.releases import show_release
 from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import StoreError
@@ -166,7 +166,7 @@ def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.Ca
     assert "almost the same" not in readme
     shown = release_answer(made.release.id, {"total": 1.0})
     assert shown["unprotected"] == manifest.unprotected
-    console.show_release(shown)
+    show_release(shown)
     said = " ".join(capsys.readouterr().out.split())
     assert "unprotected: level 2 (origin region, destination region)" in said
     assert "not protected at all" in said

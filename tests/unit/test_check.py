@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows import cli
+from flows.cli import main as cli
 from flows.execution.reservation import declare_series
 from flows.planning.check import check_answer
 from flows.planning.plan import make_plan

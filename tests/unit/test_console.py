@@ -5,8 +5,10 @@ from contextlib import nullcontext, suppress
 
 import pytest
 
-from flows import cli, console, terminal
+from flows.cli import main as cli
+from flows.console import terminal
 from flows.console.comparisons import show_comparison
+from flows.console.releases import show_ledger, show_release
 from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
 from tasks.validate.coverage import GROUPS
@@ -28,7 +30,7 @@ ACCOUNT = {
 
 def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets in a unit or a name are no markup: nothing disappears, and nothing fails."""
-    console.show_ledger({"datasets": [ACCOUNT]})
+    show_ledger({"datasets": [ACCOUNT]})
     said = capsys.readouterr().out
     assert "one job [/tax] [red]of[/] one :smile: person" in said
     assert "a[b]" in said
@@ -69,7 +71,7 @@ def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[
     }
     answer |= {"statement": "", "unprotected": [], "seconds": {"noise": 1.0, "total": 2.0}, "home": "/home"}
     answer["budget"] = {"delta": 1e-7, "cap": 4.0, "spent": 1.23456789, "left": 2.7654321}
-    console.show_release(answer)
+    show_release(answer)
     said = capsys.readouterr().out
     assert "budget (ε at δ = 1e-07): cap 4, spent 1.23457, left 2.76543" in said
     assert said.splitlines()[0] == "jobs-1 failed Still missing: b00, b01."

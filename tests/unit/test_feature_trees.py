@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows import console_plan
+from flows.console.plans import show_plan
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, faults_of, load_spec
@@ -408,7 +408,7 @@ def test_a_plan_of_many_features_can_be_read(load, capsys) -> None:
     names = [f"f{feature}" for feature in range(60)]
     domains = {name: {"values": 1000} for name in names}
     plan = planned(load, ("input/features", names), ("hierarchy", domains), ("release/order", names))
-    console_plan.show_plan(plan_answer(plan))
+    show_plan(plan_answer(plan))
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines()]
     assert [line[1] for line in lines if line and line[0].isdigit()] == ["everything", *names]

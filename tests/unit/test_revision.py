@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 import flows.execution.driver
-from flows import console, console_plan
 from flows.answers.audit import audit_answer
 from flows.answers.store import releases_answer, show_answer
+from flows.console.plans import show_plan
+from flows.console.releases import show_one, show_releases
 from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release, reserve_release
@@ -165,9 +166,9 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     assert json.loads((folder / "metadata.json").read_text())["dc:replaces"] == made.first
     assert f"It supersedes `{made.first}`" in (folder / "README.md").read_text()
     assert verify(folder) == []
-    console.show_one(first)
-    console.show_one(second)
-    console.show_releases({"releases": list(listed.values())})
+    show_one(first)
+    show_one(second)
+    show_releases({"releases": list(listed.values())})
     said = capsys.readouterr().out
     assert f"superseded by {made.second}\n" in said
     assert f"supersedes {made.first}\n" in said
@@ -177,7 +178,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
 def test_a_plan_says_that_a_revision_is_charged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """The plan of a revision costs what the first release did, and says so."""
     answer = plan_answer(world.plan(supersedes=world.second))
-    console_plan.show_plan(answer)
+    show_plan(answer)
     assert answer["supersedes"] == world.second
     assert answer["budget"]["after"]["rho"] == pytest.approx(1.5 * answer["budget"]["before"]["rho"])
     assert f"supersedes {world.second}: a revision is a new measurement, charged like" in capsys.readouterr().out

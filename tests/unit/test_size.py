@@ -12,7 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import console_plan, terminal
+from flows.console import terminal
+from flows.console.plans import show_plan
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.planning.forecast import plan_answer
@@ -176,7 +177,7 @@ def test_noisy_counts_of_nobody_knows_how_many_cells_count() -> None:
 @pytest.mark.parametrize(("keys", "said"), [({"expected_total": PEOPLE}, "about "), ({}, "at most ")])
 def test_the_console_says_which_it_is(planned, capsys, keys, said) -> None:
     """A line of the plan says the bytes on disk: about so many, or at most so many where nothing is known."""
-    console_plan.show_plan(planned(**keys))
+    show_plan(planned(**keys))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if " on disk" in line]
     assert line.startswith(said)
     assert "shards" in line

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows import cli
+from flows.cli import main as cli
 from flows.mechanisms import MECHANISMS
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec

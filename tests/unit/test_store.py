@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flows import cli
 from flows.answers.audit import audit_answer
+from flows.cli import main as cli
 from storage import database
 from storage.counts.shards import noisy_path, read_shard, write_codebook, write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
