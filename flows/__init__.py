@@ -1,1 +1,1 @@
-"""What runs when: the command line, the spec, the plan, the driver, and the Prefect flow around it."""
+"""What runs when: the Prefect flows, the Python interface, the mechanisms, and the packages that they are built from."""

@@ -23,7 +23,9 @@ from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.execution.driver import finish_release, make_release
-from flows.execution.reservation import declare_series, new_release, run_as_the_spec_says_now
+from flows.execution.reservation import new_release
+from flows.execution.resumption import run_as_the_spec_says_now
+from flows.execution.series import declare_series
 from flows.planning.plan import Plan, make_plan
 from flows.server.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
 from flows.server.runs import begin_deployed, seen_alive

@@ -17,7 +17,7 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
 from flows.execution.ending import sweep_orphans
-from flows.execution.reservation import declare_series
+from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
 from flows.server.process import lasting_server

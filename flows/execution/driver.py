@@ -9,17 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
-from flows.execution.reservation import (
-    check_budget,
-    check_not_of_series,
-    check_unchanged,
-    check_writable,
-    different_people_from,
-    plan_again,
-    reserve_release,
-)
+from flows.execution.reservation import reserve_release
+from flows.execution.resumption import check_unchanged, plan_again
 from flows.execution.turns import running
 from flows.mechanisms import MECHANISMS
+from flows.planning.admission import check_budget, check_not_of_series, check_writable, different_people_from
 from flows.planning.plan import Plan
 from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of

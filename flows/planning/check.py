@@ -9,16 +9,17 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from flows.execution.reservation import check_budget, check_writable, different_people_from
+from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.budget import standing_of
 from flows.planning.compatibility import faults_of_meaning, mechanism_named
 from flows.planning.forecast import plan_answer
 from flows.planning.least_cost import asked_by_keys, least_spendings
 from flows.planning.plan import Plan, make_plan
 from flows.spec.explanations import next_step
-from flows.spec.file import SpecFile, expand_variables, faults_of, keys_in, output_below, parse_spec, text_of
+from flows.spec.file import SpecFile, expand_variables, faults_of, output_below, parse_spec, text_of
 from flows.spec.keys import Spec
 from flows.spec.starter import FILL_IN, left_to_fill_in
+from flows.spec.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
 from storage.ledger.books import Books

@@ -11,8 +11,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tasks.accounting.floats import DIGITS, rounded_toward
+from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import square_root_up
-from tasks.noise.samplers import opendp
 
 
 def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:

@@ -1,1 +1,1 @@
-"""Sensitivity, accounting, allocation and samplers: how much noise, and drawing it once."""
+"""Drawing noise, once: the samplers, and the stage that measures true counts."""

@@ -2,8 +2,9 @@
 
 from fractions import Fraction
 
+from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
-from tasks.noise.samplers import Sampler, privacy_map
+from tasks.noise.samplers import Sampler
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import LARGEST_TOTAL
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
 from tasks.accounting.floats import DIGITS
+from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import SUBSTITUTION, touched_cells
-from tasks.noise.samplers import opendp
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import LARGEST_TOTAL
 

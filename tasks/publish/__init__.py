@@ -1,1 +1,1 @@
-"""The published folder: tables, manifest, a README to hand on, and its verification."""
+"""The publish stage, and the levels that it writes."""

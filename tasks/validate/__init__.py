@@ -1,1 +1,1 @@
-"""Consistency checks, error bounds and sizes."""
+"""Consistency checks, error bounds, intervals and sizes."""

@@ -23,7 +23,8 @@ import tasks.optimize.task
 import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import sweep_orphans
-from flows.execution.reservation import new_release, run_as_the_spec_says_now
+from flows.execution.reservation import new_release
+from flows.execution.resumption import run_as_the_spec_says_now
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec

@@ -20,7 +20,8 @@ from flows.answers.verify import verify_answer
 from flows.execution.crashes import note_crashes
 from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import abandon_release
-from flows.execution.reservation import declare_series, new_release
+from flows.execution.reservation import new_release
+from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, report_nothing, submit_to

@@ -22,8 +22,10 @@ from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.console.plans import show_plan
 from flows.execution.driver import finish_release, make_release
-from flows.execution.reservation import check_budget, declare_series, new_release
+from flows.execution.reservation import new_release
+from flows.execution.series import declare_series
 from flows.mechanisms import MECHANISMS, Noise
+from flows.planning.admission import check_budget
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec

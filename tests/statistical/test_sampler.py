@@ -250,7 +250,8 @@ def from_a_forked_child(draw: Callable[[], list[int]]) -> list[int]:
 WITHOUT_ENTROPY = """
 import ctypes, struct
 import numpy as np, numpy.ctypeslib
-from tasks.noise.samplers import discrete_gaussian, privacy_map
+from tasks.accounting.opendp import privacy_map
+from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.table import noise_table, table_noise
 
 privacy_map(3.0, 1.0), noise_table(3.0)  # loads and builds what there is to load and to build

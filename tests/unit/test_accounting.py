@@ -33,9 +33,9 @@ from tasks.accounting.allocation import (
     uniform,
 )
 from tasks.accounting.conversions import epsilon_from_rho, rho_from_epsilon, zcdp_epsilon, zcdp_rho
+from tasks.accounting.opendp import privacy_map
 from tasks.accounting.pld import LARGEST_PLD_SCALE, check_pld
 from tasks.accounting.sensitivity import square_root_up
-from tasks.noise.samplers import privacy_map
 
 epsilons = st.floats(1e-9, 1e3)
 deltas = st.floats(1e-15, 0.5)

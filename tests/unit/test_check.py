@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flows.cli import main as cli
-from flows.execution.reservation import declare_series
+from flows.execution.series import declare_series
 from flows.planning.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec, parse_spec

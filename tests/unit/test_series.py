@@ -30,7 +30,8 @@ import flows.execution.reservation
 from flows.answers.audit import audit_answer
 from flows.execution.driver import rehearse
 from flows.execution.ending import abandon_release
-from flows.execution.reservation import declare_series, new_release
+from flows.execution.reservation import new_release
+from flows.execution.series import declare_series
 from flows.planning.budget import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
@@ -440,7 +441,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from flows.planning.plan import make_plan
-from flows.execution.reservation import declare_series
+from flows.execution.series import declare_series
 from flows.spec.file import load_spec
 
 plan = make_plan(load_spec(Path(sys.argv[1])))

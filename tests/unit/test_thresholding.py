@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.noise.samplers import opendp
+from tasks.accounting.opendp import opendp
 from tasks.noise.thresholding import (
     Thresholded,
     measure_thresholded,

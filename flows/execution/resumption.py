@@ -1,0 +1,94 @@
+"""Going on with a reserved release: the same spec, the same codebooks, and how it runs from now on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from flows.planning.admission import (
+    different_people_from,
+)
+from flows.planning.plan import Plan, make_plan, run_terms
+from flows.spec.file import load_spec, parse_spec, says_the_same
+from flows.spec.keys import RunKeys
+from storage.database.connections import store, transaction
+from storage.errors import InputError, SpecError
+from storage.ledger.events import note, read_books
+from storage.machine.files import sha256_of
+from storage.releases.register import (
+    Release,
+    find_release,
+    set_terms,
+)
+
+
+def check_unchanged(release: Release) -> None:
+    """Refuse to go on with a release whose spec or codebooks are not what they were when it was reserved.
+
+    Files that are gone do not matter here: the store keeps the spec, and the shards a copy of each codebook once it is
+    ingested.
+
+    Raises:
+        SpecError: the spec was edited.
+        InputError: a codebook was changed; names both hashes.
+    """
+    files = release.terms.get("files", {"spec": "", "codebooks": {}})
+    spec = Path(files["spec"])
+    if spec.is_file() and not says_the_same(spec.read_text(encoding="utf-8"), release.spec):
+        raise SpecError(
+            f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
+            field="SPEC",
+            hint=f"Put it back (`trellis show {release.id} --spec` prints it), or `trellis abandon {release.id}`.",
+        )
+    for axis, path in files["codebooks"].items():
+        if Path(path).is_file():
+            _check_codebook(release, axis, release.terms["codebooks"][axis], sha256_of(Path(path)))
+
+
+def run_keys_of(release: Release) -> RunKeys:
+    """Return how a release is to be run: as its spec says now, which may be on another machine, or else as it said then."""
+    spec = Path(release.terms.get("files", {"spec": ""})["spec"])
+    try:
+        return load_spec(spec).spec.run
+    except SpecError:  # it is gone, or is refused in a moment
+        return parse_spec(release.spec, spec).spec.run
+
+
+def run_as_the_spec_says_now(release_id: str) -> None:
+    """Record how a release that was reserved is to be run from now on."""
+    with store() as con:
+        release = find_release(con, release_id)
+        terms = {**release.terms, **run_terms(run_keys_of(release))}
+        if terms != release.terms:
+            set_terms(con, release_id, terms)
+
+
+def plan_again(release: Release) -> Plan:
+    """Return the plan of a release that was reserved and has no tree yet, from the spec as the store keeps it.
+
+    The table may be another by now, as by a link that names each month's: it is asked about like any other, and recorded.
+
+    Raises:
+        InputError: a codebook is not what it was when the release was reserved, or is gone.
+        UsageError: another dataset has used the table.
+    """
+    file = parse_spec(release.spec, Path(release.terms["files"]["spec"]))
+    plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
+    for axis, reserved in release.terms["codebooks"].items():
+        _check_codebook(release, axis, reserved, plan.codebooks[axis])
+    with store() as con:
+        books = read_books(con)
+        account = books.account_of(release.id)
+        if account and account.claims[release.id].table != plan.table:
+            different_people_from(plan, books, different_people=False)
+            with transaction(con):
+                note(con, "table", release.id, table=plan.table)
+    return plan
+
+
+def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> None:
+    if now != reserved:
+        raise InputError(
+            f"The codebook of {axis}, {release.terms['files']['codebooks'].get(axis, 'in the spec')}, was changed since {release.id} was"
+            f" reserved: its sha256 was {reserved} and is {now}.",
+            field="hierarchy",
+            hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
+        )

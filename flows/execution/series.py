@@ -1,0 +1,111 @@
+"""Series of releases, each reserved as a whole before its first day."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from flows.execution.reservation import reserved_release
+from flows.planning.admission import (
+    check_writable,
+    different_people_from,
+    releases_to_come,
+)
+from flows.planning.budget import standing_of
+from flows.planning.plan import Plan
+from flows.spec.file import says_the_same
+from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id
+from storage.database.connections import Connection, store, transaction
+from storage.errors import SpecError, StoreError
+from storage.ledger.books import Books, Series
+from storage.ledger.events import agreed_terms, declare, read_books
+from storage.releases.register import (
+    add_release,
+    find_release,
+    forget_refusal,
+    state_of,
+)
+
+
+def declare_series(plan: Plan, now: datetime) -> Series:
+    """Return the series that a spec declares; reserve all its releases the first time that is asked.
+
+    Args:
+        plan: of a spec whose schedule has an end.
+        now: the series begins after this moment.
+    Raises:
+        BudgetExceeded: the dataset's cap would be passed; nothing is reserved.
+        SpecError: it was declared with another spec and is not over, it has no day left or too many, or releases of its
+            name and days are there already.
+        UsageError: another dataset has used the table.
+    """
+    spec, schedule = plan.file.spec, plan.file.spec.schedule
+    with store() as con:
+        declared = _declared_already(con, read_books(con), plan)
+    if declared:
+        return declared
+    if schedule is None or schedule.until is None:
+        raise ValueError("the spec declares no series.")
+    days = days_of_series(schedule.cron, schedule.timezone, schedule.until, now)
+    if not days:
+        raise SpecError(f"schedule.until: there is no day left until {schedule.until}.", field="schedule.until")
+    if len(days) > MOST_RELEASES:
+        raise SpecError(
+            f"schedule.until: a series has at most {MOST_RELEASES} releases; until {schedule.until} there are more.",
+            field="schedule.until",
+        )
+    ids = [scheduled_id(spec.name, day) for day in days]
+    output = plan.file.output()
+    check_writable(output)
+    with store() as con:
+        delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
+        whole = plan.spending(len(ids), delta)
+        with transaction(con):
+            books = read_books(con)
+            if declared := _declared_already(con, books, plan):  # by somebody else, a moment ago
+                return declared
+            _check_not_taken(con, ids)
+            others = different_people_from(plan, books, different_people=False)
+            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole, standing_of)
+            for id_ in ids:
+                forget_refusal(con, id_)
+                add_release(con, reserved_release(plan, id_, output, series=ids[0]))
+        account = read_books(con).account_of(ids[0])
+    if account is None:
+        raise StoreError(f"{ids[0]} was declared and is not in the ledger.")
+    return account.series[ids[0]]
+
+
+def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | None:
+    """Return the series that was declared with this very spec; None if there is none, or another that is over.
+
+    Raises:
+        SpecError: it was declared with another spec and is not over.
+    """
+    declared = books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
+    return declared if declared and _is_unchanged(con, declared, plan) else None
+
+
+def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
+    """Refuse a series of which a release is in the store already: made by hand, or abandoned with an earlier series."""
+    taken = [id_ for id_ in ids if state_of(con, id_) not in {None, "refused"}]
+    if taken:
+        raise SpecError(
+            f"name: {taken[0]} is in the store already, {state_of(con, taken[0])}; a release is made once.",
+            field="name",
+            hint="Give the spec another name.",
+        )
+
+
+def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
+    """Return whether a series was declared with this very spec; False if with another, and it is over."""
+    first = find_release(con, series.id)
+    if says_the_same(first.spec, plan.file.text):
+        return True
+    left = releases_to_come(con, series)
+    if left:
+        raise SpecError(
+            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are to come.",
+            field="schedule",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or `trellis abandon` those to come and"
+            " give this one another name.",
+        )
+    return False

@@ -1,0 +1,104 @@
+"""Whether a plan may be released: the budget, the people, the output folder."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flows.planning.budget import epsilon_beside, standing_of
+from flows.planning.guarantee import largest_epsilon_within, round_down
+from flows.planning.plan import Plan
+from storage.database.connections import Connection
+from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
+from storage.ledger.books import Account, Books, DatasetTerms, Series
+from storage.ledger.events import agreed_terms, check_fits, users_of_table
+from storage.releases.register import (
+    state_of,
+)
+
+
+def check_budget(plan: Plan, books: Books) -> None:
+    """Refuse a release that would pass its people's cap; nothing is reserved or recorded.
+
+    Raises:
+        BudgetExceeded: says what is left, and which ε would fit.
+    """
+    terms = agreed_terms(books, plan.asked())
+    account = books.accounts.get(terms.dataset)
+    with stating_the_fitting_epsilon(plan, account, terms):
+        check_fits(account, terms, plan.reservation("").spending, standing_of)
+
+
+def different_people_from(plan: Plan, books: Books, *, different_people: bool) -> tuple[str, ...]:
+    """Return the datasets from whose people a table's are said to differ.
+
+    Raises:
+        UsageError: another dataset has used the table, and nobody said whose records it holds.
+    """
+    users = users_of_table(books, plan.asked(), plan.table)
+    if users and not different_people:
+        raise UsageError(
+            f"input.table was used by dataset {', '.join(users)}; if it holds the same people, they share one budget.",
+            field="input.table",
+            hint=f"Say same_people_as: {users[0]} in the spec, or --different-people, which is recorded.",
+        )
+    return tuple(users)
+
+
+def check_not_of_series(con: Connection, plan: Plan, books: Books) -> None:
+    """Refuse to release by hand the spec of a declared series: it would be a spend beside those that are reserved.
+
+    Raises:
+        SpecError: names the next release of the series.
+    """
+    spec, series = plan.file.spec, books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
+    if series is None or spec.schedule is None or spec.schedule.until is None:
+        return
+    to_come = releases_to_come(con, series)
+    if to_come:
+        raise SpecError(
+            f"schedule.until: the series {series.name} is declared, and its releases are reserved; one beside them would be"
+            " charged by itself.",
+            field="schedule.until",
+            hint=f"`trellis rerun {to_come[0]}` makes the next one. For one beside them, give the spec another name.",
+        )
+
+
+def releases_to_come(con: Connection, series: Series) -> list[str]:
+    """Return the releases of a series that are neither published nor abandoned, the next one first."""
+    return [id_ for id_ in series.releases if state_of(con, id_) not in {"published", "abandoned"}]
+
+
+@contextmanager
+def stating_the_fitting_epsilon(plan: Plan, account: Account | None, terms: DatasetTerms) -> Iterator[None]:
+    """Add to a refusal the ε with which a release like this one would fit: where it is the only one, the cap's own."""
+    try:
+        yield
+    except BudgetExceeded as refusal:
+        asked, before = plan.guarantee, account.spendings if account else []
+        if asked.approximate:
+            fits = round_down(epsilon_beside(before, terms.cap, asked.delta))
+        else:
+            fits = largest_epsilon_within(plan.scheme, refusal.left)
+        if not before and asked.delta <= terms.cap.delta:
+            fits = max(fits, terms.cap.epsilon)
+        refusal.left_epsilon = fits
+        refusal.hint = (
+            f"At δ = {asked.delta:g} it asks for ε = {asked.epsilon:.6g};"
+            f" {f'what is left is enough for ε = {fits:g}' if fits else 'nothing is left'}."
+        )
+        raise
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse an output folder that cannot be written, or made; nothing is left there."""
+    try:
+        there = next(above for above in (folder, *folder.parents) if above.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as fault:
+        raise InputError(
+            f"output: {folder} cannot be written ({fault.strerror}).",
+            field="output",
+            hint="Name another with --output.",
+        ) from None

@@ -1,0 +1,38 @@
+"""OpenDP's discrete Gaussian measurement, and the ρ that its privacy map charges for a scale."""
+
+import math
+from functools import cache
+from typing import Any
+
+
+@cache
+def opendp() -> Any:
+    """Return OpenDP's package, whose import takes a second."""
+    from opendp import prelude
+
+    prelude.enable_features("contrib")
+    return prelude
+
+
+def gaussian_measurement(scale: float) -> Any:
+    """Return OpenDP's measurement that adds discrete Gaussian noise to integer vectors, in the Euclidean norm.
+
+    Args:
+        scale: σ, in records.
+    Raises:
+        ValueError: the scale is not finite and positive (OpenDP accepts 0 and would return the data).
+    """
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    dp = opendp()
+    histograms = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return dp.m.make_gaussian(*histograms, scale=scale, MO="ZeroConcentratedDivergence")
+
+
+def privacy_map(scale: float, l2_sensitivity: float) -> float:
+    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ.
+
+    Raises:
+        ValueError: the scale is not finite and positive.
+    """
+    return float(gaussian_measurement(scale).map(l2_sensitivity))
