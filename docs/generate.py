@@ -23,7 +23,16 @@ from flows.execution.reservation import new_release
 from flows.planning.check import check_answer
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.explanations import Model, explanation, rules, said_default, said_type, section_of, sections_in, summary
+from flows.spec.explanations import (
+    Model,
+    describe_default,
+    describe_type,
+    explanation,
+    rules,
+    section_of,
+    sections_in,
+    summary,
+)
 from flows.spec.file import load_spec
 from flows.spec.keys import MUST_BE_GIVEN, Spec
 from flows.spec.starter import example, starter_answer
@@ -109,9 +118,9 @@ def manifest_page() -> str:
         for key, info in model.model_fields.items():
             below = sections_in(info)
             models += [other for other in below if other not in models]
-            kind = f"`{below[0].__name__}`" if below else said_type(info)
+            kind = f"`{below[0].__name__}`" if below else describe_type(info)
             many = f"list of {kind}" if below and not section_of(info) else kind
-            default = "" if info.is_required() or info.default == "" else said_default(info) or "null"
+            default = "" if info.is_required() or info.default == "" else describe_default(info) or "null"
             rows.append((f"`{key}`", many, f"`{default}`" if default else "", _prose(explanation(model, key))))
         lines += _table(("Field", "Holds", "Default", "Says"), rows)
     return "\n".join(lines)
@@ -208,14 +217,14 @@ def _keys(model: Model, path: str, given: list[Any]) -> Iterator[str]:
         for alternative in sections_in(info):
             yield f"As `{{{', '.join(f'{name}: …' for name in alternative.model_fields)}}}`: {summary(alternative)}\n"
             for name, of_name in alternative.model_fields.items():
-                held = "; ".join([said_type(of_name), *rules(of_name)])
+                held = "; ".join([describe_type(of_name), *rules(of_name)])
                 yield f"- `{name}`: {explanation(alternative, name)} Holds: {held}."
             yield ""
 
 
 def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
-    facts = [] if section_of(info) else [f"- holds: {said_type(info)}"]
-    default = said_default(info)
+    facts = [] if section_of(info) else [f"- holds: {describe_type(info)}"]
+    default = describe_default(info)
     facts += [
         f"- default: `{default}`"
         if default

@@ -24,7 +24,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.execution.resumption import run_as_the_spec_says_now
+from flows.execution.resumption import refresh_run_keys
 from flows.execution.series import declare_series
 from flows.planning.plan import Plan, make_plan
 from flows.server.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
@@ -224,7 +224,7 @@ def _is_reserved(release_id: str) -> bool:
 
 def _go_on(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
     """Return a release that was reserved, and what goes on with it."""
-    run_as_the_spec_says_now(release_id)
+    refresh_run_keys(release_id)
     with store() as con:
         return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
 

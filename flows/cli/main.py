@@ -34,7 +34,7 @@ from storage.errors import (
 COMPLETING = "_TRELLIS_COMPLETE"  # what a shell sets that asks how a line may go on
 
 
-def _say_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
@@ -53,7 +53,7 @@ app = typer.Typer(
 def trellis(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True),
+        typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """Differentially private count tables over public hierarchies."""
@@ -108,17 +108,17 @@ def _run(arguments: list[str]) -> int:
     except TyperException as fault:
         wrong = fault.format_message() if hasattr(fault, "format_message") else str(fault)
         hint = "`trellis --help` lists commands and options."
-        return _say_error(UsageError(wrong, field="usage", hint=hint), arguments)
+        return _show_error(UsageError(wrong, field="usage", hint=hint), arguments)
     except TrellisError as fault:
-        return _say_error(fault, arguments)
+        return _show_error(fault, arguments)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
         hint = "This is a fault of Trellis: please report it with this line."
         stopped = TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint)
-        return _say_error(disk_fault(fault) or stopped, arguments)
+        return _show_error(disk_fault(fault) or stopped, arguments)
     if code == INTERRUPTED:
-        return _say_error(TrellisError("Interrupted."), arguments)
+        return _show_error(TrellisError("Interrupted."), arguments)
     return code or DONE
 
 
@@ -145,7 +145,7 @@ def _interruptions() -> Iterator[Event]:
             signal.signal(signum, handler)
 
 
-def _say_error(fault: TrellisError, arguments: list[str]) -> int:
+def _show_error(fault: TrellisError, arguments: list[str]) -> int:
     from flows.answers.store import error_answer
 
     if "--json" in arguments:

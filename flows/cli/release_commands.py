@@ -122,7 +122,7 @@ def _make(
     try:
         seconds = run_directly(flow_name, parameters, release_id, planned)
     except BaseException as fault:
-        if _say_what_became_of(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
+        if _show_outcome(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, KeyboardInterrupt):
                 raise interrupted(release_id) from None
             raise  # Prefect's own TerminationSignal too, which is what SIGTERM becomes inside its engine
@@ -166,7 +166,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     print_answer(answer, as_json, show_plan)
 
 
-def _say_what_became_of(release_id: str) -> str | None:
+def _show_outcome(release_id: str) -> str | None:
     """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
     from storage.database.connections import store
     from storage.machine.claims import give_up_claim

@@ -57,7 +57,7 @@ def _show_coverage(confidence: float, runs: int, results: list[Answer]) -> None:
     """Draw, by true count, how many intervals hold the truth and how wide they are, and say what of that is promised."""
     from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
 
-    def said_share(of: Answer) -> str:
+    def format_share(of: Answer) -> str:
         share = f"{100 * of['coverage']['mean']:.1f} %"
         return f"({share})" if are_few(of["cells"] * runs) else share
 
@@ -68,7 +68,7 @@ def _show_coverage(confidence: float, runs: int, results: list[Answer]) -> None:
         f"{100 * confidence:g} % are promised for each fixed cell, and so, within sampling error, for each true count"
     )
     out.print(f"\n[bold]intervals[/]: share that holds the truth, by true count; {promised}")
-    out.print(_group_table(stated, "coverage", (*TRUE_COUNTS, *SELECTED), said_share))
+    out.print(_group_table(stated, "coverage", (*TRUE_COUNTS, *SELECTED), format_share))
     out.print(f"in brackets: of fewer than {FEW_INTERVALS} intervals, cells times runs, which says little")
     out.print(
         "non-zero: released so; zeroed: released as 0, while the true count is not; nothing is promised for either"

@@ -5,15 +5,15 @@ from rich.markup import escape
 from flows.console.terminal import (
     Answer,
     escaped,
+    format_bytes,
+    format_level_numbers,
     level_table,
     out,
-    said_bytes,
-    said_levels,
     say,
-    say_bound,
-    say_threshold,
-    say_unlisted,
-    say_unprotected,
+    show_bound_note,
+    show_threshold_note,
+    show_unlisted,
+    show_unprotected,
 )
 from tasks.words.levels import place as place_of
 from tasks.words.numbers import rounded_up
@@ -36,21 +36,21 @@ def show_plan(answer: Answer) -> None:
             soft_wrap=True,
         )
     out.print(level_table(answer["levels"], {"possible_cells": "possible cells"}))
-    say_bound(answer["levels"])
-    _say_intervals(answer)
-    say_unlisted(answer["unlisted"])
-    say_threshold(answer["levels"])
-    _say_typical(answer)
-    _say_disk(answer["disk"])
+    show_bound_note(answer["levels"])
+    _show_intervals(answer)
+    show_unlisted(answer["unlisted"])
+    show_threshold_note(answer["levels"])
+    _show_typical(answer)
+    _show_disk(answer["disk"])
     out.print(f"\n{'how' if by_map else 'Δ₂, how'} far one unit moves a level:")
     for derived in dict.fromkeys(level["derivation"] for level in answer["levels"]):
         of = [level["level"] for level in answer["levels"] if level["derivation"] == derived]
-        out.print(f"  {said_levels(of)}: {derived}")
+        out.print(f"  {format_level_numbers(of)}: {derived}")
     if answer["curve"]:
         out.print("the same noise, read at other ε:")
     for point in answer["curve"]:
         out.print(f"  ε = {point['epsilon']:.4g}: δ = {point['delta']:.2g}")
-    say_unprotected(answer["unprotected"])
+    show_unprotected(answer["unprotected"])
     if "for" in answer:
         wanted = answer["for"]
         out.print(
@@ -63,7 +63,7 @@ def show_plan(answer: Answer) -> None:
         f"\nbudget (ε at δ = {cap['delta']:g}): cap {cap['epsilon']:g},"
         f" spent before {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"
     )
-    _say_schedule(answer["schedule"])
+    _show_schedule(answer["schedule"])
     if budget["after"]["epsilon"] > cap["epsilon"]:
         out.print("[bold red]would be refused:[/] the release would pass the dataset's cap.")
     if answer["caution"]:
@@ -74,7 +74,7 @@ def show_plan(answer: Answer) -> None:
         out.print("[green]rehearsed:[/] table, codebooks and budget would do. Nothing was drawn, charged or kept.")
 
 
-def _say_intervals(answer: Answer) -> None:
+def _show_intervals(answer: Answer) -> None:
     widths = [level["half_width"] for level in answer["levels"] if level["half_width"]]
     if widths:
         least, most = min(widths), max(widths)
@@ -84,7 +84,7 @@ def _say_intervals(answer: Answer) -> None:
         )
 
 
-def _say_typical(answer: Answer) -> None:
+def _show_typical(answer: Answer) -> None:
     """Say down to which level a typical cell stands above the noise, so that nobody publishes noise unawares."""
     typical = answer["typical"]
     if typical is None:
@@ -113,18 +113,18 @@ def _say_typical(answer: Answer) -> None:
     out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
 
 
-def _say_disk(disk: Answer | None) -> None:
+def _show_disk(disk: Answer | None) -> None:
     """Say what the release would leave on disk, and where that is only an upper bound, why; nothing if nothing is known."""
     if disk is None:
         return
-    parts = ", ".join(f"{part} {said_bytes(disk[part])}" for part in ("shards", "published", "store"))
+    parts = ", ".join(f"{part} {format_bytes(disk[part])}" for part in ("shards", "published", "store"))
     if disk["upper_bound"]:
-        out.print(f"at most {said_bytes(disk['total'])} on disk, if every possible cell is released: {parts}")
+        out.print(f"at most {format_bytes(disk['total'])} on disk, if every possible cell is released: {parts}")
     else:
-        out.print(f"about {said_bytes(disk['total'])} on disk: {parts}")
+        out.print(f"about {format_bytes(disk['total'])} on disk: {parts}")
 
 
-def _say_schedule(schedule: Answer | None) -> None:
+def _show_schedule(schedule: Answer | None) -> None:
     """Say on which days there will be a release, and whether they are one series that is paid for as a whole."""
     if schedule is None:
         return
@@ -165,7 +165,7 @@ def show_check(answer: Answer) -> None:
     )
     out.print(f"levels 0 to {finest['level']}, the finest of {place_of(finest['axes'])}")
     out.print(answer["statement"])
-    say_unprotected(answer["unprotected"])
+    show_unprotected(answer["unprotected"])
     out.print(
         f"budget (ε at δ = {budget['cap']['delta']:g}): cap {budget['cap']['epsilon']:g}, spent before"
         f" {rounded_up(budget['before']['epsilon'])}, after {rounded_up(budget['after']['epsilon'])}"

@@ -6,11 +6,11 @@ from rich.table import Table
 from flows.console.terminal import (
     Answer,
     escaped,
+    format_bytes,
     out,
-    said_bytes,
-    say_unlisted,
-    say_unprotected,
     show_levels,
+    show_unlisted,
+    show_unprotected,
 )
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_down, rounded_up
@@ -22,7 +22,7 @@ def show_release(answer: Answer) -> None:
     out.print(f"[bold]{answer['id']}[/] {answer['state']} {answer['reason']}".rstrip() + "\n", soft_wrap=True)
     show_levels(answer["levels"])
     out.print(answer["statement"])
-    say_unprotected(answer["unprotected"])
+    show_unprotected(answer["unprotected"])
     rooms = ", ".join(f"{room} {seconds:.1f}" for room, seconds in answer["seconds"].items() if room != "total")
     out.print(f"\nthread seconds: {rooms}; {answer['seconds']['total']:.1f} s in all")
     budget = answer["budget"]
@@ -64,8 +64,8 @@ def show_one(answer: Answer) -> None:
             out.print(f"{key.replace('_', ' ')} {answer[key]}", soft_wrap=True)
     out.print()
     show_levels(answer["levels"])
-    say_unlisted(answer["unlisted"])
-    say_unprotected(answer["unprotected"])
+    show_unlisted(answer["unlisted"])
+    show_unprotected(answer["unprotected"])
     done = sum(branch["state"] == "optimised" for branch in answer["branches"])
     out.print(f"\nbranches: {done} of {len(answer['branches'])} optimised; seals: {len(answer['seals'])}")
     for branch in answer["branches"]:
@@ -96,7 +96,7 @@ def show_ledger(answer: Answer) -> None:
             out.print(f"  the same people: {', '.join(account['same_people'])}")
         if account["unprotected"]:
             out.print("  [bold red]the claim about these people is the weaker one:[/]")
-        say_unprotected(account["unprotected"])
+        show_unprotected(account["unprotected"])
         for raised in account["raises"]:
             out.print(
                 f"  cap raised {raised['at']} from {raised['before']:g} to {raised['epsilon']:g}: {raised['reason']}"
@@ -144,8 +144,8 @@ def show_audit(answer: Answer) -> None:
 def show_cleaned(answer: Answer) -> None:
     """Draw what was removed, release by release."""
     for cleaned in answer["cleaned"]:
-        out.print(f"{escape(cleaned['release'])}: {cleaned['files']} files, {said_bytes(cleaned['bytes'])}")
-    out.print(f"{said_bytes(answer['bytes'])} freed")
+        out.print(f"{escape(cleaned['release'])}: {cleaned['files']} files, {format_bytes(cleaned['bytes'])}")
+    out.print(f"{format_bytes(answer['bytes'])} freed")
 
 
 def show_synthesised(answer: Answer) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from flows.walks.runner import Report
 from storage.errors import TrellisError
 from tasks.words.levels import level_columns
-from tasks.words.numbers import said_bound, said_cells, said_sigma
+from tasks.words.numbers import format_bound, format_cells, format_sigma
 
 Answer = dict[str, Any]
 
@@ -74,8 +74,8 @@ def trials_progress(trials: int) -> Iterator[Callable[[int], None]]:
 def show_levels(levels: list[Answer]) -> None:
     """Draw the levels of a release."""
     out.print(level_table(levels, {"cells": "cells measured", "nonzero": "non-zero"}))
-    say_bound(levels)
-    say_threshold(levels)
+    show_bound_note(levels)
+    show_threshold_note(levels)
 
 
 def level_table(levels: list[Answer], counted: dict[str, str]) -> Table:
@@ -86,7 +86,7 @@ def level_table(levels: list[Answer], counted: dict[str, str]) -> Table:
     for heading in (*counted.values(), "ρ", "σ", "bound"):
         table.add_column(heading, justify="right")
     for level, *where in zip(levels, *columns.values(), strict=True):
-        table.add_row(str(level["level"]), *where, *(said_cells(level[key]) for key in counted), *_noise_cells(level))
+        table.add_row(str(level["level"]), *where, *(format_cells(level[key]) for key in counted), *_noise_cells(level))
     return table
 
 
@@ -94,10 +94,10 @@ def _noise_cells(level: Answer) -> list[str]:
     summed = bool(level.get("summed"))
     rho = "summed" if summed else "none" if level.get("threshold") else f"{level['rho']:.4g}"
     sigma, bound = level["sigma"], level["bound"]
-    return [rho, said_sigma(sigma, summed=summed), said_bound(sigma, bound, summed=summed)]
+    return [rho, format_sigma(sigma, summed=summed), format_bound(sigma, bound, summed=summed)]
 
 
-def said_levels(numbers: list[int]) -> str:
+def format_level_numbers(numbers: list[int]) -> str:
     """Return levels in words: many that follow one another by the first and the last."""
     if len(numbers) == 1:
         return f"level {numbers[0]}"
@@ -106,7 +106,7 @@ def said_levels(numbers: list[int]) -> str:
     return f"levels {', '.join(map(str, numbers))}"
 
 
-def say_unlisted(axes: list[str]) -> None:
+def show_unlisted(axes: list[str]) -> None:
     """Say which codes no codebook lists, if any."""
     if axes:
         out.print(
@@ -116,26 +116,26 @@ def say_unlisted(axes: list[str]) -> None:
         )
 
 
-def say_unprotected(statements: list[str]) -> None:
+def show_unprotected(statements: list[str]) -> None:
     """Say what is published exactly."""
     for statement in statements:
         out.print(f"[bold red]unprotected:[/] {statement}")
 
 
-def say_bound(levels: list[Answer]) -> None:
+def show_bound_note(levels: list[Answer]) -> None:
     """Say what a bound is, where one is stated."""
     if any(level["bound"] is not None for level in levels):
         out.print("[dim]bound: with 95 % every count of the level is within so many records of the truth[/]")
 
 
-def say_threshold(levels: list[Answer]) -> None:
+def show_threshold_note(levels: list[Answer]) -> None:
     """Say from which count on leaves are kept, where some are not."""
     if threshold := levels[-1].get("threshold"):
         told = f"leaves are kept from a noisy count of {threshold:,} on; the others are missing from every sum, which has no σ"
         out.print(f"[dim]{told}[/]")
 
 
-def said_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return bytes as they are read, with two digits or three."""
     units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"]
     while size >= 999.5 and len(units) > 1:

@@ -7,7 +7,7 @@ from flows.planning.admission import (
     different_people_from,
 )
 from flows.planning.plan import Plan, make_plan, run_terms
-from flows.spec.file import load_spec, parse_spec, says_the_same
+from flows.spec.file import is_same_spec, load_spec, parse_spec
 from flows.spec.keys import RunKeys
 from storage.database.connections import store, transaction
 from storage.errors import InputError, SpecError
@@ -32,7 +32,7 @@ def check_unchanged(release: Release) -> None:
     """
     files = release.terms.get("files", {"spec": "", "codebooks": {}})
     spec = Path(files["spec"])
-    if spec.is_file() and not says_the_same(spec.read_text(encoding="utf-8"), release.spec):
+    if spec.is_file() and not is_same_spec(spec.read_text(encoding="utf-8"), release.spec):
         raise SpecError(
             f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
             field="SPEC",
@@ -52,7 +52,7 @@ def run_keys_of(release: Release) -> RunKeys:
         return parse_spec(release.spec, spec).spec.run
 
 
-def run_as_the_spec_says_now(release_id: str) -> None:
+def refresh_run_keys(release_id: str) -> None:
     """Record how a release that was reserved is to be run from now on."""
     with store() as con:
         release = find_release(con, release_id)

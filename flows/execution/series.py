@@ -11,7 +11,7 @@ from flows.planning.admission import (
 )
 from flows.planning.budget import standing_of
 from flows.planning.plan import Plan
-from flows.spec.file import says_the_same
+from flows.spec.file import is_same_spec
 from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
@@ -98,7 +98,7 @@ def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
 def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
     """Return whether a series was declared with this very spec; False if with another, and it is over."""
     first = find_release(con, series.id)
-    if says_the_same(first.spec, plan.file.text):
+    if is_same_spec(first.spec, plan.file.text):
         return True
     left = releases_to_come(con, series)
     if left:

@@ -11,7 +11,7 @@ import duckdb
 
 from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.budget import standing_of
-from flows.planning.compatibility import faults_of_meaning, mechanism_named
+from flows.planning.compatibility import incompatible_keys, mechanism_named
 from flows.planning.forecast import plan_answer
 from flows.planning.least_cost import asked_by_keys, least_spendings
 from flows.planning.plan import Plan, make_plan
@@ -86,7 +86,7 @@ def _undecided(text: str) -> Iterator[SpecError]:
 def _about_mechanism(file: SpecFile) -> list[TrellisError]:
     found: list[TrellisError] = []
     mechanism = _kept(lambda: mechanism_named(file.spec.mechanism), found)
-    return found if mechanism is None else list(faults_of_meaning(file.spec, mechanism))
+    return found if mechanism is None else list(incompatible_keys(file.spec, mechanism))
 
 
 def _about_name(keys: dict[str, Any]) -> list[TrellisError]:

@@ -20,7 +20,7 @@ def mechanism_named(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
-def faults_of_meaning(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield keys that have no meaning for a mechanism, or lack one, with the reason."""
     for key, reason in mechanism.refused.items():
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):

@@ -9,7 +9,7 @@ from flows.planning.budget import composed_epsilon
 from flows.planning.guarantee import Guarantee, guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
-from flows.spec.file import says_the_same
+from flows.spec.file import is_same_spec
 from flows.spec.privacy import Target
 from flows.spec.schedule import days, days_of_series, scheduled_id
 from storage.counts.published import published_total
@@ -61,7 +61,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
                 "typical_count": total / level.possible_cells
                 if total is not None and level.possible_cells is not None
                 else None,
-                **level.said_besides,
+                **level.charge_details,
             }
             for level in plan.levels
         ],
@@ -87,7 +87,7 @@ def _repeated(con: Connection, plan: Plan) -> str:
     spec = plan.file.spec
     if spec.schedule or spec.supersedes:
         return ""
-    same = [release for release, text in published_specs(con, spec.dataset) if says_the_same(text, plan.file.text)]
+    same = [release for release, text in published_specs(con, spec.dataset) if is_same_spec(text, plan.file.text)]
     if not same:
         return ""
     return (

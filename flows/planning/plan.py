@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.planning.budget import cap_of
-from flows.planning.compatibility import faults_of_meaning, mechanism_named
+from flows.planning.compatibility import incompatible_keys, mechanism_named
 from flows.planning.guarantee import (
     Guarantee,
     Scheme,
@@ -235,7 +235,7 @@ def make_plan(file: SpecFile) -> Plan:
     """
     spec = file.spec
     mechanism = mechanism_named(spec.mechanism)
-    for fault in faults_of_meaning(spec, mechanism):
+    for fault in incompatible_keys(spec, mechanism):
         raise fault
     source = file.source()
     ends = read_ends(source)

@@ -11,7 +11,7 @@ from tasks.machine import cores, default_memory
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
-from tasks.words.numbers import rounded_down, rounded_up, said_cells
+from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:
@@ -62,7 +62,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     field = "input.features" if spec.input.features and not is_deep else "release.finest"
     raise SpecError(
         f"{field} must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes the noise of"
-        f" every one of them, got {said_cells(leaves)}.",
+        f" every one of them, got {format_cells(leaves)}.",
         field=field,
         hint=f"{', '.join(fewer)}, or take {other}." if fewer else f"Take {other}.",
     )

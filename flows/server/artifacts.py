@@ -25,7 +25,7 @@ from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases.register import Release, find_release
 from storage.releases.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
 from tasks.words.levels import level_columns
-from tasks.words.numbers import rounded_up, said_bound, said_sigma
+from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try, once the server is gone: each one waits for it
@@ -166,8 +166,8 @@ def _levels_table(
             **({"done": done[entry["level"]]} if done else {}),
             "cells": f"{entry['cells']:,}",
             "non-zero": f"{entry['nonzero']:,}",
-            "sigma": said_sigma(entry["sigma"], summed="summed" in entry),
-            "bound (95 %)": said_bound(entry["sigma"], entry["bound"], summed="summed" in entry),
+            "sigma": format_sigma(entry["sigma"], summed="summed" in entry),
+            "bound (95 %)": format_bound(entry["sigma"], entry["bound"], summed="summed" in entry),
         }
         for number, entry in enumerate(levels)
     ]

@@ -67,12 +67,12 @@ def sections_in(key: FieldInfo) -> list[Model]:
     return list(dict.fromkeys(_models(key.annotation)))
 
 
-def said_type(key: FieldInfo) -> str:
+def describe_type(key: FieldInfo) -> str:
     """Return in words what a key may hold."""
-    return _said_type(key.annotation, key.metadata)
+    return _describe_type(key.annotation, key.metadata)
 
 
-def said_default(key: FieldInfo) -> str:
+def describe_default(key: FieldInfo) -> str:
     """Return the default of a key as YAML; empty where there is none, or where leaving it out is a case of its own."""
     if key.is_required():
         return ""
@@ -105,21 +105,21 @@ def _models(annotation: Any) -> Iterator[Model]:
             yield from _models(part)
 
 
-def _said_type(annotation: Any, metadata: list[Any]) -> str:
+def _describe_type(annotation: Any, metadata: list[Any]) -> str:
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _said_type(parts[0], [*parts[1:]])
+        return _describe_type(parts[0], [*parts[1:]])
     if origin in {Union, UnionType}:
-        return " or ".join(dict.fromkeys(_said_type(part, []) for part in parts if part is not NoneType))
+        return " or ".join(dict.fromkeys(_describe_type(part, []) for part in parts if part is not NoneType))
     if origin is Literal:
         return " or ".join(f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in parts)
     if origin in {list, tuple}:
-        of = _said_type(parts[0], [])
+        of = _describe_type(parts[0], [])
         many = "texts" if of == "text" else "numbers" if of == "number" else of
         may_be_one = any(getattr(_function(rule), "__name__", "") == "as_list" for rule in metadata)
         return f"text or list of {many}" if may_be_one and of == "text" else f"list of {many}"
     if origin is dict:
-        return f"for each name {_said_type(parts[1], [])}"
+        return f"for each name {_describe_type(parts[1], [])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "{" + ", ".join(f"{name}: …" for name in annotation.model_fields) + "}"
     return _NAMES.get(annotation, "text")

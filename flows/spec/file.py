@@ -151,7 +151,7 @@ def faults_of(text: str) -> list[SpecError]:
     return list({(fault.field, str(fault)): fault for fault in found}.values())
 
 
-def says_the_same(text: str, other: str) -> bool:
+def is_same_spec(text: str, other: str) -> bool:
     """Return whether two specs ask for the same release, however they are laid out and on whatever machine it is run."""
     try:
         one, two = keys_in(text), keys_in(other)
@@ -160,7 +160,7 @@ def says_the_same(text: str, other: str) -> bool:
     return one | {"run": None} == two | {"run": None}
 
 
-def says_public(text: str) -> bool:
+def declares_public_data(text: str) -> bool:
     """Return whether a spec says that anybody may see its table; one that cannot be read says nothing."""
     try:
         return keys_in(text).get("public_data") is True

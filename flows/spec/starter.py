@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from flows.spec.explanations import Model, explanation, options, said_default, section_of
+from flows.spec.explanations import Model, describe_default, explanation, options, section_of
 from flows.spec.headers import Columns, guess_columns, level_names
 from flows.spec.hierarchy import Hierarchy, Values
 from flows.spec.keys import MOST_FEATURES, Spec
@@ -240,7 +240,7 @@ def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
 
 def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:
     """Return what may stand for a key that is left out, as YAML: its default, or an example."""
-    if default := said_default(info):
+    if default := describe_default(info):
         return default
     if path in _EXAMPLES:
         return _EXAMPLES[path]

@@ -16,7 +16,7 @@ from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
 from flows.planning.plan import Plan, make_plan
 from flows.planning.universe import check_leaves, tree_over
-from flows.spec.file import SpecFile, says_public
+from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, spread
 from flows.walks.in_memory import Tried, Truth, truth_of
@@ -229,7 +229,7 @@ def _refuse_charged(plan: Plan) -> None:
     """
     with store() as con:
         for release_id in read_books(con).charged_on(lambda table: same_place(table, plan.table)):
-            if state_of(con, release_id) is None or not says_public(find_release(con, release_id).spec):
+            if state_of(con, release_id) is None or not declares_public_data(find_release(con, release_id).spec):
                 raise SpecError(
                     f"input.table was charged by release {release_id}, whose spec did not say public_data: true: errors"
                     " against the truth would tell what that release protects.",

@@ -80,7 +80,7 @@ class LevelTerms:
         return math.sqrt(self.l2_sensitivity_squared)
 
     @property
-    def said_besides(self) -> dict[str, Any]:
+    def charge_details(self) -> dict[str, Any]:
         """What is told besides of a level that is summed, or whose mechanism is only (ε, δ)."""
         if self.is_summed:
             return {"summed": True}

@@ -215,7 +215,7 @@ def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
             "l2_sensitivity": terms.l2_sensitivity,
             "derivation": terms.derivation,
             "bound": terms.bound,
-            **terms.said_besides,
+            **terms.charge_details,
         }
         for terms in release.levels
     ]

@@ -106,7 +106,7 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
             kept.append((*(area[rows] for area in areas), noisy))
     nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))
     *areas, noisy = (np.concatenate(parts) for parts in zip(nothing, *kept, strict=True))
-    columns = _told_apart(areas, codes) | {"noisy": noisy}
+    columns = _leaf_columns(areas, codes) | {"noisy": noisy}
     row_groups = (
         {name: column[first : first + CHUNK_CELLS] for name, column in columns.items()}
         for first in range(0, len(noisy), CHUNK_CELLS)
@@ -116,7 +116,7 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     return Seal(level, TRUNK, sha256, len(noisy))
 
 
-def _told_apart(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
+def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
     """Return the columns that tell some leaves apart: per axis their areas, or where no codebook lists them their codes.
 
     Args:

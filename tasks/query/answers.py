@@ -10,18 +10,18 @@ import polars as pl
 from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
+from tasks.query.explanations import (
+    describe_below_threshold,
+    describe_cells,
+    describe_count_alone,
+    describe_leaves,
+    describe_row,
+    describe_unmeasured,
+    explain_missing_interval,
+    explain_missing_simultaneous,
+)
 from tasks.query.folder import PublishedFolder
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
-from tasks.query.words import (
-    below_threshold_told,
-    cells_told,
-    leaves_told,
-    nothing_told,
-    row_told,
-    simultaneous_untold,
-    sum_untold,
-    unmeasured_told,
-)
 from tasks.validate.intervals import simultaneous_margins
 from tasks.validate.quantiles import laplace_quantile
 
@@ -68,7 +68,7 @@ def answer(folder: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool
     rows = _rows(folder, level, areas)
     known = Answer(int(rows[COUNT].sum()), level, {"released": rows.height})
     if manifest.intervals is None:
-        return replace(known, how=nothing_told(rows.height, level))
+        return replace(known, how=describe_count_alone(rows.height, level))
     is_cell = folder.reached(level) == tuple(area.level for area in areas)
     kind = SIMULTANEOUS if simultaneous else INTERVAL
     if manifest.levels[-1].threshold:
@@ -111,7 +111,7 @@ def _of_measured(folder: PublishedFolder, known: Answer, areas: Sequence[Area], 
         "dropped_under": found.dropped_under,
         "cap": found.cap,
     }
-    how = cells_told(manifest.levels[known.level], cells, found.level_above)
+    how = describe_cells(manifest.levels[known.level], cells, found.level_above)
     return replace(known, cells=cells, how=how, low=found.low, high=found.high)
 
 
@@ -148,14 +148,14 @@ def _of_leaves(
         if is_cell and rows.height:
             return _of_row(folder, known, rows, kind)
         if kind == SIMULTANEOUS:
-            return replace(known, how=simultaneous_untold(known.cells["released"]))
+            return replace(known, how=explain_missing_simultaneous(known.cells["released"]))
         leaves = 1 if is_cell and known.level == finest.level else finest.cells  # the noise of all goes further
         low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
-        return replace(known, how=leaves_told(leaves, are_known=leaves == 1), low=low, high=high)
+        return replace(known, how=describe_leaves(leaves, are_known=leaves == 1), low=low, high=high)
     tree, box = folder.tree, _box(areas)
     own, below = areas_met(tree, known.level, box), areas_met(tree, finest.level, box)
     leaves, possible = math.prod(map(len, below)), math.prod(map(len, own))
-    known = replace(known, cells=known.cells | {"possible": possible, "leaves": leaves}, how=leaves_told(leaves))
+    known = replace(known, cells=known.cells | {"possible": possible, "leaves": leaves}, how=describe_leaves(leaves))
     if kind == INTERVAL:
         low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
     else:
@@ -171,13 +171,13 @@ def _of_thresholded(
     """Return the answer where only leaves with a noisy count that reaches a threshold were kept."""
     finest = folder.manifest.levels[-1]
     if not is_cell or known.level < finest.level:
-        return replace(known, how=sum_untold(known.cells["released"], finest.threshold))
+        return replace(known, how=explain_missing_interval(known.cells["released"], finest.threshold))
     if rows.height:
         return _of_row(folder, known, rows, kind)
     if kind == SIMULTANEOUS:
-        return replace(known, how=simultaneous_untold(0))
+        return replace(known, how=explain_missing_simultaneous(0))
     z = laplace_quantile(finest.scale, math.log((1 - _confidence(folder)) / 2))
-    return replace(known, how=below_threshold_told(finest.threshold), low=0, high=finest.threshold - 1 + z)
+    return replace(known, how=describe_below_threshold(finest.threshold), low=0, high=finest.threshold - 1 + z)
 
 
 def _of_rows(
@@ -193,18 +193,20 @@ def _of_rows(
     root = folder.manifest.levels[0]
     (everything,) = folder.collect([folder.table(0)])
     if kind[1] not in everything.columns:
-        return replace(known, how=simultaneous_untold(known.cells["released"]))
+        return replace(known, how=explain_missing_simultaneous(known.cells["released"]))
     further = 0 if kind == SIMULTANEOUS else max((root.cap_margin or 0) - (root.half_width or 0), 0)
     high = int(everything[kind[1]][0]) + further
-    return replace(known, how=unmeasured_told(known.cells["released"], known.level), low=0, high=max(high, known.count))
+    return replace(
+        known, how=describe_unmeasured(known.cells["released"], known.level), low=0, high=max(high, known.count)
+    )
 
 
 def _of_row(folder: PublishedFolder, known: Answer, rows: pl.DataFrame, kind: tuple[str, str]) -> Answer:
     """Return the answer of a cell that has a row in the table of its level."""
     if not set(kind) <= set(rows.columns) or rows[kind[0]][0] is None:
-        return replace(known, how=simultaneous_untold(1))
+        return replace(known, how=explain_missing_simultaneous(1))
     low, high = (int(rows[end][0]) for end in kind)
-    return replace(known, how=row_told(folder.manifest.levels[known.level]), low=low, high=high)
+    return replace(known, how=describe_row(folder.manifest.levels[known.level]), low=low, high=high)
 
 
 def _box(areas: Sequence[Area]) -> Box:

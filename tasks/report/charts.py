@@ -10,7 +10,7 @@ import numpy as np
 from tasks.format.manifest import LevelEntry
 from tasks.report.facts import CLASSES, Facts, LevelFacts, Matrix, Path
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
-from tasks.words.numbers import said_shortly
+from tasks.words.numbers import format_short
 
 _WIDTH, _HEIGHT = 5.0, 3.2  # inches; two stand side by side on a desk
 _MARGINS = (0.8, 0.48, 0.1, 0.52)
@@ -174,7 +174,7 @@ def _write_counts(panel: Any, matrix: Matrix, image: Any) -> None:
         count = int(matrix.counts[row, column])
         is_dark = image is not None and count > 0 and image.norm(count) > 0.68
         colour = "white" if is_dark else "#1a1a1a"
-        told = said_shortly(count).replace("-", "−")
+        told = format_short(count).replace("-", "−")
         panel.text(column, row, told, ha="center", va="center", color=colour, fontsize=8.5)
 
 
@@ -253,7 +253,7 @@ def _log_ticks(axis: Any) -> None:
 
 
 def _power(value: float) -> str:
-    return said_shortly(round(value)) if 1 <= value < 1e15 else f"{value:g}"
+    return format_short(round(value)) if 1 <= value < 1e15 else f"{value:g}"
 
 
 def _level_axis(panel: Any, levels: int) -> None:

@@ -163,7 +163,8 @@ def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_ope
     tables = []
     for measure, title, unit, _ in _FIGURES:
         rows = [
-            [str(level["level"])] + [_told(found[name]["levels"][number][measure], measure) for name in mechanisms]
+            [str(level["level"])]
+            + [_format_spread(found[name]["levels"][number][measure], measure) for name in mechanisms]
             for number, level in enumerate(answer["levels"])
         ]
         tables.append(table(heads, rows, caption=f"{title}, {unit}"))
@@ -171,7 +172,7 @@ def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_ope
     return f"<details{opened}><summary>ε = {epsilon:g}</summary>\n{chr(10).join(tables)}\n</details>"
 
 
-def _told(spread: Mapping[str, float], measure: str) -> str:
+def _format_spread(spread: Mapping[str, float], measure: str) -> str:
     if measure.startswith("false"):
         return f"{100 * spread['mean']:.1f} % [{100 * spread['min']:.1f}, {100 * spread['max']:.1f}]"
     mean, least, most = (_number(spread[what]) for what in ("mean", "min", "max"))

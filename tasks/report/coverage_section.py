@@ -12,7 +12,7 @@ Answer = Mapping[str, Any]
 
 _WIDTH = 9.6  # inches, of the whole page
 
-_SAID = {"more": "above 10", "nonzero": "non-zero"}
+_LABELS = {"more": "above 10", "nonzero": "non-zero"}
 
 _SECTION = """<h2>Intervals</h2>
 <p>What a release by the spec would state of its counts. Promised: for each fixed cell, over all noise, its interval holds the
@@ -65,7 +65,7 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
                     **line_style(mechanisms.index(result["mechanism"])),
                 )
             panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
-            panel.set_title(f"true count {_SAID.get(group, group)}")
+            panel.set_title(f"true count {_LABELS.get(group, group)}")
             panel.set_xlabel("level")
             panel.set_xticks(level_ticks(len(answer["levels"]), _WIDTH / len(TRUE_COUNTS)))
             panel.set_xlim(-0.5, len(answer["levels"]) - 0.5)
@@ -95,8 +95,8 @@ def _tables(epsilon: float, results: Sequence[Answer], runs: int) -> str:
 def _table(result: Answer, runs: int) -> str:
     heads = ["level"]
     for group in TRUE_COUNTS:
-        heads += [_SAID.get(group, group), "width"]
-    heads += [_SAID.get(group, group) for group in SELECTED]
+        heads += [_LABELS.get(group, group), "width"]
+    heads += [_LABELS.get(group, group) for group in SELECTED]
     rows = []
     for level in result["levels"]:
         groups = level["intervals"] or {}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.words.levels import level_columns
-from tasks.words.numbers import rounded_up, said_bound, said_sigma
+from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
 TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
@@ -250,6 +250,6 @@ def _promise(manifest: Manifest) -> str:
 
 def _row(level: LevelEntry, place: Sequence[str]) -> str:
     names = " | ".join(place)
-    noise = said_sigma(level.sigma, summed=level.summed, digits=2)
-    bound = said_bound(level.sigma, level.bound, summed=level.summed)
+    noise = format_sigma(level.sigma, summed=level.summed, digits=2)
+    bound = format_bound(level.sigma, level.bound, summed=level.summed)
     return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {bound} |"

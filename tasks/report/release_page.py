@@ -21,7 +21,7 @@ from tasks.report.frame import page
 from tasks.report.readme import protection, reading, revision
 from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
 from tasks.words.levels import in_short, place
-from tasks.words.numbers import rounded_up, said_bound, said_cells, said_percent, said_roughly, said_sigma
+from tasks.words.numbers import format_bound, format_cells, format_percent, format_rounded, format_sigma, rounded_up
 
 _STYLE = """h1 { margin: .2rem 0 }
 h2 { margin: 2.5rem 0 .5rem; border-bottom: 2px solid #1b4965; color: #1b4965; padding-bottom: .2rem }
@@ -178,10 +178,12 @@ def _cards(manifest: Manifest, facts: Facts) -> str:
         how = (
             "exact, since it is public"
             if not total.sigma
-            else f"with noise of σ = {said_sigma(total.sigma, summed=False)}"
+            else f"with noise of σ = {format_sigma(total.sigma, summed=False)}"
         )
     possible = leaf.possible_cells
-    of_possible = "how many there could be is not known" if possible is None else f"of {said_cells(possible)} possible"
+    of_possible = (
+        "how many there could be is not known" if possible is None else f"of {format_cells(possible)} possible"
+    )
     cards = [
         ("Records", f"{facts.total:,}", how),
         ("Privacy", f"ε = {rounded_up(privacy.epsilon, 4)}", f"and δ = {privacy.delta:g}, for {escape(privacy.unit)}"),
@@ -210,14 +212,14 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
     level = facts.largest_level
     entry, known = manifest.levels[level], facts.levels[level]
     if manifest.intervals and known.half_width is not None and entry.sigma:
-        confidence = said_percent(manifest.intervals.confidence)
+        confidence = format_percent(manifest.intervals.confidence)
         return (
             f"Interval at level {level}",
-            f"± {said_roughly(known.half_width, 2)}",
+            f"± {format_rounded(known.half_width, 2)}",
             f"records on average, covers with {confidence}",
         )
     if entry.bound and entry.sigma:
-        told = said_bound(entry.sigma, entry.bound, summed=entry.summed)
+        told = format_bound(entry.sigma, entry.bound, summed=entry.summed)
         return f"Error at level {level}", told, "records at most, for all counts at once with 95 %"
     return None
 
@@ -232,7 +234,7 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
         )
     spread = f"a typical count, {_total_of(facts)} spread evenly over all {cells_called(manifest)} that there could be,"
     if last.threshold:
-        typical = f"{spread} is {said_roughly(facts.typical_count(last.level) or 0)} at the finest level, and one is kept from {last.threshold:,} on"
+        typical = f"{spread} is {format_rounded(facts.typical_count(last.level) or 0)} at the finest level, and one is kept from {last.threshold:,} on"
         if finest is None:
             return (
                 f'<p class="drowned"><b>Most {cells_called(manifest)} are left out, and with them all sums are too small:</b>'
@@ -271,7 +273,7 @@ def _in_plain_words(manifest: Manifest) -> str:
 def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
     cells = cells_called(manifest)
     interval = (
-        f" Half of the interval: on average over the rows, with {said_percent(manifest.intervals.confidence)}."
+        f" Half of the interval: on average over the rows, with {format_percent(manifest.intervals.confidence)}."
         if manifest.intervals and any(level.half_width is not None for level in facts.levels)
         else ""
     )

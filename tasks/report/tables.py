@@ -8,7 +8,7 @@ from tasks.format.manifest import Intervals, LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.words.levels import in_short, place
-from tasks.words.numbers import said_bound, said_cells, said_percent, said_roughly, said_sigma
+from tasks.words.numbers import format_bound, format_cells, format_percent, format_rounded, format_sigma
 
 Checks = Mapping[int, tuple[int, int]]  # per level, how many checks it has passed, of how many
 
@@ -44,16 +44,16 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     if manifest.intervals is None or facts.largest[0].low is None:
         return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
     at_once = ", all at once" if manifest.intervals.simultaneous else ""
-    confidence = f"{said_percent(manifest.intervals.confidence)}{at_once}"
+    confidence = f"{format_percent(manifest.intervals.confidence)}{at_once}"
     heads += ["count", f"low ({confidence})", f"high ({confidence})"]
-    return f"<div>{title}\n{_said_picked(manifest.intervals)}{table(heads, rows, kind='largest')}</div>"
+    return f"<div>{title}\n{_caution_about_largest(manifest.intervals)}{table(heads, rows, kind='largest')}</div>"
 
 
-def _said_picked(intervals: Intervals) -> str:
+def _caution_about_largest(intervals: Intervals) -> str:
     """Return what the intervals of counts that were picked for their size do not promise; nothing if they hold at once."""
     if intervals.simultaneous:
         return ""
-    confidence = said_percent(intervals.confidence)
+    confidence = format_percent(intervals.confidence)
     return f"<p>Picked for their counts: fewer than {confidence} of these may be covered by their intervals.</p>\n"
 
 
@@ -68,10 +68,10 @@ def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
             [
                 str(entry.level),
                 f"<code>counts/level_{entry.level}.parquet</code>",
-                _said_columns(columns, above),
+                _describe_columns(columns, above),
                 f"{level.rows:,}",
-                said_cells(level.possible_cells),
-                _said_areas(level),
+                format_cells(level.possible_cells),
+                _describe_areas(level),
                 f"{passed} of {of}" if of else "none recorded",
             ]
         )
@@ -86,7 +86,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
 
     Nothing is said of bounds, intervals and biases where no level has one.
     """
-    interval = f" ({said_percent(manifest.intervals.confidence)})" if manifest.intervals else ""
+    interval = f" ({format_percent(manifest.intervals.confidence)})" if manifest.intervals else ""
     has_intervals = any(level.half_width is not None for level in facts.levels)
     has_bias = any(entry.bias is not None for entry in manifest.levels)
     columns = {
@@ -122,11 +122,11 @@ def _noise_cells(entry: LevelEntry, facts: Facts) -> list[str]:
         str(entry.level),
         escape(place(entry.axes)) or "everything",
         "summed" if entry.summed else _NOTHING if entry.threshold else f"{entry.rho:.4g}",
-        said_sigma(entry.sigma, summed=entry.summed),
-        said_bound(entry.sigma, entry.bound, summed=entry.summed),
-        _NOTHING if level.half_width is None else f"± {said_roughly(level.half_width)}",
+        format_sigma(entry.sigma, summed=entry.summed),
+        format_bound(entry.sigma, entry.bound, summed=entry.summed),
+        _NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",
         _NOTHING if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
-        "unknown" if typical is None else said_roughly(typical),
+        "unknown" if typical is None else format_rounded(typical),
         f"{level.most:,}",
     ]
 
@@ -149,7 +149,7 @@ def _columns(levels: Sequence[LevelEntry], axes: Sequence[str], flat: frozenset[
     ]
 
 
-def _said_columns(columns: Sequence[str], above: Sequence[str]) -> str:
+def _describe_columns(columns: Sequence[str], above: Sequence[str]) -> str:
     if not columns:
         return f"none: one row with the <code>{COUNT}</code>"
     if len(columns) <= _MOST_COLUMNS:
@@ -158,7 +158,7 @@ def _said_columns(columns: Sequence[str], above: Sequence[str]) -> str:
     return f"the {len(above)} of the level above and {news}"
 
 
-def _said_areas(level: LevelFacts) -> str:
+def _describe_areas(level: LevelFacts) -> str:
     """Return how many areas are left, per axis; of many axes in all."""
     if not level.areas:
         return "all"

@@ -17,14 +17,14 @@ def rounded_down(value: float, digits: int = 6) -> str:
     return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
-def said_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
+def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
     """Return the noise of a level as it is read; `none` is told of a sum for which no σ is stated."""
     if not sigma:
         return "none" if summed else "exact"
     return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
 
 
-def said_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
+def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
     """Return a level's error bound as it is read."""
     if not (sigma or summed):
         return "exact"
@@ -33,21 +33,21 @@ def said_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
     return f"± {bound:,.0f}" if bound < _LONG else f"± {rounded_up(bound, 4)}"
 
 
-def said_cells(number: int | None) -> str:
+def format_cells(number: int | None) -> str:
     """Return a number of cells as it is read: whole as long as it can be."""
     if number is None:
         return "unknown"
     return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
 
 
-def said_roughly(value: float, digits: int = 3) -> str:
+def format_rounded(value: float, digits: int = 3) -> str:
     """Return a number >= 0 to some digits, and whole where it has as many before the point."""
     if value >= _LONG or 0 < value < 1e-3:
         return f"{value:.2e}"
     return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
-def said_shortly(count: int) -> str:
+def format_short(count: int) -> str:
     """Return a count as it is read where there is little room."""
     if abs(count) < 100_000:
         return f"{count:,}"
@@ -57,6 +57,6 @@ def said_shortly(count: int) -> str:
     return f"{count:.2e}"
 
 
-def said_percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share as it is read, in HTML: the sign stays on the line of its number."""
     return f"{100 * share:.6g}&nbsp;%"

@@ -24,7 +24,7 @@ import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import sweep_orphans
 from flows.execution.reservation import new_release
-from flows.execution.resumption import run_as_the_spec_says_now
+from flows.execution.resumption import refresh_run_keys
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
@@ -522,7 +522,7 @@ def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(
     with pytest.raises(SpecError, match="was edited"):
         finish("moved", draws)
     spec.write_text(text + "run: {max_memory: 1GB, workers: processes}\n")
-    run_as_the_spec_says_now("moved")
+    refresh_run_keys("moved")
     with store() as con:
         terms = find_release(con, "moved").terms
     assert (terms["max_memory"], terms["workers"]) == (10**9, "processes")

@@ -104,7 +104,7 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
 def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Where the output is no terminal a sentence is searched for, not read at a width: it is never broken, and a table keeps its own."""
     told = "unprotected: " + " ".join(["level"] * 60)
-    terminal.say_unprotected([told.removeprefix("unprotected: ")])
+    terminal.show_unprotected([told.removeprefix("unprotected: ")])
     names = [f"{number:03}" for number in range(200)]
     level = {"level": 0, "cells": 1, "nonzero": 1, "rho": 0.0, "sigma": 0.0, "bound": None}
     terminal.show_levels([level | {"axes": {"origin": None, "destination": "-".join(names)}}])

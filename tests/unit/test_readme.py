@@ -6,7 +6,7 @@ from flows.mechanisms import MECHANISMS
 from flows.walks.two_passes import walk_twice
 from tasks.format.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.report.readme import TWO_PASSES, readme
-from tasks.words.numbers import said_bound, said_percent, said_roughly, said_shortly, said_sigma
+from tasks.words.numbers import format_bound, format_percent, format_rounded, format_short, format_sigma
 
 PRIVACY = Privacy(
     unit="one job",
@@ -72,22 +72,22 @@ def test_mechanisms_of_two_passes_are_known() -> None:
 
 def test_noise_is_read_as_it_is() -> None:
     """Exact levels, sums without a stated noise, and numbers too long to be read by digits are told apart."""
-    assert (said_sigma(0, summed=False), said_sigma(0, summed=True)) == ("exact", "none")
-    assert (said_sigma(4.8356, summed=False), said_sigma(4.8356, summed=True, digits=2)) == ("4.836", "4.84")
-    assert said_sigma(2.5e39, summed=True) == "2.500e+39"
-    assert [said_bound(0, bound, summed=False) for bound in (None, 0.0)] == ["exact", "exact"]
-    assert [said_bound(sigma, None, summed=True) for sigma in (0, 3.0)] == ["none", "none"]
-    assert said_bound(3.0, 1234.4, summed=False) == "± 1,234"
-    assert said_bound(3.0, 123_412_345.0, summed=True) == "± 1.235e+08"
+    assert (format_sigma(0, summed=False), format_sigma(0, summed=True)) == ("exact", "none")
+    assert (format_sigma(4.8356, summed=False), format_sigma(4.8356, summed=True, digits=2)) == ("4.836", "4.84")
+    assert format_sigma(2.5e39, summed=True) == "2.500e+39"
+    assert [format_bound(0, bound, summed=False) for bound in (None, 0.0)] == ["exact", "exact"]
+    assert [format_bound(sigma, None, summed=True) for sigma in (0, 3.0)] == ["none", "none"]
+    assert format_bound(3.0, 1234.4, summed=False) == "± 1,234"
+    assert format_bound(3.0, 123_412_345.0, summed=True) == "± 1.235e+08"
 
 
 def test_numbers_are_read_in_little_room() -> None:
     """Counts and averages are cut to what fits, and never to nothing; a confidence keeps the digits that it has."""
-    assert [said_shortly(count) for count in (0, -99_999, 100_000, 999_499, 999_500, -12_345_678, 10**15)] == [
+    assert [format_short(count) for count in (0, -99_999, 100_000, 999_499, 999_500, -12_345_678, 10**15)] == [
         *("0", "-99,999", "100k", "999k", "1M", "-12.3M", "1.00e+15"),
     ]
-    assert [said_roughly(value) for value in (0, 0.0001, 0.61234, 7.971, 99.96, 275.4, 1.5e7)] == [
+    assert [format_rounded(value) for value in (0, 0.0001, 0.61234, 7.971, 99.96, 275.4, 1.5e7)] == [
         *("0", "1.00e-04", "0.612", "7.97", "100", "275", "1.50e+07"),
     ]
-    assert said_roughly(7.971, 2) == "8"
-    assert [said_percent(share) for share in (0.9, 1 - 0.9, 0.995)] == ["90&nbsp;%", "10&nbsp;%", "99.5&nbsp;%"]
+    assert format_rounded(7.971, 2) == "8"
+    assert [format_percent(share) for share in (0.9, 1 - 0.9, 0.995)] == ["90&nbsp;%", "10&nbsp;%", "99.5&nbsp;%"]

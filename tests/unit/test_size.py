@@ -191,7 +191,7 @@ def test_the_console_says_which_it_is(planned, capsys, keys, said) -> None:
 )
 def test_bytes_are_said_in_few_digits(size, text) -> None:
     """Bytes are written in the largest unit of which there is one, with two or three digits."""
-    assert terminal.said_bytes(size) == text
+    assert terminal.format_bytes(size) == text
 
 
 @given(universe=universes, total=st.integers(1, 2**40))

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.spec.file import SpecFile, expand_variables, load_spec, parse_target, says_the_same
+from flows.spec.file import SpecFile, expand_variables, is_same_spec, load_spec, parse_target
 from flows.spec.keys import Input, Spec
 from flows.spec.privacy import PrivacyKeys
 from storage.errors import InputError, SpecError, UsageError
@@ -528,7 +528,7 @@ def test_variables_need_no_quotes(load):
     assert bare.spec.input.table == "${TRELLIS_DATA}/lodes_ri_2019/ri_od_main_JT00_2019.csv.gz"
     assert bare.published() == quoted.published()
     assert bare.text == EXAMPLE.replace('"', "")
-    assert says_the_same(bare.text, quoted.text)
+    assert is_same_spec(bare.text, quoted.text)
     whole = load(changed(("output", "${ONE}"), ("privacy.unit", "a job of ${A} {B} $C")))
     assert (whole.spec.output, whole.spec.privacy.unit) == ("${ONE}", "a job of ${A} {B} $C")
 
