@@ -52,7 +52,8 @@ from storage.ledger.events import (
     read_books,
     reserve,
 )
-from storage.releases.register import LevelTerms, find_release, list_releases, set_state, state_of
+from storage.releases.register import find_release, list_releases, set_state, state_of
+from storage.releases.terms import LevelTerms
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.conversions import zcdp_epsilon
@@ -509,7 +510,7 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
     with store() as con:
         account = read_books(con).accounts["synthetic-country"]
         assert [state_of(con, id_) for id_ in IDS] == ["reserved"] * 3
-        assert {find_release(con, id_).terms["series"] for id_ in IDS} == {IDS[0]}
+        assert {find_release(con, id_).terms.series for id_ in IDS} == {IDS[0]}
     assert account.spent > account.terms.cap.rho  # by ρ it would not have been let in
     assert account.standing
     assert account.standing.epsilon == series.epsilon < account.terms.cap.epsilon

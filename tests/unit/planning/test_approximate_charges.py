@@ -16,7 +16,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
 from storage.ledger.events import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
-from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases.terms import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 
 DELTA = 1e-6

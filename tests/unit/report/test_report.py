@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.report.facts
-from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.format.rows import Rows, in_order
 from tasks.report.charts import sizes_picture
