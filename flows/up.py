@@ -21,14 +21,13 @@ from flows.plan import make_plan
 from flows.prefect_runs import UP, look_for_crashes, looking_for_crashes
 from flows.release import SPECS, release, rerun
 from flows.reservation import declare_series
-from flows.server import lasting_server
+from flows.server import AT_ONCE, lasting_server
 from flows.spec import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
 from storage.home import home, subfolder
 from storage.running import held
 
 SCHEDULED = "scheduled"  # the tag of deployments that are made from specs
-_AT_ONCE = 4  # runs that are started; those of one dataset take turns all the same
 _LOOK_EVERY = 2.0  # seconds, for runs that are due
 
 Say = Callable[[str], None]
@@ -75,7 +74,7 @@ def _serve(specs: Path, port: int, say: Say) -> None:
             *_scheduled(specs, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
-        runner = Runner(name="trellis", pause_on_shutdown=False, limit=_AT_ONCE, query_seconds=_LOOK_EVERY)
+        runner = Runner(name="trellis", pause_on_shutdown=False, limit=AT_ONCE, query_seconds=_LOOK_EVERY)
         for deployment in deployments:
             runner.add_deployment(deployment)
         say(f"Trellis is up: {address.removesuffix('/api')} shows it. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
