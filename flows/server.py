@@ -24,6 +24,7 @@ from uuid import UUID
 from storage.errors import StoreError, disk_fault
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
     from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
@@ -320,11 +321,20 @@ def _serve(listening: int, parent: int) -> None:
     import prefect
     import uvicorn
 
-    _write_in_turn()
     prefect.__ui_v2_static_path__ = Path(__file__).with_name("no second UI")
-    app = "prefect.server.api.server:create_app"
-    config = uvicorn.Config(app, factory=True, log_level="warning", timeout_graceful_shutdown=3)
+    config = uvicorn.Config(create_app, factory=True, log_level="warning", timeout_graceful_shutdown=3)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])
+
+
+def create_app() -> "FastAPI":
+    """Return Prefect's server, with its services, for uvicorn. Its transactions on SQLite wait for each other.
+
+    An operator of a worker pool whose server is on SQLite has uvicorn run it too: docs/operations.md has the command.
+    """
+    from prefect.server.api.server import create_app as app_of_prefect
+
+    _write_in_turn()
+    return app_of_prefect()
 
 
 def _write_in_turn() -> None:
