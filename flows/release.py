@@ -254,7 +254,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
 
     progress = Progress(release, order.report)
     try:
-        with in_processes() if release.terms.get("workers") == "processes" else nullcontext():
+        with in_processes() if release.terms.run.workers == "processes" else nullcontext():
             order.seconds = work(submit, progress)
     except HeldElsewhere as fault:
         if not deployed:

@@ -1,108 +1,103 @@
-"""What all tests share: hypothesis without chance, and small universes made from paths of codes."""
+"""What all tests share: hypothesis without chance, small universes, the country, its users and their server."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import product
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-import polars as pl
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from tasks.tree.axis import Axis, axis_from_codebook
-from tasks.tree.order import Tree
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+from tasks.tree.axis import Axis
+
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support import universe  # noqa: E402 (after the line before, or its asserts would not say why they fail)
+from tests.support.server import Prefect, copy_database, shared_server  # noqa: E402
+from tests.support.user import REPOSITORY, User  # noqa: E402
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 
-Path = tuple[str, ...]  # the codes of an area and of the areas that hold it, coarse to fine
-Node = tuple[Path, ...]  # a path per axis
-
-CODES = ["a", "b", "c", "10", "9", "é"]  # few, so that the same code often lies under several areas
-
-
-@dataclass(frozen=True)
-class Universe:
-    """A tree with the paths that it was made from, so that tests can find its nodes without it.
-
-    Attributes:
-        tree: the tree under test.
-        paths: per axis, the paths of its finest areas, sorted.
-    """
-
-    tree: Tree
-    paths: tuple[tuple[Path, ...], ...]
-
-    def leaves(self) -> list[Node]:
-        """Return every combination of finest areas."""
-        return list(product(*self.paths))
-
-    def node(self, leaf: Node, level: int) -> Node:
-        """Return the node of a tree level that holds a leaf."""
-        steps = self.tree.steps[:level]
-        return tuple(path[: steps.count(axis)] for axis, path in enumerate(leaf))
-
-    def nodes(self, level: int) -> list[Node]:
-        """Return all nodes of a tree level, in the order of the tree."""
-        return self.sort({self.node(leaf, level) for leaf in self.leaves()}, level)
-
-    def sort(self, nodes: set[Node], level: int) -> list[Node]:
-        """Return nodes of a tree level in the order of the tree: by the path of every step, first step first."""
-        steps = self.tree.steps[:level]
-        reached = [(axis, steps[: step + 1].count(axis)) for step, axis in enumerate(steps)]
-        return sorted(nodes, key=lambda node: [node[axis][:own_level] for axis, own_level in reached])
-
-    def areas(self, node: Node) -> tuple[int, ...]:
-        """Return, per axis, the number of a node's area: the rank of its path among the paths of its length."""
-        return tuple(
-            sorted({path[: len(prefix)] for path in paths}).index(prefix)
-            for paths, prefix in zip(self.paths, node, strict=True)
-        )
-
-
-def _axis_of(name: str, paths: Sequence[Path]) -> Axis:
-    levels = [f"level_{level}" for level in range(1, len(paths[0]) + 1)]
-    return axis_from_codebook(name, pl.DataFrame(list(paths), schema=levels, orient="row").sort(levels))
-
-
-def _universe_of(paths: Sequence[Sequence[Path]], steps: Sequence[int]) -> Universe:
-    axes = tuple(_axis_of(f"axis_{number}", of_axis) for number, of_axis in enumerate(paths))
-    return Universe(Tree(axes, tuple(steps)), tuple(tuple(sorted(of_axis)) for of_axis in paths))
-
-
-@st.composite
-def _codebooks(draw: st.DrawFn, most_depth: int, most_areas: int) -> list[Path]:
-    depth = draw(st.integers(1, most_depth))
-    paths = st.tuples(*[st.sampled_from(CODES)] * depth)
-    return sorted(draw(st.sets(paths, min_size=1, max_size=most_areas)))
-
-
-@st.composite
-def _universes(draw: st.DrawFn) -> Universe:
-    paths = draw(st.lists(_codebooks(3, 6), min_size=1, max_size=3))
-    steps = [axis for axis, of_axis in enumerate(paths) for _ in of_axis[0]]
-    return _universe_of(paths, draw(st.permutations(steps)))
-
 
 @pytest.fixture(scope="session")
-def axis_of() -> Callable[[str, Sequence[Path]], Axis]:
+def axis_of() -> Callable[[str, Sequence[universe.Path]], Axis]:
     """Return the maker of an axis from paths of codes."""
-    return _axis_of
+    return universe.axis_of
 
 
 @pytest.fixture(scope="session")
-def universe_of() -> Callable[[Sequence[Sequence[Path]], Sequence[int]], Universe]:
+def universe_of() -> Callable[[Sequence[Sequence[universe.Path]], Sequence[int]], universe.Universe]:
     """Return the maker of a universe from the paths of each axis and the order of refinement."""
-    return _universe_of
+    return universe.universe_of
 
 
 @pytest.fixture(scope="session")
-def codebooks() -> st.SearchStrategy[list[Path]]:
+def codebooks() -> st.SearchStrategy[list[universe.Path]]:
     """Return a strategy for the sorted paths of one axis."""
-    return _codebooks(4, 12)
+    return universe.codebooks(4, 12)
 
 
 @pytest.fixture(scope="session")
-def universes() -> st.SearchStrategy[Universe]:
+def universes() -> st.SearchStrategy[universe.Universe]:
     """Return a strategy for universes of one to three axes, refined in any order."""
-    return _universes()
+    return universe.universes()
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect]:
+    """Hold a Prefect server open for all commands: one for all workers, started by the first that needs it."""
+    together = tmp_path_factory.getbasetemp()
+    with shared_server(together.parent if "PYTEST_XDIST_WORKER" in os.environ else together) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder with the tables of a small made-up country."""
+    folder = tmp_path_factory.mktemp("country")
+    drawn = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(7))
+    write_country(drawn, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def settle(country: Path, prefect: Prefect) -> Callable[[Path], User]:
+    """Return what settles a user in a folder, with the tables of the country and a spec, beneath the shared server."""
+
+    def settle_in(folder: Path) -> User:
+        user = User(folder, prefect)
+        shutil.copytree(country, folder / "data")
+        user.spec()
+        return user
+
+    return settle_in
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path, settle: Callable[[Path], User]) -> User:
+    """Return a user who has not released anything."""
+    return settle(tmp_path)
+
+
+@pytest.fixture
+def loner(newcomer: User) -> User:
+    """Return a user without a server, who has had one before: its database is there, and need not be made again."""
+    home = newcomer.folder / "home" / "prefect"
+    home.parent.mkdir(mode=0o700)
+    copy_database(newcomer.prefect, home)
+    return replace(newcomer, prefect=Prefect(home, {}))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Return the folder of the real tables, from TRELLIS_DATA or beside the repository."""
+    folder = Path(os.environ.get("TRELLIS_DATA") or REPOSITORY.parent / "shared" / "data").absolute()
+    if not (folder / "lodes_ri_2019").is_dir():
+        pytest.skip(f"no real data: there is no {folder / 'lodes_ri_2019'} (TRELLIS_DATA names another folder)")
+    return folder

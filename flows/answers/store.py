@@ -98,9 +98,9 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "seals": [{"level": seal.level, "branch": seal.branch, "sha256": seal.sha256} for seal in seals.values()],
         "checks": checks,
         "charges": [_charge(charge) for charge in charges.values()],
-        "unprotected": release.terms["unprotected"],
-        "unlisted": release.terms.get("unlisted", []),
-        "statement": release.terms["privacy"].get("statement", ""),
+        "unprotected": list(release.terms.unprotected),
+        "unlisted": list(release.terms.unlisted),
+        "statement": release.terms.privacy.statement,
         "folder": release.folder if Path(release.folder).is_dir() else None,
         "report": str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from flows.planning.guarantee import PRIVACY_MAP
-from storage.releases.register import DISCRETE_GAUSSIAN
+from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import l2_sensitivity_squared, touched_cells

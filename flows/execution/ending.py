@@ -24,7 +24,7 @@ _ENDED = {"published", "refused", "abandoned"}
 
 def close_the_books(release: Release) -> None:
     """Record in one transaction that a release is out: its levels, its charges, its state, what is kept of it."""
-    kept = release.terms.get("keep_noisy_counts", True)
+    kept = release.terms.keep_noisy_counts
     with store() as con:
         sealed = [level for level, charge in charges_of(con, release.id).items() if charge.state == "sealed"]
         with transaction(con):
@@ -33,14 +33,14 @@ def close_the_books(release: Release) -> None:
                 advance(con, release.id, level, "released")
             if sealed:  # otherwise the books were closed before
                 note(con, "noisy counts kept" if kept else "noisy counts destroyed", release.id)
-                if not release.terms["keep_vault"]:
+                if not release.terms.keep_vault:
                     note(con, "vault deleted", release.id)
             set_state(con, release.id, "published")
 
 
 def remove_what_is_not_kept(release: Release) -> None:
     """Delete the vault of a published release and its noisy counts, unless they are to be kept, and what two passes left."""
-    if not release.terms["keep_vault"]:
+    if not release.terms.keep_vault:
         remove_vault(release.id)
     with store() as con:
         _delete_shards(con, find_release(con, release.id))
@@ -68,7 +68,7 @@ def abandon_release(release_id: str) -> list[str]:
                 field="ID",
                 hint=f"`trellis rerun {release_id}` closes them.",
             )
-        kept = release.terms.get("keep_noisy_counts", True)
+        kept = release.terms.keep_noisy_counts
         with transaction(con):
             abandon(con, release_id, standing_of)
             note(con, "noisy counts kept" if kept else "noisy counts destroyed", release_id)
@@ -168,14 +168,14 @@ def _delete_shards(con: Connection, release: Release, *, counts: bool = True) ->
     of an abandoned release were never published, and go. Codebooks stay, but for one that was made of counts that go.
     """
     published, kept = release.state == "published", set[Path]()
-    if release.terms.get("keep_noisy_counts", True):
+    if release.terms.keep_noisy_counts:
         seals = list_seals(con, release.id)
         places = [place for place in seals if published or not release.levels[place[0]].is_invariant]
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
         kept |= {frontier_path(release.id, shard) for shard in list_released(con, release.id).values()}
-    made_of_counts = [codebook_path(release.id, axis) for axis in release.terms.get("unlisted", [])]
-    goes_too = [] if published or release.terms.get("keep_noisy_counts", True) else made_of_counts
+    made_of_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]
+    goes_too = [] if published or release.terms.keep_noisy_counts else made_of_counts
     gone = [
         path
         for path in shard_folder(release.id).iterdir()

@@ -18,7 +18,8 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
 from storage.ledger.events import agreed_terms, read_books, users_of_table
 from storage.releases.register import published_specs
-from tasks.publish.published_levels import IntervalTerms, margins_by_level
+from storage.releases.terms import IntervalTerms
+from tasks.publish.published_levels import margins_by_level
 from tasks.validate.bounds import finest_above_noise
 from tasks.validate.size import disk_size, expected_leaves
 

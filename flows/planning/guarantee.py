@@ -11,7 +11,7 @@ from flows.mechanisms import Mechanism
 from flows.spec.privacy import Finest, Geometric, PrivacyKeys, Target
 from storage.errors import SpecError
 from storage.ledger.books import Charge
-from storage.releases.register import DISCRETE_GAUSSIAN
+from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant
 from tasks.accounting.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform
 from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho

@@ -78,12 +78,12 @@ def show_published(release_id: str) -> None:
     with store() as con:
         release = find_release(con, release_id)
         levels = level_entries(con, release)
-    privacy, unprotected = release.terms["privacy"], release.terms["unprotected"]
+    privacy, unprotected = release.terms.privacy, release.terms.unprotected
     statement = "\n".join(
         [
             f"# {release_id} is published",
-            privacy["statement"],
-            f"ε = {rounded_up(privacy['epsilon'])}, δ = {privacy['delta']:g}, by the accountant {privacy['accountant']}.",
+            privacy.statement,
+            f"ε = {rounded_up(privacy.epsilon)}, δ = {privacy.delta:g}, by the accountant {privacy.accountant}.",
             "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
             f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
         ]

@@ -24,11 +24,11 @@ from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
+from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
-from tasks.publish.published_levels import IntervalTerms
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree

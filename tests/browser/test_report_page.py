@@ -22,9 +22,10 @@ from storage.releases.register import REPORT
 from tasks.report.release_page import report
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.conftest import _axis_of
-from tests.end_to_end.conftest import REPOSITORY, SPEC
-from tests.unit.test_report import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
+from tests.support.spec import SPEC
+from tests.support.universe import axis_of
+from tests.support.user import REPOSITORY
+from tests.unit.report.test_report import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -71,12 +72,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
         release = new_release(plan)
         make_release(plan, release, submit_to(threads), report_nothing)
     trips, draw = (
-        tree_of_trips(_axis_of, 1, 60, [f"area of a long name {number:02}" for number in range(60)]),
+        tree_of_trips(axis_of, 1, 60, [f"area of a long name {number:02}" for number in range(60)]),
         np.random,
     )
     counts = draw.default_rng(3).integers(0, 3000, (60, 60))
     matrix = facts_of(trips, dict(np.ndenumerate(counts)), terms_of(trips))
-    features = tree_of_features(_axis_of, 60)
+    features = tree_of_features(axis_of, 60)
     wide = facts_of(features, {(0,) * 60: 5000, (1,) * 60: 70}, terms_of(features))
     for name, tree, facts in [("many-areas", trips, matrix), ("many-features", features, wide)]:
         (place / f"{name}.html").write_text(report(manifest_of(terms_of(tree), facts), facts, {}))
@@ -149,7 +150,7 @@ def test_a_report_fits_the_screen(name: str, place: str, looks: dict[tuple[str, 
 def test_the_largest_flows_fit_a_phone(browser: "Browser", tmp_path: Path) -> None:
     """Of tracts in counties, with codes of eleven digits, counts and intervals are seen at once; a wider table has a shadow."""
     codes = [f"440070{number:05}" for number in range(20)]
-    tree = tree_of_trips(_axis_of, 3, 20, codes)
+    tree = tree_of_trips(axis_of, 3, 20, codes)
     terms = terms_of(tree, sigma=0.1)
     facts = facts_of(tree, {(area, 19 - area): 1_000 * (area + 3) for area in range(20)}, terms)
     (tmp_path / "flows.html").write_text(report(manifest_of(terms, facts), facts, {}))

@@ -19,8 +19,10 @@ import pytest
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.end_to_end.conftest import REPOSITORY, SPEC, Prefect, User
-from tests.end_to_end.test_operations import SCHEDULE, Up, below, bring_up, end, until
+from tests.end_to_end.server.test_operations import SCHEDULE, Up, below, bring_up, end, until
+from tests.support.server import Prefect
+from tests.support.spec import SPEC
+from tests.support.user import REPOSITORY, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Response

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launcher import Launcher, launcher
-from test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
 
 from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
@@ -23,6 +21,8 @@ from storage.database.migrations import MIGRATIONS
 from storage.ledger.events import head
 from storage.releases.register import list_releases
 from tasks.verify.folder import verify
+from tests.crash.test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
+from tests.support.launcher import Launcher, launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 

@@ -22,8 +22,10 @@ import pytest
 from storage.counts.published import partial_folder
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.end_to_end.conftest import REPOSITORY, SPEC, Prefect, User, _started
-from tests.end_to_end.test_operations import Up, below, bring_up, end, until
+from tests.end_to_end.server.test_operations import Up, below, bring_up, end, until
+from tests.support.server import Prefect, started
+from tests.support.spec import SPEC
+from tests.support.user import REPOSITORY, User
 
 pytestmark = [
     pytest.mark.crash,
@@ -52,7 +54,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a database of Prefect's that need not be made again."""
-    with _started(tmp_path_factory.mktemp("database") / "prefect") as server:
+    with started(tmp_path_factory.mktemp("database") / "prefect") as server:
         copy = tmp_path_factory.mktemp("copy") / "prefect.db"
         _copy(server.home / "prefect.db", copy)
     return copy
@@ -379,7 +381,7 @@ class Worker(NamedTuple):
 @pytest.fixture
 def worker(user: User, tmp_path: Path) -> Iterator[Worker]:
     """Deploy to a server, and have a worker run a release."""
-    with _started(user.prefect.home) as server, (tmp_path / "worker.log").open("wb") as log:
+    with started(user.prefect.home) as server, (tmp_path / "worker.log").open("wb") as log:
         deployed = User(user.folder, server)
         environment = deployed.environment | {
             "TRELLIS_SPECS": str(user.folder / "specs"),

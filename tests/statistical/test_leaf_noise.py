@@ -16,7 +16,7 @@ from tasks.noise.thresholding import Thresholded, measure_thresholded, threshold
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import TrueLevel, grow
 from tasks.validate.bounds import gaussian_bounds
-from tests.conftest import Universe, _universe_of
+from tests.support.universe import Universe, universe_of
 
 FALSE_ALARM = 1e-6
 DRAWS = 20_000
@@ -26,7 +26,7 @@ FAR = 10_000  # records: so far above any threshold that every leaf is kept
 def flat(areas: int) -> Universe:
     """Return a universe of two axes with so many areas each."""
     paths = [(f"{number:04d}",) for number in range(areas)]
-    return _universe_of([paths, paths], [0, 1])
+    return universe_of([paths, paths], [0, 1])
 
 
 def true_levels(universe: Universe, occupied: int) -> list[TrueLevel]:
@@ -145,7 +145,7 @@ def test_a_histogram_never_shows_a_leaf_without_records() -> None:
 def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> None:
     """Over many releases the cells of each level, also those without a row, are within the bound in 95 of 100 or more."""
     paths = [(str(number // 3), str(number)) for number in range(6)]
-    tree, sigma, runs = _universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
+    tree, sigma, runs = universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
     levels = list(grow(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1))
     widest = [36, 18, 9, 3, 1]
     bounds = gaussian_bounds([sigma * math.sqrt(w) for w in widest], [1, 2, 4, 12, 36])

@@ -1,0 +1,627 @@
+"""The command line from spec to verified folder: what it says, what it leaves behind, and what it never tells."""
+
+import base64
+import binascii
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import duckdb
+import polars as pl
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.user import Said, User
+
+COMMANDS = ["plan", "release", "releases", "show", "ledger", "verify", "audit", "abandon", "forget"]
+DEPTH = 6  # three levels at either end
+PEOPLE = 500
+
+NOISE_KEYS = {"level", "axes", "rho", "sigma", "l2_sensitivity", "derivation", "bound"}
+STAGES = {"ingest", "tree", "noise", "optimize", "validate", "publish", "total"}
+TASK_RUNS = {
+    *("ingest", "grow tree", "publish"),
+    *(f"{verb} level {level} trunk" for verb in ("measure", "optimise") for level in range(DEPTH + 1)),
+    *(f"validate level {level}" for level in range(DEPTH + 1)),
+}
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory, settle: "Callable[[Path], User]") -> "User":
+    """Return a user, who plans and then releases."""
+    return settle(tmp_path_factory.mktemp("user"))
+
+
+@contextmanager
+def leased(path: Path) -> Iterator[list[bool] | None]:
+    """Hold Linux's lease on a file; yield a list that is empty until anybody opens the file, or None without a lease."""
+    opened: list[bool] = []
+
+    def give_up(*_: object) -> None:
+        opened.append(True)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)  # until then who opens it waits
+
+    before = signal.signal(signal.SIGIO, give_up)
+    file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except (AttributeError, OSError):  # another system, or a file system that grants none
+        yield None
+    else:
+        yield opened
+    finally:
+        os.close(file)
+        signal.signal(signal.SIGIO, before)
+
+
+class Planned(NamedTuple):
+    """A plan, and whether the confidential table was opened meanwhile; None where the system does not tell."""
+
+    said: "Said"
+    opened: bool | None
+
+
+@pytest.fixture(scope="module")
+def planned(user: "User") -> Planned:
+    """Plan the release of the country, before anything is released, answered in JSON."""
+    with leased(user.folder / "data" / "trips.csv") as opened:
+        said = user.run("plan", "spec.yaml", "--json")
+    return Planned(said, None if opened is None else bool(opened))
+
+
+@pytest.fixture(scope="module")
+def first(user: "User", planned: Planned) -> "Said":
+    """Release the country, answered in JSON."""
+    return user.run("release", "spec.yaml", "--json")
+
+
+@pytest.fixture(scope="module")
+def second(user: "User", first: "Said") -> "Said":
+    """Release the country once more, to a folder of another name, answered for people."""
+    return user.run("release", "spec.yaml", "--output", "other")
+
+
+def tables(folder: str | Path) -> list[pl.DataFrame]:
+    """Return the tables of a published folder, level by level."""
+    return [pl.read_parquet(Path(folder) / "counts" / f"level_{level}.parquet") for level in range(DEPTH + 1)]
+
+
+def rows_of_levels(text: str) -> dict[int, list[str]]:
+    """Return the lines of a terminal's table of levels, by level, each in words."""
+    lines = (line.split() for line in text.splitlines())
+    return {int(words[0]): words[1:] for words in lines if words and words[0].isdigit() and len(words) > 4}
+
+
+def test_help(newcomer):
+    """The help lists every command, and the help of each says what it does and takes."""
+    said = newcomer.run("--help")
+    assert said.code == 0
+    assert all(re.search(rf"^  {command} ", said.stdout, re.MULTILINE) for command in COMMANDS)
+    for command in COMMANDS:
+        said = newcomer.run(command, "--help")
+        assert (said.code, said.stderr) == (0, "")
+        assert f"Usage: trellis {command}" in said.stdout
+        assert "--json" in said.stdout
+        wanted = {"plan": "SPEC", "release": "--output", "show": "ID", "ledger": "DATASET", "verify": "FOLDER"}
+        assert wanted.get(command, command) in said.stdout
+    assert not (newcomer.folder / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nosuch"], "nosuch"),
+        (["release"], "SPEC"),
+        (["show"], "ID"),
+        (["plan", "spec.yaml", "other.yaml"], "other.yaml"),
+        (["release", "spec.yaml", "--nosuch"], "--nosuch"),
+        (["release", "spec.yaml", "--output"], "--output"),
+    ],
+)
+def test_wrong_usage(newcomer, arguments, named):
+    """A command that cannot be understood ends with 2 and says what is wrong, in JSON where that was asked for."""
+    said = newcomer.run(*arguments)
+    assert (said.code, said.stdout) == (2, "")
+    assert named in said.stderr
+    said = (
+        newcomer.run("releases", "--json", "nosuch") if "--output" in arguments else newcomer.run(*arguments, "--json")
+    )
+    assert said.code == 2
+    assert said.json().keys() == {"error", "field", "hint"}
+    assert said.json()["error"]
+
+
+def test_no_command(newcomer):
+    """`trellis` alone shows the help and ends with 2."""
+    said = newcomer.run()
+    assert said.code == 2
+    assert all(command in said.stdout + said.stderr for command in COMMANDS)
+    assert "Error" not in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "changes", "field"),
+    [
+        ("plan", {"schedule": "daily"}, "schedule"),
+        ("release", {"hierarchy": {"levels": ["land", "province", "municipality"]}}, "hierarchy.table"),
+    ],
+    ids=["an unknown key", "another codebook"],
+)
+def test_wrong_spec(newcomer, command, changes, field):
+    """A wrong spec or codebook ends with 2 and {error, field, hint}, and leaves nothing behind."""
+    newcomer.spec(**changes)
+    said = newcomer.run(command, "spec.yaml", "--json")
+    assert (said.code, said.stderr) == (2, "")
+    assert said.json().keys() == {"error", "field", "hint"}
+    assert said.json()["field"] == field
+    assert {path.name for path in newcomer.folder.iterdir()} <= {"data", "spec.yaml", "home"}
+    assert not list((newcomer.folder / "home").rglob("*.duckdb"))
+
+
+def test_wrong_spec_for_people(newcomer):
+    """On a terminal the error and what to do next are on stderr, and nothing is on stdout."""
+    newcomer.spec(output="${NO_SUCH_PLACE}/out")
+    said = newcomer.run("release", "spec.yaml")
+    assert (said.code, said.stdout) == (2, "")
+    assert said.stderr == "Error: output: the environment has no NO_SUCH_PLACE.\nSet NO_SUCH_PLACE.\n"
+
+
+def test_plan_answers_in_json(planned):
+    """A plan has the promised keys, for every level and for the budget."""
+    assert (planned.said.code, planned.said.stderr) == (0, "")
+    plan = planned.said.json()
+    assert plan.keys() >= {
+        *("name", "dataset", "mechanism", "epsilon", "delta", "rho", "levels", "unprotected", "budget")
+    }
+    assert (plan["name"], plan["dataset"], plan["mechanism"]) == ("synthetic", "synthetic-country", "inftda")
+    assert (plan["epsilon"], plan["delta"]) == (4.0, 1e-8)
+    assert [level["level"] for level in plan["levels"]] == list(range(DEPTH + 1))
+    assert all(
+        level.keys() == NOISE_KEYS | {"possible_cells", "typical_count", "half_width"} for level in plan["levels"]
+    )
+    assert [level["possible_cells"] for level in plan["levels"]] == [1, 2, 4, 8, 16, 48, 144]
+    assert plan["levels"][0]["axes"] == {"origin": None, "destination": None}
+    assert plan["levels"][3]["axes"] == {"origin": "region", "destination": "province"}
+    assert (plan["levels"][0]["rho"], plan["levels"][0]["sigma"]) == (0, 0)
+    assert sum(level["rho"] for level in plan["levels"]) == pytest.approx(plan["rho"])
+    assert plan["unprotected"]
+    assert plan["budget"].keys() == {"cap", "before", "after"}
+    assert (plan["budget"]["cap"]["epsilon"], plan["budget"]["cap"]["delta"]) == (10, 1e-7)
+    assert (plan["budget"]["before"]["rho"], plan["budget"]["after"]["rho"]) == (0, plan["rho"])
+
+
+def test_plan_spends_nothing(newcomer):
+    """A plan, also over what is no table at all, leaves the ledger without a dataset and publishes nothing."""
+    (newcomer.folder / "data" / "trips.csv").write_bytes(b"\xff\x00 no table")
+    assert newcomer.run("plan", "spec.yaml", "--json").code == 0
+    assert newcomer.run("ledger", "--json").json() == {"datasets": []}
+    assert newcomer.run("releases", "--json").json() == {"releases": []}
+    assert not (newcomer.folder / "out").exists()
+
+
+def test_plan_does_not_open_the_confidential_table(planned, newcomer):
+    """While a plan was made nobody opened the confidential table; whoever does so is noticed."""
+    if planned.opened is None:
+        pytest.skip("no lease on files here, by which it could be told whether they are opened")
+    assert not planned.opened
+    table = newcomer.folder / "data" / "trips.csv"
+    with leased(table) as opened:
+        table.read_bytes()
+        assert opened
+
+
+def test_plan_for_people(planned, newcomer):
+    """On a terminal a plan is a table with a row per level, what is unprotected, and the budget."""
+    said = newcomer.run("plan", "spec.yaml")
+    assert (said.code, said.stderr) == (0, "")
+    plan = planned.said.json()
+    rows = rows_of_levels(said.stdout)
+    assert rows[0] == ["all", "all", "1", "0", "exact", "exact"]
+    for level in plan["levels"][1:]:
+        names = [name or "all" for name in level["axes"].values()]
+        noise = [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", "±", f"{level['bound']:,.0f}"]
+        assert rows[level["level"]] == [*names, f"{level['possible_cells']:,}", *noise]
+    flat = " ".join(said.stdout.split())
+    assert all(f"unprotected: {statement}" in flat for statement in plan["unprotected"])
+    assert "cap 10, spent before 0, after" in flat
+
+
+def test_plan_says_what_would_be_refused(newcomer):
+    """A plan that would pass the dataset's cap says so, and is no failure."""
+    newcomer.spec(privacy={"epsilon": 20.0})
+    said = newcomer.run("plan", "spec.yaml")
+    assert said.code == 0
+    assert "would be refused" in said.stdout
+
+
+def test_release_answers_in_json(first, user):
+    """A release says on stdout, in one object and nothing else, its id, state, folder, levels and seconds."""
+    assert (first.code, first.stderr) == (0, "")
+    release = first.json()
+    assert release.keys() >= {"id", "state", "folder", "levels", "seconds"}
+    assert re.fullmatch(r"synthetic-\d{8}T\d{6}Z", release["id"])
+    assert release["state"] == "published"
+    assert release["folder"] == str(user.folder / "out" / release["id"])
+    assert release["seconds"].keys() == STAGES
+    assert all(seconds >= 0 for seconds in release["seconds"].values())
+    assert [level["level"] for level in release["levels"]] == list(range(DEPTH + 1))
+    for level, table in zip(release["levels"], tables(release["folder"]), strict=True):
+        assert level.keys() == NOISE_KEYS | {"cells", "nonzero"}
+        assert level["nonzero"] == table.height <= level["cells"]
+        assert table["count"].sum() == PEOPLE
+
+
+def test_release_for_people(second, user):
+    """On a terminal a release is a table with a row per level, the seconds, and the folder whole on one line."""
+    assert (second.code, second.stderr) == (0, "")
+    shown = user.run("show", release_ids(user)[1], "--json").json()
+    rows = rows_of_levels(second.stdout)
+    assert rows[0][-5:] == ["1", "1", "0", "exact", "exact"]
+    for level in shown["levels"][1:]:
+        counts = [f"{level['cells']:,}", f"{level['nonzero']:,}"]
+        noise = [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", "±", f"{level['bound']:,.0f}"]
+        assert rows[level["level"]][-6:] == [*counts, *noise]
+    assert f"{shown['id']} published" in second.stdout.splitlines()
+    assert f"folder: {user.folder / 'other' / shown['id']}" in second.stdout.splitlines()
+    assert f"report: {user.folder / 'other' / shown['id'] / 'report.html'}" in second.stdout.splitlines()
+    assert all(stage in second.stdout for stage in STAGES - {"total"})
+    assert Path(shown["folder"]).parent == user.folder / "other"
+
+
+def release_ids(user: "User") -> list[str]:
+    """Return the published releases, oldest first."""
+    answer = user.run("releases", "--json").json()
+    return [release["id"] for release in answer["releases"] if release["state"] == "published"]
+
+
+def test_two_runs_differ(first, second, user):
+    """The noise is fresh: a second release of the same table shares its total and not its counts."""
+    one, other = (tables(user.run("show", release, "--json").json()["folder"]) for release in release_ids(user))
+    assert one[0].equals(other[0])
+    assert not one[DEPTH].equals(other[DEPTH])
+
+
+def test_releases_and_show(first, second, user):
+    """What was released is listed, and each release is shown with its levels, seals, charges and checks."""
+    answer = user.run("releases", "--json").json()
+    assert answer["releases"][0]["id"] == first.json()["id"]
+    assert all(release.keys() >= {"id", "dataset", "state", "created"} for release in answer["releases"])
+    shown = user.run("show", first.json()["id"], "--json").json()
+    assert shown.keys() >= {"id", "state", "levels", "branches", "seals", "charges", "checks", "folder"}
+    assert (shown["state"], shown["folder"]) == ("published", first.json()["folder"])
+    assert shown["levels"] == first.json()["levels"]
+    assert [(seal["level"], seal["branch"]) for seal in shown["seals"]] == [(k, "trunk") for k in range(DEPTH + 1)]
+    assert all(re.fullmatch("[0-9a-f]{64}", seal["sha256"]) for seal in shown["seals"])
+    assert [charge["level"] for charge in shown["charges"]] == list(range(1, DEPTH + 1))
+    assert all(charge.keys() >= {"level", "state", "rho", "sigma", "mechanism"} for charge in shown["charges"])
+    assert {charge["state"] for charge in shown["charges"]} == {"released"}
+    assert {check["level"] for check in shown["checks"]} == set(range(DEPTH + 1))
+    assert all(check.keys() == {"check", "level", "passed"} and check["passed"] for check in shown["checks"])
+    for_people = user.run("show", first.json()["id"])
+    assert (for_people.code, f"folder: {shown['folder']}" in for_people.stdout.splitlines()) == (0, True)
+    assert first.json()["id"] in user.run("releases").stdout
+
+
+def test_ledger_adds_up(first, second, user):
+    """The ledger shows the cap, both releases' charges, and what is left; a plan knows of it."""
+    answer = user.run("ledger", "synthetic-country", "--json").json()
+    assert answer == user.run("ledger", "--json").json()
+    (account,) = answer["datasets"]
+    assert account.keys() >= {"dataset", "cap", "spent", "left", "neighbours", "charges"}
+    assert (account["dataset"], account["neighbours"]) == ("synthetic-country", "substitution")
+    assert (account["cap"]["epsilon"], account["cap"]["delta"]) == (10, 1e-7)
+    assert {charge["release"] for charge in account["charges"]} == set(release_ids(user))
+    assert len(account["charges"]) == 2 * DEPTH
+    spent = sum(charge["rho"] for charge in account["charges"])
+    assert account["spent"]["rho"] == pytest.approx(spent)
+    assert account["left"]["rho"] == pytest.approx(account["cap"]["rho"] - spent)
+    plan = user.run("plan", "spec.yaml", "--json").json()
+    assert plan["budget"]["before"]["rho"] == account["spent"]["rho"] == pytest.approx(2 * plan["rho"])
+    for_people = user.run("ledger")
+    assert (for_people.code, "synthetic-country" in for_people.stdout) == (0, True)
+
+
+def test_refused_by_the_budget(first, second, user):
+    """A release that passes the cap ends with 3, says what is left, is listed as refused, and spends nothing."""
+    before = user.run("ledger", "--json").json()
+    user.spec("dear.yaml", name="dear", privacy={"epsilon": 9.0})
+    said = user.run("release", "dear.yaml", "--json")
+    assert (said.code, said.stderr) == (3, "")
+    refusal = said.json()
+    assert refusal.keys() == {"id", "state", "reason", "left"}
+    assert refusal["state"] == "refused"
+    assert refusal["reason"]
+    assert refusal["left"]["rho"] == before["datasets"][0]["left"]["rho"]
+    listed = user.run("releases", "--json").json()["releases"]
+    assert [release["state"] for release in listed if release["id"] == refusal["id"]] == ["refused"]
+    said = user.run("release", "dear.yaml")
+    assert (said.code, said.stdout) == (3, "")
+    assert "left" in said.stderr
+    assert user.run("ledger", "--json").json() == before
+    assert sorted(folder.name for folder in (user.folder / "out").iterdir()) == [first.json()["id"]]
+
+
+def test_the_terms_of_a_dataset_stay(first, user):
+    """Another budget than that of the dataset's first release ends with 2, and not with 3."""
+    user.spec("budget.yaml", budget={"delta": 1e-6})
+    said = user.run("release", "budget.yaml", "--json")
+    assert (said.code, said.json()["field"]) == (2, "budget")
+
+
+def test_unknown_releases_and_datasets(first, user):
+    """What the store does not have ends with 2, says so, and where to look."""
+    for arguments, named in ((["show", "nosuch"], "nosuch"), (["ledger", "no-such"], "no-such")):
+        said = user.run(*arguments, "--json")
+        assert said.code == 2
+        assert said.json().keys() == {"error", "field", "hint"}
+        assert named in said.json()["error"]
+        said = user.run(*arguments)
+        assert (said.code, said.stdout) == (2, "")
+        assert named in said.stderr
+
+
+def test_verify(first, tmp_path, user):
+    """A published folder verifies by itself; once altered it ends with 1 and says what is wrong."""
+    folder = tmp_path / first.json()["id"]
+    shutil.copytree(first.json()["folder"], folder)
+    said = user.run("verify", str(folder), "--json", TRELLIS_HOME="/proc/nowhere")
+    assert (said.code, said.json()) == (0, {"ok": True, "failures": []})
+    assert user.run("verify", str(folder)).code == 0
+    with (folder / "counts.csv").open("a") as file:
+        file.write("09,0909,0909001,09,0909,0909001,1\n")
+    said = user.run("verify", str(folder), "--json", TRELLIS_HOME="/proc/nowhere")
+    assert said.code == 1
+    assert said.json()["ok"] is False
+    assert "counts.csv is not the file that was published." in said.json()["failures"]
+    said = user.run("verify", str(folder))
+    assert said.code == 1
+    assert "counts.csv is not the file that was published." in said.stdout
+    assert user.run("verify", str(tmp_path / "nothing"), "--json").code == 1
+    said = user.run("verify", str(tmp_path))
+    assert (said.code, f"is no release: releases lie in it ({folder.name})." in said.stdout) == (1, True)
+
+
+def test_task_runs_are_named_for_people(first, prefect, user):
+    """Prefect shows a release as one flow run, with a task run for each stage of each level, all completed."""
+    release_id = first.json()["id"]
+    runs = prefect.task_runs(release_id)
+    assert sorted(name for name, _ in runs) == sorted(TASK_RUNS)
+    assert {state for _, state in runs} == {"COMPLETED"}
+    inputs = prefect.rows("SELECT DISTINCT task_inputs FROM task_run")
+    assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
+    assert prefect.parameters(release_id) == [{"spec": str(user.folder / "spec.yaml")}]
+
+
+def test_artifacts_show_what_was_released(first, prefect):
+    """The UI shows how far a release is, its levels, and its statement with the folder: all of it public."""
+    answer = first.json()
+    shown = prefect.artifacts(answer["id"])
+    assert shown.keys() == {"progress", "levels", "statement"}
+    assert shown["progress"] == 100
+    rows = json.loads(shown["levels"])
+    assert [(row["level"], row["cells"], row["non-zero"]) for row in rows] == [
+        (level["level"], f"{level['cells']:,}", f"{level['nonzero']:,}") for level in answer["levels"]
+    ]
+    assert [row["sigma"] for row in rows[1:]] == [f"{level['sigma']:.3f}" for level in answer["levels"][1:]]
+    assert answer["statement"] in shown["statement"]
+    assert answer["folder"] in shown["statement"]
+
+
+def test_nobody_else_can_read_the_store(first, user):
+    """Everything below TRELLIS_HOME is closed to group and others, and the true counts of the release are gone."""
+    home = user.folder / "home"
+    files = [home, *home.rglob("*")]
+    assert {"store.duckdb", "shards", "vault"} <= {path.name for path in files}
+    assert [str(path) for path in files if path.is_file() and path.stat().st_mode & 0o077] == []
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert list((home / "vault").iterdir()) == []
+
+
+def test_nothing_is_written_elsewhere(first, second, user):
+    """Beside the store and the published folders a release leaves nothing, not even in its user's home."""
+    specs = {path.name for path in user.folder.glob("*.yaml")}
+    assert {path.name for path in user.folder.iterdir()} - specs == {"data", "home", "out", "other"}
+    assert {path.name for path in (user.folder / "data").iterdir()} == {"trips.csv", "codebook.csv", "README.md"}
+
+
+def processes_with(variable: str) -> dict[int, str]:
+    """Return the command lines of the processes in whose environment a variable is set to this value."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+    return found
+
+
+def test_without_a_server(loner):
+    """Where no server answers the command starts its own, records every task run there, and leaves none behind."""
+    mark = f"TRELLIS_HOME={loner.folder / 'home'}"
+    seen: dict[int, str] = {}
+    with loner.start("release", "spec.yaml", "--json", PREFECT_API_URL="http://127.0.0.1:9/api") as process:
+        while process.poll() is None:
+            seen |= processes_with(mark)
+            time.sleep(0.2)
+        stdout, stderr = process.communicate()
+    assert [line for line in seen.values() if "flows/server/process.py" in line] != []
+    assert processes_with(mark) == {}
+    assert (process.returncode, stderr) == (0, "")
+    release = json.loads(stdout)
+    runs = loner.prefect.task_runs(release["id"])
+    assert sorted(name for name, _ in runs) == sorted(TASK_RUNS)
+    assert {state for _, state in runs} == {"COMPLETED"}
+
+
+PLANTED = 271_828_182_845  # records that go from one municipality to another; with the others less than 2**40
+BAD_CODE = "0101-31415"
+BAD_COUNT = 161_803_398_874
+TINY = {"epsilon": 1e-6}  # σ is millions: that a released count equals a true one has a chance below 1e-7
+
+
+class Planted(NamedTuple):
+    """What was done with tables in which there are counts that can be told from all others.
+
+    Attributes:
+        user: who did it.
+        published: the release that succeeded.
+        failed: the release of the table with a bad code.
+        true_counts: the true count of every node that holds the planted one, except the public total.
+    """
+
+    user: "User"
+    published: "Said"
+    failed: "Said"
+    true_counts: list[int]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory, settle: "Callable[[Path], User]") -> Planted:
+    """Release a table with a planted count, and try to release one with a planted count in a row with a bad code."""
+    user = settle(tmp_path_factory.mktemp("planted"))
+    path = user.folder / "data" / "trips.csv"
+    codes = sorted(pl.read_csv(user.folder / "data" / "codebook.csv", infer_schema=False)["municipality"])
+    home, work = codes[0], codes[1]
+    path.write_text(path.read_text() + f"{home},{work},{PLANTED}\n")
+    trips = pl.read_csv(path, schema_overrides={"home": pl.String, "work": pl.String})
+    true_counts = []
+    for home_digits, work_digits in ((0, 2), (2, 2), (2, 4), (4, 4), (4, 7), (7, 7)):
+        same_home = pl.col("home").str.starts_with(home[:home_digits])
+        same_work = pl.col("work").str.starts_with(work[:work_digits])
+        true_counts.append(int(trips.filter(same_home & same_work)["people"].sum()))
+    user.spec(privacy=TINY)
+    published = user.run("release", "spec.yaml", "--json")
+    path.write_text(path.read_text() + f"{BAD_CODE},{work},{BAD_COUNT}\n")
+    user.spec("bad.yaml", name="bad", privacy=TINY)
+    return Planted(user, published, user.run("release", "bad.yaml", "--json"), true_counts)
+
+
+def needles(numbers: Iterable[int], texts: Iterable[str] = ()) -> list[bytes]:
+    """Return how numbers and texts look in files: in digits, as SQLite, DuckDB, Arrow and pickle store them."""
+    forms = [text.encode() for text in texts]
+    for number in numbers:
+        digits = [str(number), f"{number:,}", f"{number:_}", f"{number:x}"]
+        forms += [form.encode() for form in digits]
+        forms += [number.to_bytes(8, "little"), number.to_bytes(8, "big"), number.to_bytes(6, "big")]
+        forms += [bytes([0x8A, size]) + number.to_bytes(size, "little") for size in (5, 6)]
+    return forms
+
+
+def readable(path: Path) -> Iterator[bytes]:
+    """Yield what a file holds: its bytes, what is in base64 in them, and the values of tables that are compressed."""
+    content = path.read_bytes()
+    yield content
+    for encoded in re.findall(rb"[A-Za-z0-9+/=\n]{24,}", content):
+        try:
+            yield base64.b64decode(encoded)
+        except binascii.Error:
+            continue
+    if path.suffix == ".parquet":
+        yield repr(pl.read_parquet(path).rows()).encode()
+    if path.suffix == ".duckdb":
+        with duckdb.connect(str(path), read_only=True) as con:
+            names = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
+            for schema, table in names:
+                yield repr(con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall()).encode()
+    if path.name == "prefect.db":
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as con:
+            for (table,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                yield repr(con.execute(f'SELECT * FROM "{table}"').fetchall()).encode()
+
+
+def holding(words: list[bytes], *folders: Path) -> set[str]:
+    """Return the names of the files below some folders, the vault apart, that hold one of these words.
+
+    Where a name says nothing, as in Prefect's store of results, it is that of the folder.
+    """
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.parent.name != "vault"]
+    found = [path for path in files if any(word in text for text in readable(path) for word in words)]
+    return {path.name if path.suffix else path.parent.name for path in found}
+
+
+def test_planted_releases_end_as_meant(planted):
+    """The table with a planted count is released; the one with a bad code is refused, nothing of it left behind."""
+    assert planted.published.code == 0
+    assert planted.published.json()["state"] == "published"
+    assert planted.failed.code == 2
+    error = planted.failed.json()
+    assert (error["error"], error["field"]) == (
+        "input.table: column home has codes that the codebook lacks.",
+        "input.origin",
+    )
+    assert planted.failed.stderr == "1 row is at fault.\n"
+    home = planted.user.folder / "home"
+    assert list((home / "vault").iterdir()) == []
+    assert [folder.name for folder in (home / "shards").iterdir()] == [planted.published.json()["id"]]
+    assert [folder.name for folder in (planted.user.folder / "out").iterdir()] == [planted.published.json()["id"]]
+    assert len(planted.user.run("releases", "--json").json()["releases"]) == 1
+
+
+def test_the_search_finds_what_is_there(planted, prefect):
+    """The search has power: it finds the planted count in the input, and public words in each place that it searches."""
+    user = planted.user
+    assert holding(needles([PLANTED]), user.folder / "data") == {"trips.csv"}
+    assert holding(needles([BAD_COUNT], [BAD_CODE]), user.folder / "data") == {"trips.csv"}
+    release_id = planted.published.json()["id"]
+    assert holding([release_id.encode()], prefect.home) >= {"prefect.db"}
+    assert holding([release_id.encode()], user.folder / "home") == {"store.duckdb"}
+    noisy = pl.read_parquet(next((user.folder / "home" / "shards").rglob("level_1_trunk.noisy.parquet")))
+    assert "level_1_trunk.noisy.parquet" in holding(needles([noisy["noisy"].max()]), user.folder / "home")
+    public = [b"column home has codes that the codebook lacks"]
+    assert holding(public, prefect.home) >= {"prefect.db", "storage"}
+
+
+def test_no_true_count_leaves_the_vault(planted, prefect):
+    """No file of Prefect or of the store, and nothing said, holds the planted count or a true count above it."""
+    assert len(set(planted.true_counts)) >= 3
+    words = needles([PLANTED, *planted.true_counts, BAD_COUNT], [BAD_CODE])
+    assert holding(words, prefect.home, planted.user.folder / "home") == set()
+    said = [text for run in (planted.published, planted.failed) for text in (run.stdout, run.stderr)]
+    assert [word for word in words for text in said if word in text.encode()] == []
+
+
+def test_a_failed_release_shows_as_failed(planted, prefect):
+    """Prefect has the failed flow run with the public reason, and no result of any task."""
+    (found,) = prefect.rows("SELECT state_type, parameters FROM flow_run WHERE name LIKE 'bad-%'")
+    state, parameters = found
+    assert state == "FAILED"
+    assert json.loads(parameters).keys() == {"spec"}
+
+
+def test_rhode_island(real_data, newcomer, prefect):
+    """Jobs in Rhode Island are released down to block groups: every level whole, in at most 200 task runs."""
+    user, spec = newcomer, Path(__file__).parents[3] / "deployments" / "specs" / "rhode-island.yaml"
+    output = str(user.folder / "out")
+    said = user.run("release", str(spec), "--output", output, "--json", TRELLIS_DATA=str(real_data))
+    assert (said.code, said.stderr) == (0, "")
+    release: dict[str, Any] = said.json()
+    assert release["state"] == "published"
+    assert [tuple(level["axes"].values()) for level in release["levels"]] == [
+        *((None, None), (None, "cty"), ("cty", "cty"), ("cty", "trct")),
+        *(("trct", "trct"), ("trct", "bgrp"), ("bgrp", "bgrp")),
+    ]
+    assert [table["count"].sum() for table in tables(release["folder"])] == [406_052] * 7
+    assert user.run("verify", release["folder"], "--json").json() == {"ok": True, "failures": []}
+    shown = user.run("show", release["id"], "--json").json()
+    runs = prefect.task_runs(release["id"])
+    assert len(runs) <= 200
+    assert {state for _, state in runs} == {"COMPLETED"}
+    branches = [branch["branch"] for branch in shown["branches"]]
+    assert len(branches) > 1
+    assert branches == [f"b{number:02d}" for number in range(len(branches))]
+    assert {branch["state"] for branch in shown["branches"]} <= {"optimised"}
+    assert sorted(name for name, _ in runs if name.startswith("measure")) == sorted(
+        f"measure level {seal['level']} {seal['branch']}" for seal in shown["seals"]
+    )
+    assert {seal["branch"] for seal in shown["seals"]} == {"trunk", *branches}

@@ -1,0 +1,111 @@
+"""`trellis compare`: mechanisms against the truth, on a table that may be seen, and on no other."""
+
+import re
+import shutil
+from itertools import product
+
+import polars as pl
+import pytest
+
+from flows.trials.comparison import MEASURES
+from tasks.validate.coverage import GROUPS, TRUE_COUNTS
+from tests.support.user import Said, User
+
+COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
+
+
+class Compared:
+    """A user who has compared two mechanisms at two ε, three times each."""
+
+    def __init__(self, user: User) -> None:
+        self.user, self.folder = user, user.folder / "compared"
+        user.spec("public.yaml", public_data=True, noise={"sampler": "table"})
+        names = "inftda,inftda_reconciled"
+        self.said = user.run(
+            *("compare", "public.yaml", "--mechanisms", names, "--epsilon", "1,30", "--runs", "3", "--json"),
+            *("--out", str(self.folder)),
+        )
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, settle: object) -> Compared:
+    """Compare."""
+    return Compared(settle(tmp_path_factory.mktemp("comparer")))  # type: ignore[operator]
+
+
+def test_every_trial_has_its_row(compared: Compared) -> None:
+    """There is a row per mechanism, ε, run and level, and the JSON holds means, least and most of the same rows."""
+    answer = compared.said.json()
+    rows = pl.read_parquet(compared.folder / "errors.parquet")
+    levels = len(answer["levels"])
+    assert rows.columns == COLUMNS
+    assert rows.height == 2 * 2 * 3 * levels
+    assert rows.select("mechanism", "epsilon", "run", "level").is_duplicated().sum() == 0
+    for result in answer["results"]:
+        of_result = rows.filter(mechanism=result["mechanism"], epsilon=result["epsilon"])
+        for level in result["levels"]:
+            errors = of_result.filter(level=level["level"])["max_absolute"]
+            assert level["max_absolute"] == {"mean": errors.mean(), "min": errors.min(), "max": errors.max()}
+    finest = [result["levels"][-1]["max_absolute"]["mean"] for result in answer["results"]]
+    assert finest[0] > finest[1] > 0  # ε = 30 is nearer to the truth than ε = 1
+    assert finest[2] > finest[3] > 0
+
+
+def test_every_trial_has_its_coverage(compared: Compared) -> None:
+    """There is a row per mechanism, ε, run, level and group of cells, and the JSON holds their means."""
+    answer = compared.said.json()
+    rows = pl.read_parquet(compared.folder / "coverage.parquet")
+    levels = len(answer["levels"])
+    assert rows.columns == ["mechanism", "epsilon", "run", "level", "group", "cells", "coverage", "width"]
+    assert rows.height == 2 * 2 * 3 * levels * len(GROUPS)
+    assert answer["confidence"] == 0.9
+    for result, (level, of_level) in product(answer["results"], enumerate(answer["levels"])):
+        of_rows = rows.filter(mechanism=result["mechanism"], epsilon=result["epsilon"], level=level)
+        intervals = result["levels"][level]["intervals"]
+        assert sum(intervals[group]["cells"] for group in TRUE_COUNTS) == of_level["possible_cells"]
+        assert intervals["0"]["cells"] == of_level["possible_cells"] - of_level["true_cells"]
+        for group in GROUPS:
+            told, of_group = intervals[group]["coverage"], of_rows.filter(group=group)["coverage"].drop_nulls()
+            assert (told is None) == (not len(of_group))
+            assert told is None or (told["mean"], told["min"]) == pytest.approx((of_group.mean(), of_group.min()))
+
+
+def test_the_page_needs_nothing_else(compared: Compared) -> None:
+    """The page has a figure per measure and one of seconds, names every mechanism, and loads nothing."""
+    assert compared.said.code == 0, compared.said.stderr
+    page = (compared.folder / "index.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == len(MEASURES) + 1 + 2  # and one of coverage for each ε
+    assert re.findall(r"""(?:src|href)=["'](?!#)[^"']*|@import|url\((?!#)""", page) == []
+    assert all(name in page for name in ("inftda_reconciled", "ε = 30"))
+
+
+def test_nothing_is_charged(compared: Compared) -> None:
+    """A comparison leaves no release, no event in the ledger and no vault, and its run is in Prefect, with its trials."""
+    user = compared.user
+    assert user.run("ledger", "--json").json() == {"datasets": []}
+    assert user.run("releases", "--json").json() == {"releases": []}
+    assert not list((user.folder / "home" / "vault").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--mechanisms", "inftda,magic"], "--mechanisms must be of inftda, "),
+        (["--epsilon", "1,-2"], "--epsilon must list numbers > 0"),
+        (["--runs", "0"], "--runs"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(options: list[str], told: str, compared: Compared) -> None:
+    """An unknown mechanism, an ε out of range and no run at all end with code 2 and a reason."""
+    said = compared.user.run("compare", "public.yaml", *options)
+    assert (said.code, told in said.stderr) == (2, True)
+
+
+def test_a_table_that_may_not_be_seen_is_refused(compared: Compared) -> None:
+    """Where the spec does not say that its data is public, nothing is read and nothing is written."""
+    shutil.rmtree(compared.user.folder / "out", ignore_errors=True)
+    compared.user.spec("confidential.yaml")
+    said: Said = compared.user.run("compare", "confidential.yaml")
+    assert said.code == 2
+    assert "public_data must be true" in said.stderr
+    assert not (compared.user.folder / "out").exists()

@@ -1,0 +1,97 @@
+"""Questions to a published folder by the command line, and releases from Python as in a notebook."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.user import User
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "from-python.md"
+
+NOTEBOOK = """\
+import asyncio, json, os, sys
+
+async def cell():
+{code}
+    again = open_release(released.folder)
+    answers = again.query(origin=["01", "02"]).to_dicts()
+    assert row.to_dicts() == answers[:1]
+    assert matrix["count"].sum() == table["count"].sum()
+    return released.id, str(released.folder), answers, levels["level"].to_list(), oct(os.umask(0o022))
+
+print(json.dumps([*asyncio.run(cell()), "prefect.flows" in sys.modules and bool(os.environ.get("PREFECT_API_URL"))]))
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], "User"]) -> "tuple[User, list]":
+    """Return a user who has run the code of the page about Python, inside a running event loop, and what that said."""
+    user = settle(tmp_path_factory.mktemp("notebook"))
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    environment = {name: value for name, value in user.environment.items() if not name.startswith("PREFECT_")}
+    done = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK.format(code=indent(code, "    "))],
+        cwd=user.folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return user, json.loads(done.stdout)
+
+
+def test_a_release_from_a_notebook_needs_no_server(notebook) -> None:
+    """It publishes, charges and records like the command, leaves no server's files, and the umask as it was."""
+    user, (release_id, folder, rows, levels, umask, beneath_a_server) = notebook
+    assert Path(folder) == user.folder / "public" / release_id
+    assert umask == "0o22"
+    assert levels == list(range(7))
+    assert not beneath_a_server
+    assert not (user.folder / "home" / "prefect").exists()
+    assert user.run("ledger", "--json").json()["datasets"][0]["releases"][0]["release"] == release_id
+    assert user.run("verify", folder, "--json").json()["ok"]
+    assert not [path for path in (user.folder / "home").rglob("*") if path.stat().st_mode & 0o077]
+    assert [row["origin"] for row in rows] == ["01", "02"]
+    assert sum(row["count"] for row in rows) == 500
+
+
+def test_a_question_is_answered_from_the_folder_alone(notebook, tmp_path) -> None:
+    """`trellis query` answers across levels from a copy, without a store, and its JSON says what it says to people."""
+    user, (release_id, folder, rows, *_) = notebook
+    told = user.run("query", folder, "--origin", "01", "--json", TRELLIS_HOME=str(tmp_path / "none"))
+    answer = told.json()
+    assert told.code == 0
+    assert not (tmp_path / "none").exists()
+    assert (answer["id"], answer["level"], answer["confidence"]) == (release_id, 2, 0.9)
+    assert answer["where"] == {"origin": {"level": "region", "path": ["01"]}, "destination": None}
+    assert {key: answer[key] for key in ("count", "low", "high", "how")} == {
+        key: rows[0][key] for key in ("count", "low", "high", "how")
+    }
+    said = user.run("query", folder, "--where", "origin=region=01", "--destination", "all")
+    assert said.code == 0
+    assert f"count: {answer['count']:,}" in said.stdout
+    assert f"interval: {answer['low']:,} to {answer['high']:,}; with 90 %" in said.stdout
+    assert answer["how"] in said.stdout
+    table = pl.read_parquet(Path(folder) / "counts" / "level_6.parquet").row(0, named=True)
+    ends = [f"--{end}={table[f'{end}_municipality']}" for end in ("origin", "destination")]
+    cell = user.run("query", folder, *ends, "--json").json()
+    assert [cell[key] for key in ("count", "low", "high")] == [table[key] for key in ("count", "low", "high")]
+
+
+def test_a_question_that_cannot_be_answered_ends_with_two(notebook) -> None:
+    """A wrong area is told as usage, with the levels that there are."""
+    user, (_, folder, *_) = notebook
+    said = user.run("query", folder, "--origin", "99", "--json")
+    assert said.code == 2
+    assert said.json()["field"] == "origin"
+    assert "no level has an area 99" in said.json()["error"]
+    assert "region, province, municipality" in re.sub(r" \(.*?\)", "", said.json()["hint"])

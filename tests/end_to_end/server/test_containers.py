@@ -1,0 +1,196 @@
+"""The compose file: no container runs here, but what it names exists, is closed to others, and holds no secret."""
+
+import re
+import shlex
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.flows import Flow
+from prefect.settings import Settings
+
+from flows.release import SPECS
+from flows.server.process import NO_TELEMETRY, RECORD_IN_BATCHES
+from flows.spec.file import load_spec
+
+REPOSITORY = Path(__file__).parents[3]
+DEPLOYMENTS = REPOSITORY / "deployments"
+TEXT = (DEPLOYMENTS / "compose.yaml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OWN = [name for name in SERVICES if name != "database"]
+INSTRUCTIONS = (DEPLOYMENTS / "Containerfile").read_text().replace("\\\n", " ").splitlines()
+PREFECT_FILE: dict[str, Any] = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
+
+
+def instructions(name: str) -> list[list[str]]:
+    """Return the words of all instructions of a kind in the Containerfile, without their options."""
+    found = [line.split()[1:] for line in INSTRUCTIONS if line.startswith(f"{name} ")]
+    return [[word for word in words if not word.startswith("--")] for words in found]
+
+
+def environment(service: str) -> dict[str, str]:
+    """Return what a service sees."""
+    given: dict[str, str] = SERVICES[service]["environment"]
+    return given
+
+
+def test_only_this_machine_reaches_the_ui() -> None:
+    """One port is published, the UI's, on 127.0.0.1; the database and the worker have no way out of the machine."""
+    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
+        "server": ["127.0.0.1:4200:4200"]
+    }
+    closed = {name for name, network in COMPOSE["networks"].items() if network.get("internal")}
+    assert {name for name, service in SERVICES.items() if set(service["networks"]) <= closed} == {
+        *("database", "deploy", "worker")
+    }
+
+
+def test_no_secret_is_in_the_file() -> None:
+    """Every password is a variable without a default, which the example of the environment file names and leaves empty."""
+    secrets = [
+        value
+        for service in SERVICES
+        for name, value in environment(service).items()
+        if re.search("PASSWORD|AUTH|CONNECTION_URL", name)
+    ]
+    assert len(secrets) == 5
+    for secret in secrets:
+        assert re.fullmatch(r"(postgresql\+asyncpg://prefect:)?\$\{\w+:\?[^}]+\}(@database:5432/prefect)?", secret)
+    example = (DEPLOYMENTS / "compose.env.example").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in example if line and not line.startswith("#"))
+    assert set(settings) == set(re.findall(r"\$\{(\w+):\?", TEXT))
+    assert set(settings.values()) == {""}
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--no-index", "deployments/compose.env"], cwd=REPOSITORY, check=False
+    )
+    assert ignored.returncode in {0, 128}  # 128: the checkout is not a repository
+    assert "deployments/compose.env" in (REPOSITORY / ".gitignore").read_text().splitlines()
+
+
+def test_images_are_pinned() -> None:
+    """Images are of a version down to the patch release, and the project's is of its own version."""
+    version = re.search(r'^version = "(.+)"$', (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    assert {SERVICES[name]["image"] for name in OWN} == {f"trellis:{version[1]}"}
+    assert re.fullmatch(r"postgres:\d+\.\d+-\w+", SERVICES["database"]["image"])
+    assert [bool(re.fullmatch(r"python:3\.\d+\.\d+-[\w-]+", image)) for (image,) in instructions("FROM")] == [True]
+
+
+def test_what_is_copied_into_the_image_exists() -> None:
+    """The Containerfile copies what is there, lets it through to the build, and installs it with the constraints."""
+    copied = {word for words in instructions("COPY") for word in words[:-1]}
+    assert [name for name in copied if not (REPOSITORY / name).exists()] == []
+    let_through = (DEPLOYMENTS / "Containerfile.dockerignore").read_text().splitlines()
+    assert {line.removeprefix("!") for line in let_through if line.startswith("!")} == copied
+    assert {"constraints.txt", "pyproject.toml", "flows", "storage", "tasks", "deployments/prefect.yaml"} <= copied
+    assert any("--constraint constraints.txt ." in line for line in INSTRUCTIONS)
+    build = SERVICES["server"]["build"]
+    assert (DEPLOYMENTS / build["context"]).resolve() == REPOSITORY
+    assert (REPOSITORY / build["dockerfile"]).is_file()
+
+
+def test_nobody_is_root_and_files_are_closed() -> None:
+    """The image's user is not root, and its commands run with umask 077."""
+    assert instructions("USER")[-1] == ["trellis"]
+    (line,) = (line for line in INSTRUCTIONS if line.startswith("ENTRYPOINT "))
+    entry = yaml.safe_load(line.removeprefix("ENTRYPOINT "))
+    said = subprocess.run(
+        [*entry, "sh", "-c", "umask; echo $0 $1", "one", "two"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["0077", "one", "two"]
+    made = next(line for line in INSTRUCTIONS if "install --directory" in line)
+    assert "--mode=700" in shlex.split(made)
+    volumes = [volume.split(":") for volume in SERVICES["worker"]["volumes"] if not volume.startswith("$")]
+    assert {name for name, _ in volumes} | {"database"} == set(COMPOSE["volumes"])
+    assert {place for _, place in volumes} <= set(shlex.split(made))
+
+
+@pytest.mark.parametrize("service", OWN)
+def test_telemetry_is_off(service: str) -> None:
+    """What Trellis switches off in Prefect is off in every container that runs Prefect."""
+    assert NO_TELEMETRY.items() <= environment(service).items()
+
+
+def test_the_server_records_in_batches() -> None:
+    """The server has the settings of the one that Trellis starts itself."""
+    assert RECORD_IN_BATCHES.items() <= environment("server").items()
+
+
+@pytest.mark.parametrize("service", OWN)
+def test_settings_exist(service: str) -> None:
+    """Every variable is one that Prefect's settings, Trellis, a spec, or the convention against tracking reads."""
+    read = {SPECS, "TRELLIS_HOME", "TRELLIS_DATA", "TRELLIS_OUTPUT", "DO_NOT_TRACK"}
+    unknown = [name for name in environment(service) if name not in read and not is_setting(name)]
+    assert unknown == []
+
+
+def is_setting(name: str) -> bool:
+    """Return whether Prefect has a setting of a name, a segment or more of which are its groups."""
+    model: Any = Settings
+    rest = name.lower().removeprefix("prefect_")
+    while rest:
+        if rest in model.model_fields:
+            return True
+        group = next((field for field in model.model_fields if rest.startswith(f"{field}_")), None)
+        kind = model.model_fields[group].annotation if group else None
+        if group is None or not hasattr(kind, "model_fields"):
+            return False
+        model, rest = kind, rest.removeprefix(f"{group}_")
+    return False
+
+
+def test_settings_that_do_not_exist_are_found() -> None:
+    """The check of settings refuses a name with a slip."""
+    assert is_setting("PREFECT_SERVER_UI_API_URL")
+    assert not is_setting("PREFECT_SERVER_UI_API_URI")
+    assert not is_setting("PREFECT_SERVER_SERVICES_TASK_RUN_RECORDED_ENABLED")
+
+
+def test_what_specs_name_is_mounted() -> None:
+    """Specs and tables are read-only, the store and what is published are volumes, and the example needs nothing else."""
+    places = {
+        volume.rsplit("}:", 1)[-1] if "}" in volume else volume.split(":")[1]
+        for volume in SERVICES["worker"]["volumes"]
+    }
+    assert places == {"/var/lib/trellis", "/published", "/specs:ro", "/data:ro"}
+    worker = environment("worker")
+    assert (worker[SPECS], worker["TRELLIS_DATA"], worker["TRELLIS_OUTPUT"]) == ("/specs", "/data", "/published")
+    assert Path(worker["TRELLIS_HOME"]).parent == Path("/var/lib/trellis")
+    example = load_spec(DEPLOYMENTS / "specs" / "monthly.yaml")
+    assert set(re.findall(r"\$\{(\w+)\}", example.text)) <= set(worker)
+
+
+def test_what_is_deployed_can_be_imported() -> None:
+    """Every entry point of prefect.yaml is a flow of the package, and what it takes from the environment is there."""
+    for deployment in PREFECT_FILE["deployments"]:
+        module, _, name = deployment["entrypoint"].rpartition(".")
+        assert isinstance(getattr(import_module(module), name), Flow)
+    text = (DEPLOYMENTS / "prefect.yaml").read_text()
+    assert set(re.findall(r"\{\{ \$(\w+) \}\}", text)) == {SPECS, "TRELLIS_HOME"} <= set(environment("deploy"))
+
+
+def test_one_pool_and_one_file_are_meant() -> None:
+    """The pool that is made, the one that deployments name and the one that the worker serves are the same."""
+    command = shlex.split(SERVICES["deploy"]["command"][-1])
+    worker = SERVICES["worker"]["command"]
+    assert {deployment["work_pool"]["name"] for deployment in PREFECT_FILE["deployments"]} == {"trellis"}
+    assert command[command.index("&&") - 1] == worker[worker.index("--pool") + 1] == "trellis"
+    assert command[command.index("--prefect-file") + 1] == "deployments/prefect.yaml"
+
+
+def test_services_wait_for_each_other_and_come_back() -> None:
+    """Each service waits for the one before it; all that last have a health check and are started again."""
+    lasting = [name for name in SERVICES if name != "deploy"]
+    assert all(
+        SERVICES[name]["restart"] == "unless-stopped" and SERVICES[name]["healthcheck"]["test"] for name in lasting
+    )
+    assert {name: service.get("depends_on") for name, service in SERVICES.items()} == {
+        "database": None,
+        "server": {"database": {"condition": "service_healthy"}},
+        "deploy": {"server": {"condition": "service_healthy"}},
+        "worker": {"deploy": {"condition": "service_completed_successfully"}},
+    }

@@ -1,0 +1,451 @@
+"""Trellis up for months: schedules, runs that are cancelled, fail or crash, and going on with them."""
+
+import json
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+
+import numpy as np
+import pytest
+import yaml
+
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+from tests.support.spec import SPEC
+from tests.support.user import User
+
+CUT = 39_701  # units with too many records, and
+FAULTY = 81_123  # rows with a code that nobody knows: both told to callers alone
+SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
+
+
+@contextmanager
+def suppress_busy() -> Iterator[None]:
+    """Let pass that the server has no time."""
+    try:
+        yield
+    except HTTPError as fault:
+        if fault.code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise
+
+
+class Up(NamedTuple):
+    """A user whose Trellis is up.
+
+    Attributes:
+        user: whose commands find the server by its address file alone.
+        process: `trellis up`.
+        said: what it said while it came up.
+        api: the address of the server.
+    """
+
+    user: User
+    process: subprocess.Popen[str]
+    said: str
+    api: str
+
+    def call(self, path: str, body: object = None) -> Any:
+        """Ask the server; again, as Prefect's own client does, where its database is locked."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310 (our own server)
+            f"{self.api}{path}", data, {"Content-Type": "application/json"}
+        )
+        for _ in range(20):
+            with (
+                suppress_busy(),
+                urllib.request.urlopen(request, timeout=30.0) as response,  # noqa: S310 (our own server)
+            ):
+                return json.load(response)
+            time.sleep(0.5)
+        raise AssertionError("the server is busy all the time")
+
+    def trigger(self, deployment: str, **parameters: object) -> str:
+        """Start a run of a deployment, as its page in the UI does; return the run."""
+        found = self.call(f"/deployments/name/{deployment}")
+        created = self.call(f"/deployments/{found['id']}/create_flow_run", {"parameters": parameters})
+        return str(created["id"])
+
+    def set_state(self, run: str, kind: str, name: str) -> None:
+        """Press Cancel or Retry."""
+        self.call(f"/flow_runs/{run}/set_state", {"state": {"type": kind, "name": name}, "force": kind == "SCHEDULED"})
+
+    def ended(self, run: str) -> dict[str, Any]:
+        """Wait until a run has ended, and return it."""
+        return self.reached(run, lambda found: found["state_type"] in {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"})
+
+    def reached(self, run: str, there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until something holds of a run, and return it."""
+        return until(lambda: (found := self.call(f"/flow_runs/{run}")) and there(found) and found)
+
+    def keys(self, run: str) -> set[str]:
+        """Return the keys of what the UI shows of a run."""
+        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {entry["key"] for entry in found}
+
+    def artifacts(self, run: str) -> dict[str, Any]:
+        """Return what the UI shows of a run, by what it is."""
+        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {entry["key"].rpartition("-")[2]: entry["data"] for entry in found if entry["key"]}
+
+
+def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + timeout
+    while not (found := there()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def free_port() -> int:
+    """Return a port that nobody has, and that the system gives to nobody who asks for any (it begins at 32768)."""
+    while True:
+        port = random.randrange(10_000, 32_000)  # noqa: S311 (no secret)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def bring_up(user: User, *options: str) -> Up:
+    """Start `trellis up` and wait until it says that it is."""
+    process = user.start("up", "specs", "--port", str(free_port()), *options)
+    assert process.stderr
+    said = ""
+    while "Trellis is up" not in said:
+        line = process.stderr.readline()
+        assert line, f"it ended: {said}"
+        said += line
+    return Up(user, process, said, (Path(user.environment["TRELLIS_HOME"]) / "address").read_text().strip())
+
+
+def end(up: Up, signum: int = signal.SIGTERM) -> tuple[int, str]:
+    """End `trellis up`; return its exit code and what it said last."""
+    up.process.send_signal(signum)
+    _, said = up.process.communicate(timeout=60)
+    return up.process.returncode, said
+
+
+def below(spec: dict[str, Any], **keys: Any) -> str:
+    """Return a spec for the folder of specs, with some keys changed."""
+    changed: dict[str, Any] = spec | keys
+    changed["input"] = changed["input"] | {"table": f"../{changed['input']['table']}"}
+    changed["hierarchy"] = changed["hierarchy"] | {"table": f"../{changed['hierarchy']['table']}"}
+    return yaml.safe_dump(changed | {"output": "../out"})
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the tables of a country whose release takes some seconds, in branches."""
+    folder = tmp_path_factory.mktemp("large")
+    generator = np.random.default_rng(3)
+    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
+    write_country(drawn, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User], large: Path) -> Iterator[Up]:
+    """Bring Trellis up over a folder of specs: one by hand, one on a schedule, a series, one too dear, one wrong."""
+    user = settle(tmp_path_factory.mktemp("operator"))
+    user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
+    (user.folder / "large").symlink_to(large)
+    specs = user.folder / "specs"
+    specs.mkdir()
+    cheap = SPEC["privacy"] | {"epsilon": 1.0}
+    (specs / "by-hand.yaml").write_text(below(SPEC, name="by-hand", privacy=cheap))
+    (specs / "yearly.yaml").write_text(below(SPEC, name="yearly", privacy=cheap, schedule=SCHEDULE))
+    series = SCHEDULE | {"until": "3 releases"}
+    (specs / "series.yaml").write_text(below(SPEC, name="series", dataset="another", privacy=cheap, schedule=series))
+    dear = SPEC["privacy"] | {"epsilon": 30.0}
+    (specs / "dear.yaml").write_text(below(SPEC, name="dear", privacy=dear, schedule=SCHEDULE))
+    (specs / "wrong.yaml").write_text(below(SPEC, name="wrong", schedule={"cron": "at noon"}))
+    slow = SPEC | {"budget": {"epsilon": 30.0, "delta": 1.0e-7}}
+    slow |= {"input": SPEC["input"] | {"table": "large/trips.csv"}, "dataset": "large"}
+    slow |= {"hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"}}
+    for name in ("slow", "killed"):
+        (specs / f"{name}.yaml").write_text(below(slow, name=name, privacy=SPEC["privacy"] | {"epsilon": 9.0}))
+    text = (specs / "series.yaml").read_text().replace("../data/trips", "../data3/trips")
+    (user.folder / "data3").mkdir()
+    for file in (user.folder / "data").iterdir():
+        (user.folder / "data3" / file.name).write_bytes(file.read_bytes())
+    (specs / "series.yaml").write_text(text)
+    persons = "person,home,work\n" + "".join(f"{number // 3},0101001,0102001\n" for number in range(3 * CUT))
+    (user.folder / "data" / "persons.csv").write_text(persons)
+    of_persons = {"table": "data/persons.csv", "origin": "home", "destination": "work", "unit": "person"}
+    counted = SPEC | {"input": of_persons, "dataset": "persons", "name": "counted"}
+    (specs / "counted.yaml").write_text(below(counted, privacy=cheap | {"exact_records_per_unit": True}))
+    faulty = "home,work,people\n" + "nowhere,0101001,1\n" * FAULTY
+    (user.folder / "data" / "faulty.csv").write_text(faulty)
+    spoilt = SPEC | {"input": SPEC["input"] | {"table": "data/faulty.csv"}, "dataset": "spoilt", "name": "spoilt"}
+    (specs / "spoilt.yaml").write_text(below(spoilt, privacy=cheap))
+    is_up = bring_up(user)
+    try:
+        yield is_up
+    finally:
+        if is_up.process.poll() is None:
+            is_up.process.kill()
+
+
+def states(user: User) -> dict[str, str]:
+    """Return the state of every release."""
+    return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
+
+
+def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
+    """Return what is sealed of a release."""
+    shown = user.run("show", release_id, "--json").json()
+    return {(seal["level"], seal["branch"], seal["sha256"]) for seal in shown["seals"]}
+
+
+def test_what_is_up_is_said(up: Up) -> None:
+    """The address, the schedules and the declared series are told, and so is the spec that cannot be scheduled."""
+    assert f"Trellis is up: {up.api.removesuffix('/api')} shows it." in up.said
+    assert "Scheduled: yearly, at 0 3 1 1 * (UTC)." in up.said
+    assert "Scheduled: series, at 0 3 1 1 * (UTC), 3 releases, the last one series-2" in up.said
+    assert "Not scheduled: wrong.yaml: schedule.cron must be five fields such as 0 3 1 * *, got at noon." in up.said
+    found = up.call("/deployments/filter", {})
+    assert {entry["name"] for entry in found} == {"release", "rerun", "yearly", "series", "dear"}
+    yearly = next(entry for entry in found if entry["name"] == "yearly")
+    assert yearly["schedules"][0]["schedule"] == {"cron": "0 3 1 1 *", "timezone": "UTC", "day_or": True}
+    files = [path for path in (up.user.folder / "home").rglob("*") if path.is_file()]
+    assert [path.name for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_a_series_is_reserved_as_a_whole(up: Up) -> None:
+    """Each of its releases has its charge and waits for its day; together they cost less than each for itself."""
+    waiting = {id_: state for id_, state in states(up.user).items() if id_.startswith("series-")}
+    assert list(waiting.values()) == ["reserved"] * 3
+    (account,) = up.user.run("ledger", "another", "--json").json()["datasets"]
+    assert {charge["release"] for charge in account["charges"]} == set(waiting)
+    assert 1.0 < account["spent"]["epsilon"] < 3.0
+
+
+def test_a_release_below_the_folder_is_made(up: Up) -> None:
+    """The deployment takes the path of a spec below the folder, and its run is named for its release."""
+    run = up.ended(up.trigger("release/release", spec="by-hand.yaml"))
+    assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
+    assert states(up.user)[run["name"]] == "published"
+    assert up.artifacts(run["id"]).keys() == {"progress", "levels", "statement"}
+    assert run["name"] in up.artifacts(run["id"])["statement"]
+
+
+@pytest.mark.parametrize("spec", ["../spec.yaml", "/etc/passwd", "specs/../../spec.yaml"])
+def test_a_spec_elsewhere_is_not_taken(up: Up, spec: str) -> None:
+    """Whoever reaches the server can name no other file of the machine."""
+    run = up.ended(up.trigger("release/release", spec=spec))
+    assert run["state_type"] == "FAILED"
+    assert "spec must be below the folder" in run["state"]["message"]
+
+
+def test_a_day_has_one_release(up: Up) -> None:
+    """A schedule that is triggered again on a day, at once or later, makes one release, spends once, and fails never."""
+    today = f"yearly-{datetime.now(UTC).date().isoformat()}"
+    both = [up.ended(run) for run in [up.trigger("release/yearly") for _ in range(2)]]
+    assert [(run["state_type"], run["name"]) for run in both] == [("COMPLETED", today)] * 2
+    assert {run["state_name"] for run in both} <= {"Completed", "Elsewhere"}
+    assert [run for run in both if "failure" in up.artifacts(run["id"])] == []
+    until(lambda: states(up.user)[today] == "published")
+    spent = up.user.run("ledger", "--json").stdout
+    third = up.ended(up.trigger("release/yearly"))
+    assert (third["state_name"], third["state"]["message"]) == ("Completed", f"{today} is published already.")
+    assert (third["name"], up.user.run("ledger", "--json").stdout) == (today, spent)
+
+
+def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
+    """A scheduled release that would pass the cap is no failure: it is Completed, called Refused, and named for its day.
+
+    So is it when it is triggered again on that day.
+    """
+    today = f"dear-{datetime.now(UTC).date().isoformat()}"
+    for run in [up.ended(up.trigger("release/dear")) for _ in range(2)]:
+        assert (run["state_type"], run["state_name"], run["name"]) == ("COMPLETED", "Refused", today)
+        assert "its cap is 10" in run["state"]["message"]
+        assert "Nothing was drawn and nothing was charged" in up.artifacts(run["id"])["refusal"]
+        assert up.keys(run["id"]) == {f"{today}-refusal"}
+    assert states(up.user)[today] == "refused"
+
+
+def test_a_day_that_is_not_of_the_series_is_refused(up: Up) -> None:
+    """A series makes the releases that were declared, and no other."""
+    run = up.ended(up.trigger("release/series"))
+    today = f"series-{datetime.now(UTC).date().isoformat()}"
+    assert (run["state_type"], run["state_name"], run["name"]) == ("COMPLETED", "Refused", today)
+    assert "is no day of the declared series series: it has 3 releases" in run["state"]["message"]
+
+
+def running_tasks(run: str) -> dict[str, Any]:
+    """Return what asks for the task runs of a flow run that have not ended."""
+    state = {"type": {"any_": ["PENDING", "RUNNING"]}}
+    return {"flow_runs": {"id": {"any_": [run]}}, "task_runs": {"state": state}}
+
+
+@pytest.fixture(scope="module")
+def killed(up: Up) -> str:
+    """Kill a release that a command runs, in the midst of a task, and return its id."""
+    process = up.user.start("release", "specs/killed.yaml")
+    release_id = str(until(lambda: next((id_ for id_ in states(up.user) if id_.startswith("killed-")), None)))
+    named = {"flow_runs": {"name": {"any_": [release_id]}}}
+    (run,) = until(lambda: up.call("/flow_runs/filter", named))
+    until(lambda: up.call("/task_runs/count", running_tasks(run["id"])))
+    process.kill()
+    process.communicate()
+    assert up.call(f"/flow_runs/{run['id']}")["state_type"] == "RUNNING"
+    return release_id
+
+
+@pytest.mark.usefixtures("killed")  # by the end of this test, its run has been looked for
+def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
+    """Cancel ends a run at the next chunk; Retry, in another process, uses every seal and charges nothing again."""
+    run = up.trigger("release/release", spec="slow.yaml")
+    release_id = up.reached(run, lambda found: found["name"].startswith("slow-"))["name"]
+    until(lambda: states(up.user).get(release_id) == "running" and seals_of(up.user, release_id))
+    said = up.user.run("rerun", release_id)
+    assert said.code == 1
+    assert f"{release_id} is run by process " in said.stderr
+    assert up.user.run("abandon", release_id).code == 1
+    up.set_state(run, "CANCELLING", "Cancelling")
+    assert up.ended(run)["state_type"] == "CANCELLED"
+    until(lambda: states(up.user)[release_id] == "failed")
+    sealed, spent = (
+        seals_of(up.user, release_id),
+        up.user.run("ledger", "large", "--json").json()["datasets"][0]["spent"],
+    )
+    assert sealed
+    (up.user.folder / "specs" / "slow.yaml").unlink()  # the store keeps it
+    up.set_state(run, "SCHEDULED", "AwaitingRetry")
+    again = up.reached(run, lambda found: found["state_type"] == "RUNNING")
+    assert again["name"] == release_id
+    ended = up.ended(run)
+    assert (ended["state_type"], ended["name"]) == ("COMPLETED", release_id)
+    assert states(up.user)[release_id] == "published"
+    assert sealed < seals_of(up.user, release_id)
+    assert up.user.run("ledger", "large", "--json").json()["datasets"][0]["spent"] == spent
+    assert up.user.run("verify", str(up.user.folder / "out" / release_id)).code == 0
+
+
+def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
+    """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
+    ledger = up.user.run("ledger", "--json").stdout
+    missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
+    for run, said in ((missing, "There is no spec"), (spoilt, "column home has codes that the codebook lacks.")):
+        assert up.ended(run)["state_type"] == "FAILED"
+        told = up.artifacts(run)["failure"]
+        assert said in told
+        assert "nothing was drawn, and nothing was charged" in told
+        assert "once the cause is mended, press **Retry**" in told
+        assert "trellis rerun" not in told
+    begun = up.ended(spoilt)["name"]
+    assert begun.startswith("spoilt-")
+    assert begun not in states(up.user)
+    assert up.user.run("ledger", "--json").stdout == ledger
+    good = (up.user.folder / "data" / "trips.csv").read_bytes()
+    (up.user.folder / "data" / "faulty.csv").write_bytes(good + b"\n")
+    up.set_state(spoilt, "SCHEDULED", "AwaitingRetry")
+    ended = up.ended(spoilt)
+    assert (ended["state_type"], ended["name"], states(up.user)[begun]) == ("COMPLETED", begun, "published")
+
+
+def test_what_only_a_caller_may_read_is_in_no_log(up: Up) -> None:
+    """How many rows are at fault, and how many units were cut, is told to whoever gives a command, and not to `runs.log`."""
+    run = up.ended(up.trigger("release/release", spec="counted.yaml"))
+    assert run["state_type"] == "COMPLETED"
+    log = (up.user.folder / "home" / "prefect" / "runs.log").read_text()
+    assert "Flow run 'counted' - Beginning" in log
+    assert "Flow run 'spoilt' - Finished in state Failed" in log
+    secret = rf"{FAULTY}|{FAULTY:,}|{CUT}|{CUT:,}|at fault|cut to|nanobind|leaked"
+    assert re.findall(rf".*(?:{secret}).*", log) == []
+    said = up.user.run("release", "specs/counted.yaml", "--dry-run", "--json").stderr
+    assert said == f"{CUT:,} units were cut to at most 1 records.\n"
+
+
+def test_the_spec_of_a_declared_series_is_not_released_by_hand(up: Up) -> None:
+    """It would be a spend beside the series: `trellis release` refuses it, and names the command for the next release."""
+    ledger = up.user.run("ledger", "--json").stdout
+    said = up.user.run("release", "specs/series.yaml")
+    next_one = next(id_ for id_ in states(up.user) if id_.startswith("series-"))
+    assert said.code == 2
+    assert f"`trellis rerun {next_one}` makes the next one." in said.stderr
+    assert up.user.run("ledger", "--json").stdout == ledger
+
+
+def test_a_direct_run_that_was_killed_is_marked(up: Up, killed: str) -> None:
+    """While Trellis is up its run turns Crashed by itself, with the task runs that it has left, and its release has failed."""
+    (run,) = up.call("/flow_runs/filter", {"flow_runs": {"name": {"any_": [killed]}}})
+    assert up.ended(run["id"])["state_type"] == "CRASHED"
+    assert up.call("/task_runs/count", running_tasks(run["id"])) == 0
+    assert states(up.user)[killed] == "failed"
+    assert up.user.run("abandon", killed).code == 0
+
+
+def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
+    """`trellis release` finds it by the address file; its run is there with every task run recorded."""
+    said = up.user.run("release", "specs/by-hand.yaml", "--json")
+    assert said.code == 0, said.stderr
+    release_id = said.json()["id"]
+    (run,) = up.call("/flow_runs/filter", {"flow_runs": {"name": {"any_": [release_id]}}})
+    tasks = up.call("/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    levels = len(said.json()["levels"])
+    assert len(tasks) == 2 + 2 * levels + levels + 1
+    assert {task["state_type"] for task in tasks} == {"COMPLETED"}
+    again = up.user.run("rerun", release_id, "--json")
+    assert (again.code, again.json()["state"], again.stderr) == (
+        0,
+        "published",
+        f"{release_id} is published already.\n",
+    )
+
+
+def test_it_is_up_once(up: Up) -> None:
+    """A second `trellis up` on the same store says where the first one is; a port in use is named."""
+    said = up.user.run("up", "specs")
+    assert (said.code, said.stderr) == (1, f"Error: It is up already: {up.api}\n")
+    port = up.api.split(":")[2].removesuffix("/api")
+    said = up.user.run("up", "specs", "--port", port, TRELLIS_HOME=str(up.user.folder / "other"))
+    assert said.code == 1
+    assert f"Port {port} of 127.0.0.1 cannot be used" in said.stderr
+    assert "--port" in said.stderr
+    assert up.user.run("up", "nowhere").code == 2
+
+
+def test_it_ends_cleanly_and_comes_up_again(up: Up) -> None:
+    """SIGTERM ends it with all that it has started; up again, it knows every run, and declares no series again."""
+    ran = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CANCELLED"]}}}}
+    runs = up.call("/flow_runs/count", ran)
+    ledger = up.user.run("ledger", "--json").stdout
+    code, said = end(up)
+    assert (code, "Trellis is down." in said) == (0, True)
+    assert not (up.user.folder / "home" / "address").exists()
+    with pytest.raises(OSError, match="refused"):
+        up.call("/health")
+    (up.user.folder / "specs" / "yearly.yaml").unlink()
+    again = bring_up(up.user)
+    try:
+        assert again.call("/flow_runs/count", ran) == runs
+        assert {entry["name"] for entry in again.call("/deployments/filter", {})} == {
+            "release",
+            "rerun",
+            "series",
+            "dear",
+        }
+        assert up.user.run("ledger", "--json").stdout == ledger
+    finally:
+        code, _ = end(again, signal.SIGINT)
+    assert code == 0
+    assert list((up.user.folder / "home" / "running").iterdir()) == []
+
+
+def test_what_was_run_is_audited(up: Up) -> None:
+    """After all of this the ledger, every seal and every manifest fit."""
+    said = up.user.run("audit", "--json")
+    assert said.json()["findings"] == []
+    assert list((up.user.folder / "home" / "vault").iterdir()) == []

@@ -1,0 +1,237 @@
+"""A release that is stopped by a person, in every way that there is, and gone on with in others."""
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import numpy as np
+import pytest
+
+from storage.database.connections import store
+from storage.releases.register import state_of
+from storage.releases.seals import list_seals
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+from tests.support.server import Prefect, copy_database, started
+from tests.support.spec import SPEC
+from tests.support.user import User
+
+PASSWORD = "operator:a-word"  # noqa: S105 (a made-up one)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ctrl_c_interrupts() -> Iterator[None]:
+    """Let SIGINT interrupt also where the tests run in a shell's background, in which it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[Prefect]:
+    """Start a server that asks for a password, as those do that others reach."""
+    home = tmp_path_factory.mktemp("guarded") / "prefect"
+    copy_database(prefect, home)
+    with started(home, PREFECT_SERVER_API_AUTH_STRING=PASSWORD, PREFECT_API_AUTH_STRING=PASSWORD) as guarded:
+        yield guarded
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory, guarded: Prefect) -> User:
+    """Return a user with a country whose release takes some seconds, in branches."""
+    user = User(tmp_path_factory.mktemp("interrupter"), guarded)
+    generator = np.random.default_rng(3)
+    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
+    write_country(drawn, user.folder / "data")
+    user.spec(privacy={"epsilon": 9.0})
+    return user
+
+
+class Stopped:
+    """A release that was stopped three times, and what was there each time."""
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+        self.codes: list[int] = []
+        self.said: list[str] = []
+        self.sealed: list[set[tuple[int, str, str]]] = []
+        self.states: list[str] = []
+        self.asked_meanwhile: list[int] = []
+        process = user.start("release", "spec.yaml")
+        self.id = until(lambda: next(iter(releases_of(user)), None))
+        self.stop(process, lambda: process.send_signal(signal.SIGINT))
+        process = user.start("rerun", self.id)
+        self.stop(process, lambda: process.send_signal(signal.SIGTERM))
+        process = user.start("rerun", self.id)
+        self.stop(process, self.cancel, in_branches=True)
+
+    def stop(self, process: subprocess.Popen[str], press: Callable[[], object], *, in_branches: bool = False) -> None:
+        """Wait until it runs and something is sealed, ask around, stop the process, and note how it ended."""
+        until(lambda: self.state() == "running")
+        asked = [self.user.start(command) for command in ("releases", "ledger")]
+        until(lambda: any(branch != "trunk" or not in_branches for _, branch, _ in self.seals()))
+        press()
+        _, said = process.communicate(timeout=60)
+        self.asked_meanwhile += [answer.wait(timeout=60) for answer in asked]
+        self.codes.append(process.returncode)
+        self.said.append(said)
+        self.sealed.append(self.seals())
+        self.states.append(self.state())
+
+    def cancel(self) -> None:
+        """Press Cancel on the run that is there."""
+        api = self.user.prefect.environment["PREFECT_API_URL"]
+        running = {"flow_runs": {"name": {"any_": [f"{self.id} again"]}, "state": {"type": {"any_": ["RUNNING"]}}}}
+        (run,) = call(f"{api}/flow_runs/filter", running)
+        call(f"{api}/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+
+    def state(self) -> str:
+        """Return its state, from the store: a command takes its time."""
+        with store() as con:
+            return state_of(con, self.id) or ""
+
+    def seals(self) -> set[tuple[int, str, str]]:
+        """Return what is sealed."""
+        with store() as con:
+            return {(seal.level, seal.branch, seal.sha256) for seal in list_seals(con, self.id).values()}
+
+
+def releases_of(user: User) -> dict[str, str]:
+    """Return the state of every release."""
+    return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
+
+
+def call(address: str, body: object, password: str = PASSWORD) -> Any:
+    """Ask a server."""
+    allowed = f"Basic {b64encode(password.encode()).decode()}"
+    headers = {"Content-Type": "application/json", "Authorization": allowed}
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)  # noqa: S310 (our own server)
+    with urllib.request.urlopen(request, timeout=30.0) as response:  # noqa: S310 (our own server)
+        return json.load(response)
+
+
+def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + timeout
+    while not (found := there()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def stopped(user: User) -> Iterator[Stopped]:
+    """Stop a release by Ctrl-C, SIGTERM and the UI's Cancel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", user.environment["TRELLIS_HOME"])
+        yield Stopped(user)
+
+
+def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> None:
+    """Ctrl-C, SIGTERM and Cancel end with 130 at the next chunk; the release has failed, and says how to go on.
+
+    Cancel is heard from a server that answers only those who know its password.
+    """
+    assert stopped.codes == [130, 130, 130]
+    assert stopped.states == ["failed", "failed", "failed"]
+    for told in (f"{stopped.id} is failed; what it has drawn stays charged.", f"`trellis rerun {stopped.id}` goes on"):
+        assert [said for said in stopped.said if told not in said] == []
+    runs = guarded.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
+    assert runs == [("CANCELLED",)] * 3
+    api = guarded.environment["PREFECT_API_URL"]
+    with pytest.raises(HTTPError, match="401"):
+        call(f"{api}/flow_runs/filter", {}, "operator:another-word")
+
+
+def test_commands_answer_meanwhile(stopped: Stopped) -> None:
+    """While a release runs, the store answers."""
+    assert stopped.asked_meanwhile == [0] * 6
+
+
+def test_what_was_sealed_stays(stopped: Stopped) -> None:
+    """Each stop keeps every seal of the one before, bit for bit, and nothing is drawn that no seal will have."""
+    first, second, third = stopped.sealed
+    assert first <= second <= third
+    shards = stopped.user.folder / "home" / "shards" / stopped.id
+    assert [path.name for path in shards.iterdir() if path.suffix == ".partial"] == []
+
+
+def test_one_branch_is_gone_on_with(stopped: Stopped, guarded: Prefect) -> None:
+    """`rerun --branch` finishes that branch and says which others are missing; a branch that is none is refused."""
+    missing = [
+        b["branch"] for b in stopped.user.run("show", stopped.id, "--json").json()["branches"] if b["state"] == "open"
+    ]
+    assert len(missing) > 1
+    said = stopped.user.run("rerun", stopped.id, "--branch", missing[-1])
+    assert (said.code, said.stdout.splitlines()[0]) == (
+        0,
+        f"{stopped.id} failed Still missing: {', '.join(missing[:-1])}.",
+    )
+    assert said.stdout.splitlines()[-1] == "folder: not published"
+    shown = stopped.user.run("show", stopped.id, "--json").json()
+    assert shown["reason"] == f"Still missing: {', '.join(missing[:-1])}."
+    assert {b["branch"]: b["state"] for b in shown["branches"]}[missing[-1]] == "optimised"
+    # The progress of that run counts what the runs before had sealed: the trunk's levels, of which it drew none.
+    query = "SELECT data FROM artifact WHERE key = ? ORDER BY created DESC LIMIT 1"
+    ((progress,),) = guarded.rows(query, f"{stopped.id.lower()}-progress")
+    trunk = {seal["level"] for seal in shown["seals"] if seal["branch"] == "trunk"}
+    assert 100 * len(trunk) / len(shown["levels"]) < float(progress) <= 100
+    said = stopped.user.run("rerun", stopped.id, "--branch", "b99")
+    assert (said.code, f"{stopped.id} has no branch b99" in said.stderr) == (2, True)
+
+
+def test_an_edited_spec_is_refused(stopped: Stopped) -> None:
+    """A release keeps the spec that it was reserved with; how the file is laid out does not matter."""
+    spec = stopped.user.folder / "spec.yaml"
+    reserved = spec.read_text()
+    spec.write_text(reserved.replace("epsilon: 9.0", "epsilon: 8.0"))
+    said = stopped.user.run("rerun", stopped.id, "--json")
+    assert (said.code, said.json()["field"]) == (2, "SPEC")
+    assert "a release keeps the spec that it was reserved with" in said.json()["error"]
+    assert stopped.user.run("show", stopped.id, "--spec").stdout == reserved
+    spec.write_text("# a remark\n" + reserved)
+
+
+def test_a_changed_codebook_is_refused(stopped: Stopped) -> None:
+    """The codebook's hash then and now are named."""
+    codebook = stopped.user.folder / "data" / "codebook.csv"
+    reserved = codebook.read_bytes()
+    codebook.write_bytes(reserved + b"\n")
+    said = stopped.user.run("rerun", stopped.id, "--json")
+    assert said.code == 2
+    hashes = [word for word in said.json()["error"].replace(".", " ").split() if len(word) == 64]
+    assert len(set(hashes)) == 2
+    codebook.write_bytes(reserved)
+
+
+def test_it_is_finished_elsewhere(stopped: Stopped, tmp_path: Path) -> None:
+    """With Prefect's database lost and spec and table gone, the store is enough: one consistent release, charged once."""
+    user = replace(stopped.user, prefect=Prefect(tmp_path / "prefect", {}))
+    shutil.move(user.folder / "data", tmp_path / "data")
+    (user.folder / "spec.yaml").rename(tmp_path / "spec.yaml")
+    said = user.run("rerun", stopped.id, "--json", PREFECT_HOME=str(tmp_path / "prefect"))
+    assert (said.code, said.json()["state"]) == (0, "published"), said.stderr
+    assert stopped.sealed[-1] < stopped.seals()
+    assert user.run("verify", said.json()["folder"]).code == 0
+    assert user.run("audit", "--json").json()["findings"] == []
+    (account,) = user.run("ledger", "--json").json()["datasets"]
+    assert [charge["state"] for charge in account["charges"]] == ["released"] * 6
+    assert list((user.folder / "home" / "vault").iterdir()) == []
+
+
+def test_what_has_ended_is_not_run(stopped: Stopped) -> None:
+    """A published release is published already; one that nobody knows is named."""
+    said = stopped.user.run("rerun", stopped.id, "--json")
+    assert (said.code, said.json()["state"]) == (0, "published")
+    said = stopped.user.run("rerun", "nobody")
+    assert (said.code, "There is no release nobody." in said.stderr) == (2, True)
+    assert SPEC["name"] in stopped.id

@@ -1,0 +1,726 @@
+"""Series declared in advance: their days, what they cost together, what abandoning one of them gives back, and the audit."""
+
+import asyncio
+import hashlib
+import json
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
+from scipy.optimize import minimize_scalar
+
+import flows.execution.reservation
+from flows.answers.audit import audit_answer
+from flows.execution.driver import rehearse
+from flows.execution.ending import abandon_release
+from flows.execution.reservation import new_release
+from flows.execution.series import declare_series
+from flows.planning.budget import cap_of, composed_epsilon, standing_of
+from flows.planning.guarantee import Guarantee, epsilon_of_series
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
+from flows.walks.runner import submit_to
+from storage.database.connections import Connection, store, transaction
+from storage.errors import BudgetExceeded, SpecError, StoreError
+from storage.ledger.books import Account, Asked, Cap, Claim, Series, Spending
+from storage.ledger.events import (
+    Reservation,
+    abandon,
+    advance,
+    charges_of,
+    declare,
+    head,
+    raise_cap,
+    read_books,
+    reserve,
+)
+from storage.releases.register import find_release, list_releases, set_state, state_of
+from storage.releases.terms import LevelTerms
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, Measurement, uniform
+from tasks.accounting.conversions import zcdp_epsilon
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+
+DELTA = 1e-6
+ROME = ZoneInfo("Europe/Rome")
+LEVELS = 2
+
+
+# the days -------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    cron=st.sampled_from(["0 3 1 * *", "30 2 * * *", "*/20 * * * *", "0 0 * * 0", "59 23 31 * *"]),
+    timezone=st.sampled_from(["Europe/Rome", "UTC", "Pacific/Auckland", "America/Sao_Paulo"]),
+    after=st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC)),
+    many=st.integers(1, 20),
+)
+@settings(max_examples=40)
+def test_a_series_has_its_days_once_and_in_their_order(cron: str, timezone: str, after: datetime, many: int) -> None:
+    """So many releases are so many days, none before the declaration, and as many up to the last of them."""
+    found = days_of_series(cron, timezone, f"{many} releases", after)
+    assert len(found) == len(set(found)) == many
+    assert found == sorted(found)
+    assert found[0] >= day_of(after, timezone)
+    assert days_of_series(cron, timezone, found[-1].isoformat(), after) == found
+    assert days_of_series(cron, timezone, (found[-1] - timedelta(1)).isoformat(), after) == found[:-1]
+
+
+def test_the_last_day_is_a_day_of_the_series() -> None:
+    """The end counts, in the schedule's own time zone; a series that would begin after it has no day."""
+    after = datetime(2027, 1, 15, 12, tzinfo=UTC)
+    monthly = days_of_series("0 3 1 * *", "Europe/Rome", "2027-03-01", after)
+    assert monthly == [date(2027, 2, 1), date(2027, 3, 1)]
+    assert days_of_series("0 3 1 * *", "Europe/Rome", "2027-01-31", after) == []
+    late = datetime(2027, 1, 15, 12, 30, tzinfo=UTC)  # half past one in the night of the 16th in Auckland
+    assert days_of_series("0 3 * * *", "Pacific/Auckland", "1 release", late) == [date(2027, 1, 16)]
+    assert days_of_series("0 3 * * *", "UTC", "1 release", late) == [date(2027, 1, 16)]
+    assert days_of_series("0 1 * * *", "Pacific/Auckland", "1 release", late) == [date(2027, 1, 17)]
+
+
+@pytest.mark.parametrize("changes", [datetime(2027, 3, 27, 12, tzinfo=ROME), datetime(2027, 10, 30, 12, tzinfo=ROME)])
+@pytest.mark.parametrize("cron", ["30 2 * * *", "0 */2 * * *", "0 0 * * *"])
+def test_a_day_on_which_the_clock_changes_is_a_day_once(changes: datetime, cron: str) -> None:
+    """Where half past two does not come, or comes twice, the day has one release, as Prefect's schedule has it."""
+    first = changes.date() + timedelta(0 if cron == "0 */2 * * *" else 1)
+    expected = [first + timedelta(number) for number in range(3)]
+    assert days_of_series(cron, "Europe/Rome", "3 releases", changes) == expected
+    served = ServedCronSchedule.model_validate(CronSchedule(cron=cron, timezone="Europe/Rome").model_dump())
+    moments = asyncio.run(served.get_dates(40, changes + timedelta(minutes=1)))
+    coming = list(
+        dict.fromkeys(day_of(datetime.fromisoformat(moment.isoformat()), "Europe/Rome") for moment in moments)
+    )
+    assert coming[:3] == expected
+
+
+def test_days_beyond_the_most_are_told_of() -> None:
+    """Of a series that is too long one day more than a series may have is returned, so that nobody thinks it whole."""
+    after = datetime(2027, 1, 1, tzinfo=UTC)
+    assert len(days_of_series("0 3 * * *", "UTC", "2099-12-31", after)) == MOST_RELEASES + 1
+    assert next(days("0 3 * * *", "UTC", after)) == date(2027, 1, 1)
+
+
+# what a series costs --------------------------------------------------------------------------------------------------
+
+
+def guarantee_at(accountant: str, rho: Fraction, squares: tuple[int, ...]) -> Guarantee:
+    """Return a guarantee of some noise; its own ε does not matter here."""
+    measurements = Allocation(uniform(len(squares)), squares).measurements(rho)
+    return Guarantee(ACCOUNTANTS[accountant], 1.0, DELTA, rho, measurements)
+
+
+def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
+    """Return δ at ε of discrete Gaussians of one σ, computed from their probabilities with nothing rounded.
+
+    Of one, at x, the privacy loss is (1 - 2x) / 2σ²; of k together it depends on their sum, a k-fold convolution.
+    """
+    [sigma] = {measurement.sigma for measurement in measurements}
+    times = sum(measurement.l2_sensitivity_squared for measurement in measurements)
+    reach = math.ceil(12 * sigma)
+    one = np.exp(-np.square(np.arange(-reach, reach + 1)) / (2 * sigma**2))
+    together = one = one / one.sum()
+    for _ in range(times - 1):
+        together = np.convolve(together, one)
+    sums = np.arange(len(together)) - times * reach
+    losses = (times - 2 * sums) / (2 * sigma**2)
+    return float(together @ np.maximum(0.0, -np.expm1(np.minimum(0.0, epsilon - losses))))
+
+
+@pytest.mark.parametrize(
+    ("squares", "releases", "rho"),
+    [((2, 2), 3, Fraction(1, 8)), ((1, 1, 1), 4, Fraction(1, 30))],
+)
+def test_the_statement_of_a_series_is_the_true_composition(
+    squares: tuple[int, ...], releases: int, rho: Fraction
+) -> None:
+    """By pld it is never less than what the probabilities come to, and within two parts in a hundred of it."""
+    guarantee = guarantee_at("pld", rho, squares)
+    epsilon = epsilon_of_series(guarantee, releases, DELTA)
+    together = guarantee.measurements * releases
+    assert true_delta(together, epsilon) <= DELTA
+    assert true_delta(together, epsilon * 0.98) > DELTA
+    assert epsilon < zcdp_epsilon(releases * rho, DELTA)
+    assert epsilon_of_series(guarantee, releases + 1, DELTA) > epsilon
+
+
+@pytest.mark.parametrize("accountant", ["zcdp", "lemma"])
+@given(rho=st.fractions(Fraction(1, 1000), Fraction(1, 5), max_denominator=1000), releases=st.integers(1, 30))
+@settings(max_examples=20)
+def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant: str, rho: Fraction, releases: int) -> None:
+    """By the other accountants it is Proposition 12 of Canonne, Kamath and Steinke at the sum, minimised by hand."""
+    epsilon = epsilon_of_series(guarantee_at(accountant, rho, (2, 2)), releases, DELTA)
+
+    def at(log_of_alpha_less_one: float) -> float:
+        alpha = 1 + math.exp(log_of_alpha_less_one)
+        return alpha * releases * float(rho) + math.log1p(-1 / alpha) - math.log(alpha * DELTA) / (alpha - 1)
+
+    assert epsilon == pytest.approx(minimize_scalar(at, bounds=(-12, 12), method="bounded").fun, rel=1e-6)
+
+
+def test_a_series_beyond_what_pld_is_composed_for_converts_its_rho() -> None:
+    """Where the noise is out of its range, the other statement holds; it is no reason to have none."""
+    wide = guarantee_at("pld", Fraction(1, 10**10), (2, 2))
+    assert epsilon_of_series(wide, 10, DELTA) == zcdp_epsilon(10 * wide.rho, DELTA)
+
+
+# the ledger -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def cap_at(epsilon: float) -> Cap:
+    """Return a cap, with the ρ that it allows."""
+    return cap_of(epsilon, DELTA)
+
+
+CAP = cap_at(1.0)
+
+
+@pytest.fixture
+def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Open a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store() as con:
+        yield con
+
+
+def reservation_of(release_id: str, rho: Fraction, asked: Asked | None = None) -> Reservation:
+    """Return a release of two levels with half of ρ each, whose own statement never helps it."""
+    asked = asked or Asked("jobs", "one job", "substitution", CAP)
+    levels = [LevelTerms(level, {}, 2, False, rho / LEVELS, 1.5, 2, 3.0) for level in range(LEVELS)]
+    claim = Claim(release_id, asked.dataset, "zcdp", math.inf, DELTA, "jobs.csv", (), ())
+    return Reservation(asked, levels, claim)
+
+
+def declare_of(con: Connection, rho: Fraction, epsilon: float = math.inf, ids: Sequence[str] = ("a", "b", "c")) -> None:
+    """Declare a series that costs so much ρ in all, and states ε of itself."""
+    whole = Spending(rho, (), epsilon if math.isfinite(epsilon) else zcdp_epsilon(rho, DELTA), DELTA)
+    with transaction(con):
+        declare(con, "jobs", [reservation_of(id_, rho / len(ids)) for id_ in ids], whole, standing_of)
+
+
+def reserve_of(con: Connection, release_id: str, rho: Fraction) -> None:
+    """Reserve a release that stands alone."""
+    with transaction(con):
+        reserve(con, reservation_of(release_id, rho), standing_of)
+
+
+def draw(con: Connection, release_id: str) -> None:
+    """Mark the first level of a release as drawing."""
+    advance(con, release_id, 0, "drawing")
+
+
+def end(con: Connection, release_id: str) -> None:
+    """Abandon a release."""
+    with transaction(con):
+        abandon(con, release_id, standing_of)
+
+
+def account_of(con: Connection) -> Account:
+    """Return the account of all that is reserved here."""
+    account = read_books(con).account("jobs")
+    assert account
+    return account
+
+
+def states(con: Connection, release_id: str) -> set[str]:
+    """Return the states of a release's charges."""
+    return {charge.state for charge in charges_of(con, release_id).values()}
+
+
+def test_a_series_counts_as_one_by_its_own_statement(con: Connection) -> None:
+    """It is let in although its ρ is beyond the cap's, each release reserved once, and nothing else ever beside it."""
+    declare_of(con, CAP.rho * Fraction(11, 10), epsilon=0.9)
+    account = account_of(con)
+    [spending] = account.spendings
+    assert (spending.rho, spending.epsilon) == (CAP.rho * Fraction(11, 10), 0.9)
+    assert account.series == {"a": Series("a", "jobs", "jobs", ("a", "b", "c"), 0.9, DELTA)}
+    assert {claim.series for claim in account.claims.values()} == {"a"}
+    assert account.standing == standing_of(account.spendings, CAP)
+    for ask in (lambda: reserve_of(con, "more", CAP.rho / 10**6), lambda: declare_of(con, CAP.rho / 10**6, 0.0, ["d"])):
+        with pytest.raises(BudgetExceeded) as refusal:
+            ask()
+        assert refusal.value.left == 0
+
+
+def test_beside_anything_else_a_series_counts_by_its_rho(con: Connection) -> None:
+    """Its own statement helps neither it nor the others once there is more than the series."""
+    reserve_of(con, "before", CAP.rho / 4)
+    with pytest.raises(BudgetExceeded):
+        declare_of(con, CAP.rho * Fraction(4, 5), epsilon=1e-9)
+    declare_of(con, CAP.rho / 2, epsilon=1e-9)
+    assert composed_epsilon(account_of(con).spendings, DELTA) == zcdp_epsilon(CAP.rho * Fraction(3, 4), DELTA)
+    reserve_of(con, "between", CAP.rho / 4)
+    assert account_of(con).spent == CAP.rho
+    with pytest.raises(BudgetExceeded):
+        reserve_of(con, "after", CAP.rho / 10**6)
+
+
+def test_two_series_are_two_spendings(con: Connection) -> None:
+    """Also of one name: what was declared apart, the second maybe after seeing the first, adds up by ρ."""
+    declare_of(con, CAP.rho / 2, epsilon=0.1)
+    declare_of(con, CAP.rho / 2, epsilon=0.1, ids=["d", "e"])
+    account = account_of(con)
+    assert len(account.spendings) == len(account.series) == 2
+    assert composed_epsilon(account.spendings, DELTA) == zcdp_epsilon(CAP.rho, DELTA)
+
+
+def test_a_series_is_declared_whole_or_not_at_all(con: Connection) -> None:
+    """A refusal, a crash, or a release that is reserved already leaves the ledger as it was."""
+    reserve_of(con, "b", CAP.rho / 10)
+    before = head(con)
+    with pytest.raises(BudgetExceeded):
+        declare_of(con, CAP.rho, ids=["x", "y"])
+    with pytest.raises(StoreError, match="b is reserved already"):
+        declare_of(con, CAP.rho / 10)
+    with pytest.raises(StoreError, match="once"):
+        declare_of(con, CAP.rho / 10, ids=["x", "x"])
+    third = [reservation_of(name, CAP.rho / 10) for name in ("x", "y", "z")]
+    calls = []
+
+    def crashing(spendings: Sequence[Spending], cap: Cap) -> Any:
+        calls.append(spendings)
+        if len(calls) == 3:
+            raise RuntimeError
+        return standing_of(spendings, cap)
+
+    with pytest.raises(RuntimeError), transaction(con):
+        declare(con, "jobs", third, Spending(CAP.rho * Fraction(3, 10), (), 0.5, DELTA), crashing)
+    assert len(calls) == 3
+    assert head(con) == before
+
+
+def test_what_is_given_back_of_a_series_within_the_cap(con: Connection) -> None:
+    """Where ρ is within the cap's, an abandoned release gives back what it has not drawn, whatever the others drew."""
+    declare_of(con, CAP.rho)
+    draw(con, "a")
+    draw(con, "b")
+    end(con, "b")
+    assert charges_of(con, "b")[0].state == "drawing"
+    assert charges_of(con, "b")[1].state == "void"
+    end(con, "c")
+    assert states(con, "c") == {"void"}
+    assert account_of(con).spent == CAP.rho / 2
+    reserve_of(con, "next", CAP.rho / 2)
+    with pytest.raises(BudgetExceeded):
+        reserve_of(con, "one-more", CAP.rho / 10**6)
+
+
+def test_a_series_that_stood_by_its_own_statement_gives_nothing_back_once_any_of_it_is_drawn(con: Connection) -> None:
+    """Not even a release of which nothing was drawn: else what was seen of the first could decide what follows."""
+    declare_of(con, CAP.rho * Fraction(11, 10), epsilon=0.9)
+    draw(con, "a")
+    for release_id in ("b", "c", "a"):
+        end(con, release_id)
+    assert states(con, "b") == states(con, "c") == {"reserved"}
+    assert account_of(con).spent == CAP.rho * Fraction(11, 10)
+    with pytest.raises(BudgetExceeded):
+        reserve_of(con, "next", CAP.rho / 10**6)
+
+
+def test_a_series_of_which_nothing_is_drawn_gives_back_release_by_release(con: Connection) -> None:
+    """What is left of it then counts with what follows by ρ, and stays for good once anything is drawn."""
+    declare_of(con, CAP.rho * Fraction(3, 2), epsilon=0.9)
+    end(con, "a")
+    end(con, "b")
+    assert states(con, "a") == states(con, "b") == {"void"}
+    assert account_of(con).spent == CAP.rho / 2
+    with pytest.raises(BudgetExceeded):
+        reserve_of(con, "too-much", CAP.rho * Fraction(51, 100))
+    reserve_of(con, "next", CAP.rho / 2)
+    draw(con, "c")
+    end(con, "c")
+    assert charges_of(con, "c")[1].state == "reserved"
+    assert account_of(con).spent == CAP.rho
+
+
+def test_a_raised_cap_holds_the_series_by_its_rho(con: Connection) -> None:
+    """With a cap whose ρ covers the series, what is left above it may follow, and abandoning gives back again."""
+    rho, higher = CAP.rho * Fraction(11, 10), cap_at(2.0)
+    declare_of(con, rho, epsilon=0.9)
+    draw(con, "a")
+    with transaction(con):
+        raise_cap(con, "jobs", higher, "a census year", standing_of)
+    with pytest.raises(BudgetExceeded):
+        reserve_of(con, "too-much", (higher.rho - rho) * Fraction(101, 100))
+    reserve_of(con, "next", higher.rho - rho)
+    end(con, "c")
+    assert states(con, "c") == {"void"}
+    account = account_of(con)
+    assert account.spent == higher.rho - rho / 3
+    assert account.standing == standing_of(account.spendings, higher)
+
+
+@given(data=st.data())
+@settings(max_examples=10)
+def test_whatever_is_drawn_stays_within_the_cap(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All ρ that is ever drawn is within the cap's, or is that of a series that was let in whole, and of nothing else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("any") / "home"))
+        with store() as con:
+            _act_in_any_order(data, con)
+
+
+def _act_in_any_order(data: st.DataObject, con: Connection) -> None:
+    ids: list[str] = []
+    parts = st.fractions(Fraction(1, 10), Fraction(13, 10), max_denominator=10)
+    for number in range(data.draw(st.integers(3, 9))):
+        act = data.draw(st.sampled_from(["declare", "reserve", "draw", "end", "draw", "end"]))
+        if act in {"declare", "reserve"} or not ids:
+            many = data.draw(st.integers(2, 3)) if act == "declare" else 1
+            new = [f"r{number}-{one}" for one in range(many)]
+            rho = data.draw(parts) * CAP.rho
+            try:
+                if act == "declare":
+                    declare_of(con, rho, 0.9, new)
+                else:
+                    reserve_of(con, new[0], rho)
+            except BudgetExceeded:
+                continue
+            ids += new
+            continue
+        release_id = data.draw(st.sampled_from(ids))
+        if act == "draw" and charges_of(con, release_id)[0].state == "reserved":
+            draw(con, release_id)
+        elif act == "end":
+            end(con, release_id)
+        account = account_of(con)
+        drawn = [charge for charge in account.charges.values() if charge.state == "drawing"]
+        if sum(charge.rho for charge in drawn) > CAP.rho or account.spent > CAP.rho:
+            kept = {charge.release for charge in account.charges.values() if charge.state != "void"}
+            assert len({account.claims[release].series or release for release in kept}) == 1
+            assert composed_epsilon(account.spendings, DELTA) == 0.9
+
+
+# what a spec declares, and the audit ----------------------------------------------------------------------------------
+
+
+SPEC: dict[str, Any] = {
+    "name": "monthly",
+    "dataset": "synthetic-country",
+    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
+    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "municipality"]},
+    "release": {"tree": "destination", "finest": "region"},
+    "mechanism": "inftda",
+    "privacy": {
+        "unit": "one made-up commuter",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 1.0,
+        "delta": 1.0e-8,
+        "accountant": "zcdp",
+    },
+    "budget": {"epsilon": 1.7, "delta": 1.0e-7},
+    "schedule": {"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "3 releases"},
+    "output": "out",
+}
+BY_PLD = {"privacy": SPEC["privacy"] | {"accountant": "pld"}}
+NOW = datetime(2027, 1, 15, 12, tzinfo=UTC)
+DAYS = ["2027-02-01", "2027-03-01", "2027-04-01"]
+IDS = [f"monthly-{day}" for day in DAYS]
+
+DECLARE = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from flows.planning.plan import make_plan
+from flows.execution.series import declare_series
+from flows.spec.file import load_spec
+
+plan = make_plan(load_spec(Path(sys.argv[1])))
+print("ready", flush=True)
+sys.stdin.readline()
+print(declare_series(plan, datetime(2027, 1, 15, 12, tzinfo=UTC)).id)
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a country and a store of its own."""
+
+    folder: Path
+
+    def write(self, **keys: Any) -> Path:
+        """Write the spec, with other keys, and return its path."""
+        path = self.folder / "spec.yaml"
+        path.write_text(yaml.safe_dump(SPEC | keys))
+        return path
+
+    def declare(self, now: datetime = NOW, **keys: Any) -> Series:
+        """Declare the series of the spec, with other keys."""
+        return declare_series(make_plan(load_spec(self.write(**keys))), now)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events of the ledger."""
+        with store() as con:
+            rows = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
+        return [json.loads(text) for (text,) in rows]
+
+    def rewrite(self, events: Sequence[dict[str, Any]]) -> None:
+        """Replace the ledger by these events, with all hashes computed anew."""
+        with store() as con, transaction(con):
+            con.execute("DELETE FROM ledger")
+            last = ""
+            for position, event in enumerate(events):
+                text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+                last = hashlib.sha256(f"{last}\n{text}".encode()).hexdigest()
+                con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
+
+
+@pytest.fixture(scope="module")
+def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a made-up country, and return its folder."""
+    folder = tmp_path_factory.mktemp("country")
+    drawn = draw_country(regions=2, provinces=3, municipalities=6, people=200, generator=np.random.default_rng(3))
+    write_country(drawn, folder / "data")
+    return folder
+
+
+@pytest.fixture
+def place(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Return the country with a store of its own, which is open all the time."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store():
+        yield Place(country)
+
+
+def test_a_spec_declares_its_series_once(place: Place) -> None:
+    """All releases are reserved on the first call, by a statement that is tighter than theirs, and again by none."""
+    series = place.declare(**BY_PLD)
+    assert (series.id, series.name, series.releases) == (IDS[0], "monthly", tuple(IDS))
+    assert [event["event"] for event in place.events()] == ["dataset", "series", "reserved", "reserved", "reserved"]
+    with store() as con:
+        account = read_books(con).accounts["synthetic-country"]
+        assert [state_of(con, id_) for id_ in IDS] == ["reserved"] * 3
+        assert {find_release(con, id_).terms.series for id_ in IDS} == {IDS[0]}
+    assert account.spent > account.terms.cap.rho  # by ρ it would not have been let in
+    assert account.standing
+    assert account.standing.epsilon == series.epsilon < account.terms.cap.epsilon
+    assert place.declare(now=datetime(2027, 2, 20, tzinfo=UTC), **BY_PLD) == series
+    assert len(place.events()) == 5
+    assert audit_answer()["findings"] == []
+    with pytest.raises(BudgetExceeded):  # by hand, between two days
+        new_release(make_plan(load_spec(place.write(**BY_PLD | {"name": "by-hand"}))))
+
+
+def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -> None:
+    """By hand it is refused, rehearsed too, with the command that makes the next one; once the series is over it is not."""
+    place.declare(budget={"epsilon": 9.0, "delta": 1.0e-7})
+    plan = make_plan(load_spec(place.folder / "spec.yaml"))
+    with store() as con, ThreadPoolExecutor(1) as executor:
+        for next_one in IDS:
+            events = place.events()
+            for begin in (lambda: new_release(plan), lambda: rehearse(plan, submit_to(executor))):
+                with pytest.raises(SpecError, match="series monthly is declared") as refusal:
+                    begin()
+                assert refusal.value.field == "schedule.until"
+                assert f"`trellis rerun {next_one}`" in refusal.value.hint
+            assert place.events() == events
+            set_state(con, next_one, "published")
+        assert new_release(plan).state == "reserved"
+
+
+def test_a_release_that_is_refused_twice_is_refused_twice(place: Place) -> None:
+    """The second refusal of a day takes the place of the first, and neither keeps anything."""
+    plan = make_plan(load_spec(place.write(privacy=SPEC["privacy"] | {"epsilon": 3.0})))
+    for _ in range(2):
+        with pytest.raises(BudgetExceeded) as refusal:
+            new_release(plan, release_id=IDS[0])
+        assert refusal.value.release_id == IDS[0]
+    with store() as con:
+        assert [entry["state"] for entry in list_releases(con)] == ["refused"]
+    assert place.events() == []
+
+
+def test_a_series_that_does_not_fit_leaves_nothing(place: Place) -> None:
+    """Neither releases nor events nor a refusal: it may be asked for again with less."""
+    with pytest.raises(BudgetExceeded):
+        place.declare(budget={"epsilon": 1.5, "delta": 1.0e-7})
+    with store() as con:
+        assert (list_releases(con), head(con).length) == ([], 0)
+    place.declare()
+
+
+def test_another_spec_waits_until_the_series_is_over(place: Place) -> None:
+    """What is declared is not changed while any of it is to come; after it, days that were taken are not taken again."""
+    place.declare()
+    longer = SPEC["schedule"] | {"until": "4 releases"}
+    with pytest.raises(SpecError, match="3 of its releases are to come") as refusal:
+        place.declare(schedule=longer)
+    assert refusal.value.field == "schedule"
+    assert "another name" in refusal.value.hint
+    for id_ in IDS:
+        abandon_release(id_)
+    with pytest.raises(SpecError, match=f"{IDS[0]} is in the store already, abandoned") as refusal:
+        place.declare(schedule=longer)
+    assert refusal.value.field == "name"
+    assert place.declare() == place.declare()  # the old one, which is over
+    shorter = SPEC["schedule"] | {"until": "2 releases"}
+    later = place.declare(now=datetime(2027, 6, 2, tzinfo=UTC), schedule=shorter)
+    assert later.releases[0] == "monthly-2027-07-01"
+    assert audit_answer()["findings"] == []
+
+
+def test_a_series_that_has_no_day_or_too_many_is_refused(place: Place) -> None:
+    """Both name the end, and neither leaves anything."""
+    for until, words in (("2027-01-31", "no day left"), ("2200-01-01", "at most 1000")):
+        with pytest.raises(SpecError, match=words) as refusal:
+            place.declare(schedule={"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": until})
+        assert refusal.value.field == "schedule.until"
+    assert place.events() == []
+
+
+def test_a_refusal_of_the_same_id_is_forgotten(place: Place) -> None:
+    """A release that was refused has reserved nothing: the series takes its day."""
+    plan = make_plan(load_spec(place.write(privacy=SPEC["privacy"] | {"epsilon": 3.0})))
+    with pytest.raises(BudgetExceeded):
+        new_release(plan, release_id=IDS[1])
+    with store() as con:
+        assert state_of(con, IDS[1]) == "refused"
+    assert place.declare().releases == tuple(IDS)
+    with store() as con:
+        assert (state_of(con, IDS[1]), find_release(con, IDS[1]).reason) == ("reserved", "")
+
+
+def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another declares it between the look and the reservation, its series is returned and nothing is added."""
+    ahead: list[Series] = []
+
+    def declared_meanwhile(*arguments: Any) -> list[date]:
+        monkeypatch.setattr(flows.execution.reservation, "days_of_series", days_of_series)
+        ahead.append(place.declare())
+        return days_of_series(*arguments)
+
+    monkeypatch.setattr(flows.execution.reservation, "days_of_series", declared_meanwhile)
+    assert [place.declare()] == ahead
+    assert [event["event"] for event in place.events()].count("series") == 1
+
+
+def test_two_processes_that_declare_at_once_declare_one_series(
+    country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes second is given the series of the first."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    spec = Place(country).write()
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", DECLARE, str(spec)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    assert [child.communicate(timeout=60)[0].split() for child in children] == [[IDS[0]]] * 2
+    kinds = [event["event"] for event in Place(country).events()]
+    assert kinds == ["dataset", "series", "reserved", "reserved", "reserved"]
+
+
+@pytest.fixture(scope="module")
+def declared(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Declare a series that stands by its own statement, and return its store's folder."""
+    home = tmp_path_factory.mktemp("declared") / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(home))
+        Place(country).declare(**BY_PLD)
+    return home
+
+
+@pytest.fixture
+def spoilable(country: Path, declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Return a copy of that store, which is open all the time."""
+    shutil.copytree(declared, tmp_path / "home")
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store():
+        yield Place(country)
+
+
+def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, list[dict[str, Any]]]]:
+    """Return, by name, what may be done to the ledger of a series, where it is to be found, and by which words."""
+    opened, series, first, second, third = events
+    alone = {key: value for key, value in second.items() if key != "series"}
+    half = [level | {"rho": "1/10000", "sigma": 100.0} for level in second["levels"]]
+    dearer = [
+        level | {"rho": str(3 * Fraction(level["rho"])), "sigma": level["sigma"] / 1.7} for level in second["levels"]
+    ]
+    return {
+        "it states less": (1, "do not promise", [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]]),
+        "it states nothing": (1, "no epsilon", [opened, series | {"epsilon": -1.0}, *events[2:]]),
+        "it states a smaller delta": (1, "do not promise", [opened, series | {"delta": 1e-9}, *events[2:]]),
+        "one is missing": (3, "missing from its series", [opened, series, first, third]),
+        "the last is missing": (4, "not reserved", events[:4]),
+        "all are missing": (2, "not reserved", events[:2]),
+        "one is not named": (
+            3,
+            "missing from its series",
+            [opened, series | {"releases": [IDS[0], IDS[2]]}, *events[2:]],
+        ),
+        "one more is named": (5, "not reserved", [opened, series | {"releases": [*IDS, "more"]}, *events[2:]]),
+        "one is named twice": (1, "once", [opened, series | {"releases": [*IDS[:2], IDS[0]]}, *events[2:]]),
+        "the order is another": (2, "missing from its series", [opened, series, second, first, third]),
+        "one stands alone": (3, "missing from its series", [opened, series, first, alone, third]),
+        "one is added": (5, "no release of series", [*events, second | {"release": "more"}]),
+        "one is of no series": (5, "no release of series", [*events, second | {"release": "more", "series": "other"}]),
+        "it is not declared": (1, "no release of series", [opened, first, second, third]),
+        "it is declared twice": (5, "once", [*events, series]),
+        "it is declared after": (2, "once", [opened, alone, series | {"releases": [IDS[1]]}]),
+        "one costs less": (3, "", [opened, series, first, second | {"levels": half}, third]),
+        "one costs more": (None, "", [opened, series, first, second | {"levels": dearer}, third]),
+        "something comes between": (
+            3,
+            "missing from its series",
+            [*events[:3], {"event": "vault deleted", "release": IDS[0]}, *events[3:]],
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", list(spoilt([{"epsilon": 1.0, "levels": []}] * 5)))
+def test_the_audit_finds_what_is_done_to_a_series(spoilable: Place, what: str) -> None:
+    """With all hashes right, a series that states less, lost a release, or took one in is found where it was done."""
+    at, words, events = spoilt(spoilable.events())[what]
+    spoilable.rewrite(events)
+    answer = audit_answer()
+    assert not answer["ok"]
+    first = answer["first_bad"]
+    assert words in first["reason"]
+    assert at is None or first["position"] == at
+
+
+@pytest.mark.parametrize("position", range(1, 5))
+def test_an_edited_event_of_a_series_breaks_the_chain(spoilable: Place, position: int) -> None:
+    """A single digit of its time is enough."""
+    with store() as con:
+        con.execute('UPDATE ledger SET event = replace(event, \'"at":"2\', \'"at":"3\') WHERE position = ?', [position])
+    first = audit_answer()["first_bad"]
+    assert (first["position"], "hash" in first["reason"]) == (position, True)
+
+
+def test_books_that_lost_a_release_of_a_series_are_not_read(spoilable: Place) -> None:
+    """Nothing more is reserved or drawn from them."""
+    spoilable.rewrite(spoilable.events()[:4])
+    with store() as con, pytest.raises(StoreError, match="does not add up at event 4"):
+        read_books(con)

@@ -1,0 +1,670 @@
+"""Laws of every release, through the plain driver: whole, consistent, within its bounds, and the truth without noise."""
+
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+import tasks.noise.task
+import tasks.optimize.second_pass
+import tasks.optimize.task
+import tasks.publish.published_levels
+import tasks.tree.branches
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.spec.keys import LEAST_MEMORY
+from flows.walks.runner import Future, Submit, report_nothing, submit_to
+from storage.counts.shards import counts_path, noisy_path, read_shard, write_shard
+from storage.counts.vault import vault
+from storage.database.connections import store
+from storage.errors import StoreError
+from storage.ledger.events import charges_of
+from storage.releases.register import Release, find_release, list_checks
+from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
+from tasks.machine import cores, default_memory
+from tasks.noise.samplers import Sampler, discrete_gaussian
+from tasks.stage import in_processes
+from tasks.synthesize.country import LEVELS, draw_country
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier, expand
+from tasks.tree.order import Tree
+from tasks.tree.true_tree import TrueFamilies, true_counts_of
+from tasks.verify.folder import verify
+
+CHECKS = {
+    "counts_whole_and_positive",
+    "children_add_up",
+    "adds_to_total",
+    "areas_known_once",
+    "seals_match",
+    "charged_as_planned",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table with its spec, and what a release of it must look like.
+
+    Attributes:
+        keys: the spec.
+        order: the axis that is refined to reach each level, from level 1 on.
+        names: per axis, the names of its levels, coarse to fine.
+        truth: the table as it is: the codes of every level released, `<axis>_<level>`, and the count.
+    """
+
+    keys: dict[str, Any]
+    order: str
+    names: dict[str, list[str]]
+    truth: pl.DataFrame
+
+    def columns(self, level: int) -> list[str]:
+        """Return the columns of codes that the contract asks of a level."""
+        reached = {axis: self.order[:level].count(axis[0]) for axis in ("origin", "destination")}
+        return [f"{axis}_{name}" for axis, depth in reached.items() for name in self.names[axis][:depth]]
+
+    def true_level(self, level: int) -> pl.DataFrame:
+        """Return the true table of a level."""
+        columns = self.columns(level)
+        if not columns:
+            return self.truth.select(pl.col("count").sum())
+        return self.truth.group_by(columns).agg(pl.col("count").sum()).sort(columns)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A release that was made, and where; whether it was to be cut into branches."""
+
+    case: Case
+    home: Path
+    release: Release
+    is_cut: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where it is published."""
+        return Path(self.release.folder)
+
+    def level(self, level: int) -> pl.DataFrame:
+        """Return a published level."""
+        return pl.read_parquet(self.folder / "counts" / f"level_{level}.parquet")
+
+    def counts(self, level: int) -> pl.DataFrame:
+        """Return a published level without the intervals."""
+        return self.level(level).drop("low", "high")
+
+    def errors(self, level: int) -> pl.Series:
+        """Return by how many records each node of a level is off, those that are not released included."""
+        on = self.case.columns(level)
+        if not on:
+            return (self.level(level)["count"] - self.case.true_level(level)["count"]).abs()
+        there = self.level(level).join(self.case.true_level(level), on=on, how="full", coalesce=True, suffix="_true")
+        return (there["count"].fill_null(0) - there["count_true"].fill_null(0)).abs()
+
+    def tables(self) -> dict[str, bytes]:
+        """Return the bytes of the published tables."""
+        files = [*(self.folder / "counts").iterdir(), self.folder / "counts.csv"]
+        return {file.name: file.read_bytes() for file in files}
+
+
+def spec_of(name: str, **keys: Any) -> dict[str, Any]:
+    """Return a spec of a release that takes all of its dataset's budget."""
+    return {
+        "name": name,
+        "dataset": name,
+        "mechanism": "inftda",
+        "privacy": {
+            "unit": "one commuter",
+            "neighbours": "substitution",
+            "max_records_per_unit": 1,
+            "epsilon": 4.0,
+            "delta": 1e-8,
+        },
+        "budget": {"epsilon": 4.0, "delta": 1e-8},
+        "keep_vault": True,
+        **keys,
+    }
+
+
+def coded(trips: pl.DataFrame, axis: str, column: str, codebook: pl.DataFrame) -> pl.DataFrame:
+    """Return trips with the codes of all levels of an axis in place of a column of finest codes."""
+    codes = codebook.rename({level: f"{axis}_{level}" for level in codebook.columns})
+    return trips.join(codes, left_on=column, right_on=codes.columns[-1], coalesce=False, how="left").drop(column)
+
+
+def case_csv(folder: Path) -> Case:
+    """Make the plain case: CSV, one hierarchy for both ends, the destination's tree."""
+    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
+    country.codebook.write_csv(folder / "codebook.csv")
+    country.trips.write_csv(folder / "trips.csv")
+    keys = spec_of(
+        "plain",
+        input={"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
+        hierarchy={"table": "codebook.csv", "levels": list(LEVELS)},
+        release={"tree": "destination", "finest": "municipality"},
+    )
+    truth = coded(coded(country.trips, "origin", "home", country.codebook), "destination", "work", country.codebook)
+    names = {"origin": list(LEVELS), "destination": list(LEVELS)}
+    return Case(keys, "dododo", names, truth.rename({"people": "count"}))
+
+
+def case_rows(folder: Path) -> Case:
+    """Make the case of a Parquet table without counts, the origin's tree, and a finest level above the codes."""
+    country = draw_country(regions=2, provinces=4, municipalities=12, people=300, generator=np.random.default_rng(2))
+    rows = country.trips.select("home", "work").select(pl.all().repeat_by(country.trips["people"]).explode())
+    rows = rows.sample(fraction=1.0, shuffle=True, seed=1)
+    country.codebook.write_parquet(folder / "codebook.parquet")
+    rows.write_parquet(folder / "trips.parquet")
+    keys = spec_of(
+        "rows",
+        input={"table": "trips.parquet", "origin": "home", "destination": "work"},
+        hierarchy={"table": "codebook.parquet", "levels": list(LEVELS)},
+        release={"tree": "origin", "finest": "province"},
+    )
+    truth = coded(coded(country.trips, "origin", "home", country.codebook), "destination", "work", country.codebook)
+    names = {"origin": ["region", "province"], "destination": ["region", "province"]}
+    return Case(keys, "odod", names, truth.rename({"people": "count"}))
+
+
+def case_duckdb(folder: Path) -> Case:
+    """Make the case of tables in one DuckDB file, codebooks of unequal depth, and the shallow end's tree."""
+    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(3))
+    zones = pl.DataFrame({"zone": ["é", "é", "Z", "Z", "a"], "site": ["10", "9", "007", "x y", "1,0"]}).sort("zone")
+    generator = np.random.default_rng(4)
+    trips = country.trips.with_columns(work=zones["site"].gather(generator.integers(0, 5, country.trips.height)))
+    with duckdb.connect(str(folder / "all.duckdb")) as con:
+        for name, table in {"trips": trips, "areas": country.codebook, "sites": zones}.items():
+            con.register("arrow", table.to_arrow())
+            con.execute(f"CREATE TABLE {name} AS SELECT * FROM arrow")
+    keys = spec_of(
+        "unequal",
+        input={"table": "all.duckdb::trips", "origin": "home", "destination": "work", "count": "people"},
+        hierarchy={
+            "origin": {"table": "all.duckdb::areas", "levels": list(LEVELS)},
+            "destination": {"table": "all.duckdb::sites", "levels": ["zone", "site"]},
+        },
+        release={"tree": "destination", "finest": {"origin": "municipality", "destination": "site"}},
+    )
+    truth = coded(coded(trips, "origin", "home", country.codebook), "destination", "work", zones)
+    names = {"origin": list(LEVELS), "destination": ["zone", "site"]}
+    return Case(keys, "dodoo", names, truth.rename({"people": "count"}))
+
+
+def case_paths(folder: Path) -> Case:
+    """Make the case of one column per level, whose codes say little without those above, and the deep end's tree."""
+    generator = np.random.default_rng(5)
+    areas = pl.DataFrame(
+        {"a": ["1", "1", "1", "2", "2"], "b": ["1", "1", "2", "1", "2"], "c": ["1", "2", "1", "1", "1"]}
+    )
+    columns = {f"{end}_{level}": level for end in ("from", "to") for level in areas.columns}
+    picks = {end: areas[generator.integers(0, 5, 60).tolist()] for end in ("from", "to")}
+    trips = pl.DataFrame({column: picks[column.partition("_")[0]][level] for column, level in columns.items()})
+    trips = trips.with_columns(n=pl.Series(generator.integers(0, 30, 60)))
+    areas.write_csv(folder / "areas.csv")
+    trips.write_csv(folder / "trips.csv.gz", compression="gzip")
+    from_, to = ([column for column in columns if column.startswith(end)] for end in ("from", "to"))
+    keys = spec_of(
+        "paths",
+        input={"table": "trips.csv.gz", "origin": from_, "destination": to, "count": "n"},
+        hierarchy={"table": "areas.csv", "levels": ["a", "b", "c"]},
+        release={"tree": "origin", "finest": {"origin": "c", "destination": "a"}},
+    )
+    released = {
+        column: f"{'origin' if column in from_ else 'destination'}_{level}" for column, level in columns.items()
+    }
+    truth = trips.rename(released | {"n": "count"}).filter(pl.col("count") > 0)
+    return Case(keys, "odoo", {"origin": ["a", "b", "c"], "destination": ["a"]}, truth)
+
+
+CASES: dict[str, Callable[[Path], Case]] = {
+    "CSV, destination tree": case_csv,
+    "Parquet without counts, origin tree": case_rows,
+    "DuckDB, two codebooks": case_duckdb,
+    "a column per level": case_paths,
+}
+
+
+def no_noise(true_counts: IntArray, scale: float) -> IntArray:
+    """Add nothing."""
+    return true_counts.copy()
+
+
+_here = local()  # the noise of the cells whose true counts this thread has just read
+
+
+def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
+    """Return the true counts of cells, and let the sampler know which cells they are."""
+    cells = expand(tree, parents)
+    _here.noise = (sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3) % 13 - 6
+    return true_counts_of(tree, parents, true)
+
+
+@dataclass
+class NoiseOfTheCell:
+    """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it.
+
+    Attributes:
+        sent: how often it was sent to a worker process.
+    """
+
+    sent: int = 0
+
+    def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
+        """Add that noise."""
+        return true_counts + _here.noise
+
+    def __reduce__(self) -> tuple[Callable[[], Sampler], tuple[()]]:
+        """Be unpickled in a worker as what has its cells noted there too."""
+        self.sent += 1
+        return noise_of_the_cell_in_a_worker, ()
+
+
+def noise_of_the_cell_in_a_worker() -> Sampler:
+    """Return the sampler in a process that will end with the test."""
+    assert multiprocessing.parent_process()
+    tasks.noise.task.true_counts_of = noted
+    return NoiseOfTheCell()
+
+
+@contextmanager
+def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
+    """Yield the sampler, with its cells noted in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks.noise.task, "true_counts_of", noted)
+        yield NoiseOfTheCell()
+
+
+def make(
+    folder: Path,
+    case: Callable[[Path], Case],
+    sampler: Sampler,
+    *,
+    workers: int = 2,
+    sizes: dict[str, int] | None = None,
+    named: str = "opendp",
+    run: dict[str, Any] | None = None,
+    mechanism: str = "inftda",
+) -> Made:
+    """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
+
+    Args:
+        folder: is made.
+        case: makes the table and its spec.
+        sampler: adds the noise.
+        workers: threads.
+        sizes: those that differ from what users get.
+        named: the sampler's name in the spec.
+        run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
+        mechanism: the spec's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made = case(folder)
+    made.keys.update(mechanism=mechanism, noise={"sampler": named}, run=run or {})
+    (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
+    sizes = sizes or {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(folder / "home"))
+        patch.setitem(
+            MECHANISMS,
+            mechanism,
+            replace(MECHANISMS[mechanism], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
+        )
+        for name, module in (
+            ("BRANCH_CELLS", tasks.tree.branches),
+            ("CELL_BYTES", tasks.tree.branches),
+            ("CHUNK_CELLS", tasks.noise.task),
+            ("CHUNK_CELLS", tasks.optimize.task),
+            ("CHUNK_CELLS", tasks.optimize.second_pass),
+            ("CHUNK_CELLS", tasks.publish.published_levels),
+        ):
+            patch.setattr(module, name, sizes.get(name, getattr(module, name)))
+        plan = make_plan(load_spec(folder / "spec.yaml"))
+        release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
+        # an open store keeps other processes waiting
+        by_process = plan.file.spec.run.workers == "processes"
+        with in_processes() if by_process else store(), ThreadPoolExecutor(workers) as executor:
+            make_release(plan, release, submit_to(executor), report_nothing)
+        with store() as con:
+            return Made(made, folder / "home", find_release(con, release.id), is_cut=bool(sizes))
+
+
+CUT = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
+NUMBERS = ("count", "low", "high")
+
+
+@pytest.fixture(scope="module", params=product(CASES, DISCRETE_GAUSSIANS), ids=" by ".join)
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Make a release of each case, with the noise that users get, by either sampler, each on one thread and on two.
+
+    Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
+    """
+    case, named = request.param
+    number = list(CASES).index(case)
+    workers, sizes = 1 + (number + (named == "table")) % 2, CUT if number >= len(CASES) // 2 else {}
+    sampler, folder = DISCRETE_GAUSSIANS[named].sampler, tmp_path_factory.mktemp("case") / "made"
+    return make(folder, CASES[case], sampler, workers=workers, sizes=sizes, named=named)
+
+
+@pytest.fixture
+def home(made: Made, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work on the store of the release that was made."""
+    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+    return made.home
+
+
+def test_a_release_is_published_and_verified(made: Made) -> None:
+    """The release is published, verification finds nothing, and it does find a table that was changed."""
+    assert (made.release.state, made.release.reason) == ("published", "")
+    assert verify(made.folder) == []
+    changed = made.home.parent / "changed" / made.release.id
+    shutil.copytree(made.folder, changed)
+    made.level(1).with_columns(pl.col("count") + 1).write_parquet(changed / "counts" / "level_1.parquet")
+    assert [failure for failure in verify(changed) if "level_1" in failure]
+
+
+def test_every_level_adds_up_to_the_true_total(made: Made) -> None:
+    """No level gains or loses a record."""
+    total = made.case.truth["count"].sum()
+    assert total > 0
+    assert [made.level(level)["count"].sum() for level in range(len(made.case.order) + 1)] == [total] * (
+        len(made.case.order) + 1
+    )
+
+
+def test_published_columns_are_those_of_the_contract(made: Made) -> None:
+    """Text codes coarse to fine, origin first, then numbers, sorted; only level 0 has its one row whatever it counts."""
+    tables = sorted(path.name for path in (made.folder / "counts").iterdir())
+    assert tables == [f"level_{level}.parquet" for level in range(len(made.case.order) + 1)]
+    for level in range(len(made.case.order) + 1):
+        table, codes = made.level(level), made.case.columns(level)
+        assert table.schema == {**dict.fromkeys(codes, pl.String), **dict.fromkeys(NUMBERS, pl.Int64)}
+        assert table.rows() == sorted(table.rows())
+        assert table.height == 1 if level == 0 else (table["count"] > 0).all()
+    assert pl.read_csv(made.folder / "counts.csv", infer_schema=False).equals(
+        made.level(len(made.case.order)).cast(dict.fromkeys(NUMBERS, pl.String))
+    )
+
+
+def test_every_check_is_recorded_as_passed(made: Made, home: Path) -> None:
+    """Each check of each level has its row, and all passed."""
+    with store() as con:
+        rows = list_checks(con, made.release.id)
+    expected = {(check, level) for check in CHECKS for level in range(len(made.case.order) + 1)}
+    expected.add(("exact_as_sealed", 0))
+    assert sorted((row["check"], row["level"]) for row in rows) == sorted(expected)
+    assert all(row["passed"] for row in rows)
+
+
+def test_the_true_tree_counts_what_the_table_counts(made: Made, home: Path) -> None:
+    """Every level of the vault has the true nodes, with their counts, and links each to its children."""
+    with vault(made.release.id) as con:
+        levels = [
+            con.execute(f"SELECT * FROM true_level_{level} ORDER BY position").fetchnumpy()
+            for level in range(len(made.case.order) + 1)
+        ]
+    for level, nodes in enumerate(levels):
+        assert sorted(nodes["true_count"]) == sorted(made.case.true_level(level)["count"])
+    for nodes, children in pairwise(levels):
+        ends = np.cumsum(nodes["children"])
+        assert nodes["first_child"].tolist() == [0, *ends[:-1]]
+        assert ends[-1] == len(children["true_count"])
+        assert np.add.reduceat(children["true_count"], nodes["first_child"]).tolist() == nodes["true_count"].tolist()
+
+
+def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
+    """Each level below the root has one released charge, they add up to what was asked for, and each branch is sealed."""
+    with store() as con:
+        charges, seals = charges_of(con, made.release.id), list_seals(con, made.release.id)
+        branches = list_branches(con, made.release.id)
+    levels = range(1, len(made.case.order) + 1)
+    assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(levels, "released")
+    assert float(sum(charge.rho for charge in charges.values())) == made.release.terms.privacy.rho
+    assert bool(branches) == made.is_cut
+    assert set(seals) == {
+        (level, name) for level in range(len(made.case.order) + 1) for name in walkers(branches, level)
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_noise_the_truth_is_published(case: str, tmp_path: Path) -> None:
+    """With a sampler that adds nothing every level is its true table, in every branch and chunk."""
+    made = make(tmp_path / "exact", CASES[case], no_noise, sizes=CUT)
+    for level in range(len(made.case.order) + 1):
+        assert made.counts(level).equals(made.case.true_level(level))
+
+
+def test_two_releases_differ(tmp_path: Path) -> None:
+    """Noise is fresh: the same spec, released twice, publishes other counts."""
+    one, other = (make(tmp_path / name, case_rows, discrete_gaussian) for name in ("one", "other"))
+    assert one.case.truth.equals(other.case.truth)
+    assert not one.level(4).equals(other.level(4))
+
+
+def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where noise is tied to the cells, branches, chunks, workers, memory and the sampler's name change no byte."""
+    share, least_share = default_memory() // cores(), LEAST_MEMORY // cores()
+    assert share > 10 * least_share  # or the spec's memory could not be told from the machine's
+    by_memory, by_processes = {"max_memory": f"{LEAST_MEMORY}B"}, {"workers": "processes"}
+    with noise_of_the_cell() as sampler:
+        whole = make(tmp_path / "whole", case_csv, sampler, workers=1)
+        assert whole.errors(6).max() > 0
+        for number, (sizes, workers, named, run, parents, most) in enumerate(
+            [
+                ({"BRANCH_CELLS": 2, "CHUNK_CELLS": 5}, 2, "opendp", {}, {"trunk"}, 150),
+                ({"BRANCH_CELLS": 1}, 1, "table", {}, {"trunk"}, 150),
+                ({"CELL_BYTES": share // 40}, 2, "table", {}, {"trunk"}, 40),
+                (
+                    {"BRANCH_CELLS": 2, "CHUNK_CELLS": 7, "CELL_BYTES": share // 10},
+                    1,
+                    "opendp",
+                    {},
+                    {"trunk", "b00"},
+                    10,
+                ),
+                ({"CELL_BYTES": least_share // 40}, 2, "opendp", by_memory, {"trunk"}, 40),
+                ({"BRANCH_CELLS": 2}, 2, "table", by_processes, {"trunk"}, 150),
+            ]
+        ):
+            folder, sampler.sent = tmp_path / f"cut-{number}", 0
+            made = make(folder, case_csv, sampler, workers=workers, sizes=sizes, named=named, run=run)
+            assert made.tables() == whole.tables()
+            assert bool(sampler.sent) == (run == by_processes)
+            monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+            with store() as con:
+                assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
+                assert max(seal.cells for seal in list_seals(con, made.release.id).values()) <= most
+
+
+def seeded(fudge: float) -> Sampler:
+    """Return a sampler with noise of a fudged scale that is the same in every run on one thread."""
+    generator = np.random.default_rng(11)
+
+    def sample(true_counts: IntArray, scale: float) -> IntArray:
+        return true_counts + np.rint(generator.normal(0, fudge * scale, len(true_counts))).astype(np.int64)
+
+    return sample
+
+
+def case_precise(folder: Path) -> Case:
+    """Make the plain case with little noise, so that bounds are far below the total."""
+    case = case_csv(folder)
+    case.keys["privacy"]["epsilon"] = case.keys["budget"]["epsilon"] = 40.0
+    return case
+
+
+def test_every_error_is_within_its_bound(tmp_path: Path) -> None:
+    """In a run with a seed every count of every level is within the level's bound, and not if the noise is fudged."""
+    within = []
+    for fudge in (1.0, 40.0):
+        made = make(tmp_path / f"seeded-{fudge:g}", case_precise, seeded(fudge), workers=1)
+        errors = [int(made.errors(terms.level).max() or 0) for terms in made.release.levels]
+        assert max(errors) > 0
+        within.append([error <= terms.bound for error, terms in zip(errors, made.release.levels, strict=True)])
+    assert all(within[0])
+    assert not all(within[1][1:])
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A release that stopped when all was optimised and nothing yet validated."""
+
+    home: Path
+    release_id: str
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
+    """Stop a release before its first check."""
+    folder = tmp_path_factory.mktemp("walked")
+    case = case_csv(folder)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(case.keys))
+
+    def submit_to_stop(executor: Executor) -> Submit:
+        def submit(stage: Any, *arguments: Any) -> Future:
+            if stage.name == "validate_level":
+                raise InterruptedError
+            return executor.submit(stage.fn, *arguments)
+
+        return submit
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
+        patch.setenv("TRELLIS_HOME", str(folder / "home"))
+        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(no_noise)}))
+        plan = make_plan(load_spec(folder / "spec.yaml"))
+        release = new_release(plan, release_id="walked")
+        with store(), pytest.raises(InterruptedError):
+            make_release(plan, release, submit_to_stop(executor), report_nothing)
+    return Walked(folder / "home", "walked")
+
+
+@pytest.fixture
+def again(walked: Walked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+    """Return that release in a copy of its store."""
+    shutil.copytree(walked.home, tmp_path / "home")
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store() as con:
+        con.execute("UPDATE releases SET folder = ?", [str(tmp_path / "out" / "walked")])
+        yield find_release(con, "walked")
+
+
+def finish(release: Release) -> None:
+    """Finish a release with a sampler that must not be called."""
+
+    def draw_again(true_counts: IntArray, scale: float) -> IntArray:
+        raise AssertionError("what is sealed was drawn again")
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
+        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draw_again)}))
+        finish_release(release.id, submit_to(executor), report_nothing)
+
+
+def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]], dict[str, IntArray]]) -> None:
+    """Change the released counts of a level, and the store's record of them, as a fault in the code would."""
+    with store() as con:
+        shard = list_frontiers(con, release.id)[level, "trunk"]
+        path = counts_path(release.id, level, "trunk")
+        columns = change({name: column.copy() for name, column in read_shard(path, shard.sha256).items()})
+        sha256 = write_shard(path, tuple(columns), [columns])
+        add_frontier(con, release.id, replace(shard, sha256=sha256))
+
+
+def one_more(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+    """Add a record to the first node."""
+    columns["count"][0] += 1
+    return columns
+
+
+def one_moved(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+    """Move a record from the last node to the first, which lies in another region."""
+    columns["count"][0] += 1
+    columns["count"][-1] -= 1
+    return columns
+
+
+def one_below_zero(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+    """Move so many records from the first node to the last that it is below zero."""
+    columns["count"][-1] += columns["count"][0] + 1
+    columns["count"][0] = -1
+    return columns
+
+
+def one_twice(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+    """Let the first node appear twice, each time with a part of its count."""
+    doubled = {name: np.concatenate((column[:1], column)) for name, column in columns.items()}
+    doubled["count"][:2] = [1, columns["count"][0] - 1]
+    return doubled
+
+
+def altered_noise(release: Release) -> None:
+    """Alter a sealed shard."""
+    path = noisy_path(release.id, 3, "trunk")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def other_scale(release: Release) -> None:
+    """Let the ledger tell of another scale than was planned."""
+    with store() as con:
+        con.execute("UPDATE levels SET sigma = sigma / 2 WHERE level = 2")
+
+
+def test_a_release_that_was_not_spoilt_is_published(again: Release) -> None:
+    """The release of the next tests is published as it is, without another draw."""
+    finish(again)
+    assert verify(Path(again.folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "failed"),
+    [
+        (altered_noise, {("seals_match", 3)}),
+        (other_scale, {("charged_as_planned", 2)}),
+        (lambda release: rewrite(release, 6, one_more), {("adds_to_total", 6), ("children_add_up", 6)}),
+        (lambda release: rewrite(release, 6, one_moved), {("children_add_up", 6)}),
+        (
+            lambda release: rewrite(release, 6, one_below_zero),
+            {("counts_whole_and_positive", 6), ("children_add_up", 6)},
+        ),
+        (lambda release: rewrite(release, 6, one_twice), {("areas_known_once", 6)}),
+    ],
+    ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"],
+)
+def test_a_spoilt_release_is_not_published(
+    spoil: Callable[[Release], None], failed: set[tuple[str, int]], again: Release
+) -> None:
+    """A check that fails stops the release, is named and recorded, and leaves no folder, however often it is finished."""
+    spoil(again)
+    for _ in range(2):
+        with pytest.raises(StoreError) as refusal:
+            finish(again)
+        with store() as con:
+            state = find_release(con, again.id)
+            found = list_checks(con, again.id)
+        assert str(refusal.value).startswith("Not published: ")
+        assert all(f"{check} at level {level}" in str(refusal.value) for check, level in failed)
+        assert (state.state, state.reason) == ("failed", str(refusal.value))
+        assert {(row["check"], row["level"]) for row in found if not row["passed"]} == failed
+        assert len(found) == len(CHECKS) * 7 + 1  # the total is published exactly
+        assert list(Path(again.folder).parent.glob("**")) == []
+
+
+def test_released_counts_that_were_altered_are_not_published(again: Release) -> None:
+    """A shard of released counts that is not the recorded one stops the release by its name."""
+    path = counts_path(again.id, 6, "trunk")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(StoreError, match=r"level_6_trunk\.counts\.parquet is not what was sealed"):
+        finish(again)
+    assert not Path(again.folder).exists()

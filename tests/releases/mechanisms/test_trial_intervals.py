@@ -1,0 +1,103 @@
+"""The intervals that `trellis compare` holds against the truth are those that a release publishes."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from flows.mechanisms import MECHANISMS
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.trials.comparison import Entry
+from flows.walks.in_memory import Tried, Truth
+from storage.releases.register import Release
+from tasks.noise.samplers import discrete_gaussian
+from tasks.noise.thresholding import thresholded_laplace
+from tasks.tree.order import Tree
+from tasks.tree.task import tree_of
+from tasks.tree.true_tree import TrueLevel
+from tasks.validate.coverage import Bounds
+from tests.releases.mechanisms.test_mechanisms import MECHANISM, levels_of, quick, sealed_of
+from tests.releases.mechanisms.test_release_laws import Case, Made, case_csv, case_precise, make, noise_of_the_cell
+
+SIZES = {"BRANCH_CELLS": 80, "CHUNK_CELLS": 60}  # so that there are some
+
+
+def tried_again(release: Release, tree: Tree) -> Tried:
+    """Return the trial that comes of the sealed noisy counts, without looking at any true one."""
+    nothing, sealed = np.zeros(0, dtype=np.int64), sealed_of(release)
+    root = TrueLevel(tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), *(np.zeros(1, dtype=np.int64),) * 3)
+    below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
+    recipe = MECHANISMS[MECHANISM]
+    sigmas = [terms.sigma for terms in release.levels]
+    truth = Truth(tree, (root, *(below,) * tree.depth))
+    return recipe.trial(truth, lambda level, _: sealed[level], sigmas, recipe.optimiser(None))
+
+
+def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
+    """Return the released cells among some bounds as a published level has them."""
+    codes: dict[str, Any] = {}
+    for axis, reached, areas in zip(tree.axes, tree.axis_levels(bounds.level), bounds.areas, strict=True):
+        for own in range(1, reached + 1):
+            codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(
+                axis.ancestors(areas, reached, own)
+            )
+    numbers = {"count": bounds.counts, "low": bounds.low, "high": bounds.high}
+    rows = pl.DataFrame(codes | numbers).filter((pl.col("count") != 0) | (bounds.level == 0))
+    return rows.sort(list(codes)) if codes else rows
+
+
+def check_published(made: Made, tried: Tried) -> list[Bounds | None]:
+    """Check the published lows and highs of every level, null where none is stated, against those of a trial; return these."""
+    plan = make_plan(load_spec(made.home.parent / "spec.yaml"))
+    tree, terms, recipe = tree_of(made.release), made.release.terms.intervals, plan.mechanism
+    assert terms.rounded != plan.file.spec.keep_noisy_counts
+    entry = Entry(recipe.name, 4.0, recipe, recipe.optimiser(None), plan.scheme, plan.guarantee, None)
+    bounds = entry.bounds(tree, tried, terms)
+    for level, of_level in enumerate(bounds):
+        published = made.level(level)
+        if of_level:
+            assert_frame_equal(table_of(tree, of_level), published)
+        else:
+            assert published["low"].is_null().all()
+    assert bounds[-1]
+    assert len(made.level(tree.depth)) > 1
+    return bounds
+
+
+def test_compared_intervals_are_those_that_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From sealed noisy counts alone, memory comes to every low and high published, rounded or not, however it was cut."""
+    unkept = partial(quick, keep_noisy_counts=False)  # so that intervals are rounded
+    with noise_of_the_cell() as sampler:
+        kept, rounded = (
+            make(tmp_path / name, case(case_csv), sampler, sizes=SIZES, mechanism=MECHANISM)
+            for name, case in (("kept", quick), ("rounded", unkept))
+        )
+    monkeypatch.setenv("TRELLIS_HOME", str(kept.home))
+    tried = tried_again(kept.release, tree_of(kept.release))
+    bounds = check_published(kept, tried)
+    monkeypatch.setenv("TRELLIS_HOME", str(rounded.home))
+    wider = check_published(rounded, tried)
+    assert bounds[-1].high.sum() < wider[-1].high.sum()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "case", "sampler"),
+    [
+        ("gaussian", quick(case_precise), discrete_gaussian),
+        ("stability_histogram", case_precise, thresholded_laplace),
+    ],
+)
+def test_so_are_those_of_leaves_and_their_sums(
+    mechanism: str, case: Callable[[Path], Case], sampler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is released is what was measured, and says all; sums of a thresholded histogram have none."""
+    made = make(tmp_path / "made", case, sampler, mechanism=mechanism)
+    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+    bounds = check_published(made, Tried(levels_of(made.release)))
+    assert (bounds[0] is None) == (mechanism == "stability_histogram")

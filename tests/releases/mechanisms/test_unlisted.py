@@ -1,0 +1,507 @@
+"""Codes that no codebook lists: those of the records, of which only the ones above the threshold leave the vault."""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import flows.execution.driver
+import flows.walks.leaves_only
+import tasks.noise.task
+import tasks.optimize.task
+from flows.answers.store import show_answer
+from flows.answers.verify import verify_answer
+from flows.console.plans import show_plan
+from flows.console.releases import show_one
+from flows.execution.driver import finish_release, make_release, rehearse
+from flows.execution.ending import abandon_release
+from flows.execution.reservation import new_release
+from flows.mechanisms import MECHANISMS, Noise
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+from flows.walks.runner import report_nothing, submit_to
+from storage.counts.shards import codebook_path, counts_path, noisy_path, read_codebook
+from storage.counts.vault import vault_path
+from storage.database.connections import store
+from storage.errors import InputError, SpecError, StoreError
+from storage.machine.claims import shard_folder
+from storage.releases.register import find_release
+from storage.releases.seals import list_seals
+from tasks.noise.thresholding import thresholded_laplace
+from tests.releases.mechanisms.test_leaves_only import rewrite
+from tests.support.spec import SPEC
+from tests.support.user import User
+
+Leaf = tuple[str, str, str, str]
+
+# `a` is an area of the north and another one of the south; so few people are in the last ones that they are never seen.
+SEEN: dict[Leaf, int] = {
+    ("north", "a", "south", "a"): 900,
+    ("north", "a", "south", "b"): 700,
+    ("south", "a", "north", "a"): 800,
+    ("south", "c", "south", "c"): 1000,
+}
+CANARY = "canary-4711"
+UNSEEN: dict[Leaf, int] = {
+    ("north", CANARY, "south", "a"): 1,
+    (f"0{CANARY}", "a", "north", "a"): 1,  # comes before all others, and would move their numbers
+    ("north", "a", f"m{CANARY}", CANARY): 1,
+    ("north", "b", "south", "zz"): 2,
+}
+COLUMNS = ("home_region", "home", "work_region", "work")
+DEPTH = 4
+
+
+@dataclass(frozen=True)
+class World:
+    """A folder with a table of trips and a store.
+
+    Attributes:
+        folder: holds the table, the store and what is published.
+    """
+
+    folder: Path
+
+    def write(self, trips: Mapping[Leaf, int]) -> None:
+        """Write the table."""
+        rows = "".join(f"{','.join(codes)},{people}\n" for codes, people in trips.items())
+        (self.folder / "trips.csv").write_text(f"{','.join(COLUMNS)},people\n{rows}")
+
+    def plan(self, **keys: Any) -> Any:
+        """Return the plan of a release of everything, with other keys of the spec."""
+        privacy = {key: value for key, value in SPEC["privacy"].items() if key != "accountant"}  # type: ignore[attr-defined]
+        privacy |= {"epsilon": 1.0} | keys.pop("privacy", {})
+        spec = SPEC | {
+            "input": {
+                "table": "trips.csv",
+                "origin": list(COLUMNS[:2]),
+                "destination": list(COLUMNS[2:]),
+                "count": "people",
+            },
+            "hierarchy": {"levels": ["region", "area"]},
+            "release": {"tree": "destination", "finest": "area"},
+            "mechanism": "stability_histogram",
+        }
+        (self.folder / "spec.yaml").write_text(yaml.safe_dump(spec | keys | {"privacy": privacy}))
+        return make_plan(load_spec(self.folder / "spec.yaml"))
+
+    def release(self, release_id: str = "one", **keys: Any) -> Path:
+        """Make a release and return its folder."""
+        plan = self.plan(**keys)
+        with store(), ThreadPoolExecutor(2) as executor:
+            make_release(plan, new_release(plan, release_id=release_id), submit_to(executor), report_nothing)
+        return self.folder / "out" / release_id
+
+    def files(self) -> Iterator[Path]:
+        """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
+        for path in self.folder.rglob("*"):
+            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
+                yield path
+
+    def exposed(self) -> list[str]:
+        """Return the files and the tables of the store that hold, or are named for, the code of a single unit."""
+        found = [str(path) for path in self.files() if holds_canary(path)]
+        with store() as con:
+            tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
+            for schema, table in tables:
+                if CANARY in repr(con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall()):
+                    found.append(f"{schema}.{table}")
+        return found
+
+
+def holds_canary(path: Path) -> bool:
+    """Return whether a file has the code in its name or its bytes, or in Parquet: in values, dictionaries and statistics."""
+    content = path.read_bytes()
+    held = f"{path} {content.decode('latin-1')}"
+    if path.suffix == ".parquet":
+        shard = pq.ParquetFile(path)
+        texts = [field.name for field in shard.schema_arrow if "int" not in str(field.type)]
+        held += repr(pq.read_table(path, read_dictionary=texts).to_pydict())
+        for column in pq.read_table(path, read_dictionary=texts).columns:
+            held += repr([chunk.dictionary.to_pylist() for chunk in column.chunks if hasattr(chunk, "dictionary")])
+        groups = range(shard.num_row_groups)
+        held += repr([shard.metadata.row_group(group).to_dict() for group in groups]) + repr(
+            shard.schema_arrow.metadata
+        )
+    return CANARY in held
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return a folder with a table and a store of its own, in which parts are small."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 3)
+    monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", 3)
+    made = World(tmp_path)
+    made.write(UNSEEN | SEEN)
+    return made
+
+
+def counts(folder: Path, level: int = DEPTH) -> dict[tuple[str, ...], int]:
+    """Return the published counts of a level by their codes."""
+    table = pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
+    return {tuple(codes): count for *codes, count in table.drop("low", "high").iter_rows()}
+
+
+def go_on() -> None:
+    """Go on with the release."""
+    with store(), ThreadPoolExecutor(2) as executor:
+        finish_release("one", submit_to(executor), report_nothing)
+
+
+def crash(*_: object, **__: object) -> None:
+    """Stop a release where it stands."""
+    raise MemoryError
+
+
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the histogram keep what reaches the threshold as it is."""
+
+    def sampler(true_counts: Any, scale: float, threshold: int) -> Any:
+        rows = np.flatnonzero(true_counts >= threshold)
+        return rows, true_counts[rows]
+
+    recipe = replace(MECHANISMS["stability_histogram"], noises={"opendp": Noise(sampler)})
+    monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
+
+
+def test_only_codes_above_the_threshold_are_published(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tables, the codebook beside the shards and the numbers of areas are those of the leaves that were kept."""
+    folder = world.release(privacy={"distinct": "area"})
+    found = counts(folder)
+    assert found.keys() == SEEN.keys()
+    assert all(abs(count - SEEN[leaf]) < 100 for leaf, count in found.items())
+    assert counts(folder, 0) == {(): sum(found.values())}
+    assert verify_answer(folder) == {"ok": True, "failures": []}
+    shards = shard_folder("one")
+    for axis, codes in (("origin", {leaf[:2] for leaf in SEEN}), ("destination", {leaf[2:] for leaf in SEEN})):
+        assert read_codebook(shards, axis).rows() == sorted(codes)
+    numbers = pq.read_table(counts_path("one", DEPTH, "trunk"))
+    assert [sorted(set(numbers[f"area_{axis}"].to_pylist())) for axis in (0, 1)] == [[0, 1, 2], [0, 1, 2, 3]]
+    with store() as con:
+        assert list_seals(con, "one")[DEPTH, "trunk"].cells == len(SEEN)
+        assert [level.possible_cells for level in find_release(con, "one").levels] == [1, *[None] * DEPTH]
+        assert con.execute('SELECT count(*) FROM "one".level_4').fetchall() == [(len(SEEN),)]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["codebooks"] == dict.fromkeys(("origin", "destination"), "from the released counts")
+    assert [level["sigma"] > 0 for level in manifest["levels"]] == [False] * (len(manifest["levels"]) - 1) + [True]
+    readme = " ".join((folder / "README.md").read_text().split())
+    assert "No codebook lists the codes of origin, destination: they come from the records" in readme
+    assert "the noise of one leaf; a sum, which lacks leaves too, has none" in readme
+    show_one(show_answer("one"))
+    assert "no codebook lists the codes of origin, destination" in capsys.readouterr().out
+
+
+def test_the_search_finds_a_code_that_no_row_has(tmp_path: Path) -> None:
+    """In a compressed shard it is seen where only the dictionary of a column has it, or the statistics."""
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array(["a", CANARY]))
+    pq.write_table(pa.table([codes], names=["code"]), tmp_path / "dictionary.parquet", compression="zstd")
+    pq.write_table(pa.table([pa.array(["a", "b"])], names=["code"]), tmp_path / "clean.parquet", compression="zstd")
+    assert [holds_canary(tmp_path / name) for name in ("dictionary.parquet", "clean.parquet")] == [True, False]
+
+
+def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is nowhere while leaves are measured, once they are sealed, after a crash on either side of that, and at the end."""
+    before: list[Path] = []
+    drawn: list[int] = []
+
+    def sampler(true_counts: Any, scale: float, threshold: int) -> Any:
+        before.extend(path for path in world.files() if holds_canary(path))
+        drawn.extend(true_counts.tolist())
+        return thresholded_laplace(true_counts, scale, threshold)
+
+    recipe = replace(MECHANISMS["stability_histogram"], noises={"opendp": Noise(sampler)})
+    monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
+        with pytest.raises(MemoryError):
+            world.release(keep_vault=True)
+    assert world.exposed() == []
+    assert sorted(drawn) == sorted((UNSEEN | SEEN).values())
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
+        with pytest.raises(MemoryError):
+            go_on()
+    assert world.exposed() == []
+    go_on()
+    assert world.exposed() == []
+    assert before == []
+    assert CANARY.encode() in vault_path("one").read_bytes()  # so that it could have been found
+
+
+def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tables that differ in leaves below the threshold, every shard, every seal and every published table is the same."""
+    without_noise(monkeypatch)
+
+    def made(release_id: str, trips: dict[Leaf, int]) -> dict[str, Any]:
+        world.write(trips)
+        folder = world.release(release_id, budget={"epsilon": 10.0, "delta": 1e-7})
+        shards = {path.name: path.read_bytes() for path in shard_folder(release_id).iterdir()}
+        public = {path.name: path.read_bytes() for path in [*folder.glob("counts/*"), folder / "counts.csv"]}
+        manifest = json.loads((folder / "manifest.json").read_text())
+        told = {key: value for key, value in manifest.items() if key not in {"id", "ledger"}}
+        with store() as con:
+            events = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()]
+            terms = con.execute(
+                "SELECT * EXCLUDE (release_id) FROM levels WHERE release_id = ?", [release_id]
+            ).fetchall()
+        charged = [
+            {key: value for key, value in event.items() if key not in {"release", "at", "standing"}}
+            for event in events
+            if event.get("release") == release_id
+        ]
+        return {"shards": shards, "public": public, "manifest": told, "terms": terms, "charged": charged}
+
+    one, two = made("one", SEEN), made("two", UNSEEN | SEEN)
+    assert len(one["shards"]) == 1 + DEPTH + 1 + 2
+    assert one == two
+
+
+def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the seal there is no codebook beside the shards; afterwards one of what was sealed, however often it is made."""
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
+        with pytest.raises(MemoryError):
+            world.release()
+    unsealed = noisy_path("one", DEPTH, "trunk").read_bytes()
+    assert [path.name for path in shard_folder("one").iterdir()] == [noisy_path("one", DEPTH, "trunk").name]
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
+        with pytest.raises(MemoryError):
+            go_on()
+    sealed = noisy_path("one", DEPTH, "trunk").read_bytes()
+    codes = codebook_path("one", "origin").read_bytes()
+    assert sealed != unsealed
+    go_on()
+    assert noisy_path("one", DEPTH, "trunk").read_bytes() == sealed
+    assert codebook_path("one", "origin").read_bytes() == codes
+    assert counts(world.folder / "out" / "one").keys() == SEEN.keys()
+
+
+@pytest.mark.parametrize(
+    ("stopped_at", "keys", "left"),
+    [
+        ("add_seal", {}, set()),
+        ("add_frontier", {"keep_noisy_counts": False}, set()),
+        ("add_frontier", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
+    ],
+    ids=["not sealed", "not kept", "kept"],
+)
+def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch, stopped_at: str, keys: dict[str, Any], left: set[str]
+) -> None:
+    """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.walks.leaves_only, stopped_at, crash)
+        with pytest.raises(MemoryError):
+            world.release(**keys)
+    abandon_release("one")
+    assert {path.stem for path in shard_folder("one").iterdir()} == left
+    assert not vault_path("one").exists()
+
+
+@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> None:
+    """Where no leaf reaches the threshold, every level below the total is an empty table, and it is verified."""
+    world.write(UNSEEN if neighbours == "substitution" else {})
+    folder = world.release(privacy={"neighbours": neighbours})
+    assert counts(folder, 0) == {(): 0}
+    assert [counts(folder, level) for level in range(1, DEPTH + 1)] == [{}] * DEPTH
+    assert read_codebook(shard_folder("one"), "origin").shape == (0, 2)
+    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert world.exposed() == []
+
+
+def test_an_altered_code_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A codebook that is not of what was sealed stops the publication, and a published table with another code is told."""
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.execution.driver, "_validate", crash)
+        with pytest.raises(MemoryError):
+            world.release()
+    codebook = codebook_path("one", "origin")
+    right = codebook.read_bytes()
+    read_codebook(shard_folder("one"), "origin").with_columns(area=pl.col("area") + "x").write_parquet(codebook)
+    with pytest.raises(StoreError, match="codes_as_sealed at level 4 failed"):
+        go_on()
+    codebook.write_bytes(right)
+    go_on()
+    folder = world.folder / "out" / "one"
+    level = folder / "counts" / "level_4.parquet"
+    pl.read_parquet(level).with_columns(pl.col("origin_area").str.replace("c", "d")).write_parquet(level)
+    assert verify_answer(folder)["failures"][0] == "counts/level_4.parquet is not the file that was published."
+
+
+def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None:
+    """A manifest of one that lists what it measures, with codes from the counts, is a failure that says so."""
+    folder = world.release()
+    waived = sorted(MECHANISMS["gaussian"].waived)
+    rewrite(folder, lambda manifest: manifest.update(mechanism="gaussian", waived=waived))
+    assert verify_answer(folder)["failures"] == [
+        "manifest.json: mechanism gaussian takes no codes that no codebook lists."
+    ]
+
+
+OTHERS = [name for name, recipe in MECHANISMS.items() if not recipe.is_thresholded]
+
+
+@pytest.mark.parametrize("mechanism", OTHERS)
+@pytest.mark.parametrize("axis", ["both", "origin"])
+def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: str) -> None:
+    """It would measure what the records alone list; the error names the key, the reason and what to do."""
+    (world.folder / "areas.csv").write_text("region,area\nnorth,a\nsouth,a\n")
+    unlisted, listed = {"levels": ["region", "area"]}, {"table": "areas.csv", "levels": ["region", "area"]}
+    hierarchy = unlisted if axis == "both" else {"origin": unlisted, "destination": listed}
+    with pytest.raises(SpecError, match=f"must be given with mechanism {mechanism}: .* who is there") as refused:
+        world.plan(mechanism=mechanism, hierarchy=hierarchy)
+    assert refused.value.field == ("hierarchy.table" if axis == "both" else "hierarchy.origin.table")
+    assert "stability_histogram" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {"input": {"table": "trips.csv", "origin": "home", "destination": list(COLUMNS[2:])}},
+            "hierarchy.table must be given: input.origin names one column",
+        ),
+        (
+            {
+                "input": {"table": "trips.csv", "features": ["home"]},
+                "hierarchy": {"home": {"levels": ["region", "home"]}},
+                "release": {"order": ["home"]},
+            },
+            "hierarchy.home.table must be given: a feature has one column",
+        ),
+    ],
+    ids=["one column for two levels", "a deep feature"],
+)
+def test_each_level_takes_a_column(world: World, keys: dict[str, Any], said: str) -> None:
+    """Only the whole path of codes places an area that nobody has listed."""
+    with pytest.raises(SpecError, match=said):
+        world.plan(**keys)
+
+
+def test_one_end_may_be_listed_and_features_too(world: World) -> None:
+    """Listed and unlisted axes go together, of trips and of features; each is numbered by its own codebook."""
+    areas = sorted({leaf[2:] for leaf in UNSEEN | SEEN})
+    (world.folder / "areas.csv").write_text("region,area\n" + "".join(f"{','.join(area)}\n" for area in areas))
+    levels = ["region", "area"]
+    ends = {"origin": {"levels": levels}, "destination": {"table": "areas.csv", "levels": levels}}
+    folder = world.release(hierarchy=ends)
+    assert counts(folder).keys() == SEEN.keys()
+    assert verify_answer(folder) == {"ok": True, "failures": []}
+    shown = show_answer("one")
+    assert (shown["unlisted"], shown["levels"][1]["axes"]["destination"]) == (["origin"], "region")
+    with store() as con:
+        possible = [level.possible_cells for level in find_release(con, "one").levels]
+    assert possible == [1, len({region for region, _ in areas}), None, None, None]
+    of_people = {"table": "trips.csv", "features": ["home", "work_region"], "count": "people"}
+    domains = {"home": {"levels": ["home"]}, "work_region": ["north", "south", f"m{CANARY}"]}
+    order = {"order": ["work_region", "home"]}
+    budget = {"epsilon": 10.0, "delta": 1e-7}
+    folder = world.release("two", name="two", input=of_people, hierarchy=domains, release=order, budget=budget)
+    assert counts(folder, 2).keys() == {("a", "south"), ("a", "north"), ("c", "south")}
+    assert verify_answer(folder) == {"ok": True, "failures": []}
+
+
+def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Possible cells are unknown, bytes on disk are not forecast, a public guess bounds the leaves, and the table is not read."""
+    (world.folder / "trips.csv").write_text("")
+    answer = plan_answer(world.plan())
+    assert [level["possible_cells"] for level in answer["levels"]] == [1, *[None] * DEPTH]
+    assert (answer["disk"], answer["typical"], answer["unlisted"]) == (None, None, ["origin", "destination"])
+    assert json.loads(json.dumps(answer))["levels"][1]["possible_cells"] is None
+    show_plan(answer)
+    said = capsys.readouterr().out
+    assert "unknown" in said
+    assert "on disk" not in said
+    assert "they come from the records, and of them only those above the threshold are seen" in said
+    show_plan(plan_answer(world.plan(expected_total=4000)))
+    assert (
+        "4,000 records (expected_total), a leaf kept from 40 on: no more than about 100 leaves"
+        in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("blank", ["", " ", '""'])
+def test_a_blank_code_is_refused_and_none_is_quoted(world: World, blank: str) -> None:
+    """The column and the rule are named, and nothing of the table is left."""
+    with (world.folder / "trips.csv").open("a") as table:
+        table.write(f"north,{CANARY},{blank},a,3\n")
+    with pytest.raises(InputError, match=r"column work_region and work must not be empty") as refused:
+        world.release()
+    assert CANARY not in f"{refused.value} {refused.value.hint}"
+    assert world.exposed() == []
+
+
+def test_a_missing_column_and_a_rehearsal_leave_nothing(world: World) -> None:
+    """A dry run reads the codes and keeps none of them, and a column that is not there is named."""
+    with store(), ThreadPoolExecutor(2) as executor:
+        rehearse(world.plan(), submit_to(executor))
+        assert world.exposed() == []
+        assert list((world.folder / "home" / "vault").iterdir()) == []
+        ends = {"table": "trips.csv", "origin": ["home_region", "nowhere"], "destination": list(COLUMNS[2:])}
+        with pytest.raises(InputError, match="has no column nowhere"):
+            rehearse(world.plan(input=ends), submit_to(executor))
+
+
+def test_units_are_bounded_where_their_codes_are_known_from_records_alone(world: World) -> None:
+    """A unit that has more records than promised, in codes of its own or in others', is cut to them."""
+    rows = "".join(f"u{number},north,a,south,b\n" * 3 + f"u{number},north,a,south,c\n" for number in range(300))
+    (world.folder / "trips.csv").write_text(f"who,{','.join(COLUMNS)}\n{rows}")
+    named = {"table": "trips.csv", "origin": list(COLUMNS[:2]), "destination": list(COLUMNS[2:]), "unit": "who"}
+    bounds = {"max_records_per_unit": 2, "exact_records_per_unit": False, "distinct": "area"}
+    found = counts(world.release(input=named, privacy=bounds))
+    assert found.keys() == {("north", "a", "south", "b"), ("north", "a", "south", "c")}
+    assert all(abs(count - 300) < 100 for count in found.values())
+
+
+def test_they_are_compared_where_the_table_may_be_seen(world: World) -> None:
+    """The histogram is tried on the codes that there are, and the others are refused with the reason."""
+    world.plan(public_data=True)
+    comparison = make_comparison(load_spec(world.folder / "spec.yaml"), ["stability_histogram", "inftda"], [1.0], 1)
+    [entry] = comparison.entries
+    rows = pl.DataFrame(trials_of(comparison, entry, [0]))
+    assert "must be given with mechanism inftda" in comparison.refused["inftda"]
+    leaves = rows.filter(level=DEPTH)
+    assert leaves["false_negative"].to_list() == [len(UNSEEN) / len(UNSEEN | SEEN)]
+    assert leaves["max_absolute"].item() < 100
+    answer = comparison_answer(comparison, rows, "")
+    assert answer["levels"][-1]["possible_cells"] is None
+    assert answer["levels"][-1]["true_cells"] == len(UNSEEN | SEEN)
+
+
+def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer: User) -> None:
+    """Neither Prefect's database nor its logs, nor what is published, printed or kept, holds what only one unit has."""
+    world = World(newcomer.folder)
+    world.write(UNSEEN | SEEN)
+    world.plan()
+    said = newcomer.run("release", "spec.yaml", "--json")
+    assert said.code == 0
+    released = said.json()
+    assert counts(Path(released["folder"])).keys() == SEEN.keys()
+    assert CANARY not in said.stdout + said.stderr
+    searched = 0
+    for path in newcomer.prefect.home.rglob("*"):
+        with suppress(OSError):  # a folder, or a journal that is gone by now
+            assert CANARY.encode() not in path.read_bytes()
+            searched += 1
+    assert searched
+    assert newcomer.prefect.task_runs(released["id"])
+    assert [path for path in world.files() if "data" not in path.parts and holds_canary(path)] == []

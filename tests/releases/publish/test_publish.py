@@ -1,0 +1,612 @@
+"""The published folder: what is in it, and that `verify` finds whatever was done to it since."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
+from storage.database.connections import store
+from storage.errors import StoreError
+from tasks.publish.task import publish
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+from tasks.verify.folder import verify
+
+SPEC = {
+    "name": "synthetic",
+    "dataset": "synthetic-country",
+    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
+    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
+    "release": {"tree": "destination", "finest": "municipality"},
+    "mechanism": "inftda",
+    "privacy": {
+        "unit": "one made-up commuter",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 40.5,  # so much that every level keeps many rows
+        "delta": 3.0e-9,
+    },
+    "budget": {"epsilon": 100.0, "delta": 1.0e-7},
+}
+PEOPLE = 500
+DEPTH = 6  # three levels at either end
+COUNTS = [f"counts/level_{level}.parquet" for level in range(DEPTH + 1)]
+NOISY = [f"noisy_counts/level_{level}.parquet" for level in range(DEPTH + 1)]
+TEXTS = ["metadata.json", "manifest.json", "README.md", "report.html", "SHA256SUMS"]
+FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", *TEXTS]
+NUMBERS = ["count", "low", "high"]
+
+LEVEL_COLUMNS = [
+    [],
+    ["destination_region"],
+    ["origin_region", "destination_region"],
+    ["origin_region", "destination_region", "destination_province"],
+    ["origin_region", "origin_province", "destination_region", "destination_province"],
+    [
+        *("origin_region", "origin_province"),
+        *("destination_region", "destination_province", "destination_municipality"),
+    ],
+    [
+        *("origin_region", "origin_province", "origin_municipality"),
+        *("destination_region", "destination_province", "destination_municipality"),
+    ],
+]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A published folder that may be spoilt.
+
+    Attributes:
+        path: of the folder.
+    """
+
+    path: Path
+
+    def table(self, level: int) -> pl.DataFrame:
+        """Return the table of a level."""
+        return pl.read_parquet(self.path / COUNTS[level])
+
+    def put(self, level: int, table: pl.DataFrame) -> None:
+        """Replace the table of a level, and where it is the finest `counts.csv` too, so that these two agree.
+
+        Intervals are widened where counts have left them.
+        """
+        if {"count", "low", "high"} <= set(table.columns):
+            table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
+        table.write_parquet(self.path / COUNTS[level])
+        if level == DEPTH:
+            table.write_csv(self.path / "counts.csv")
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest."""
+        manifest: dict[str, Any] = json.loads((self.path / "manifest.json").read_text())
+        return manifest
+
+    def put_manifest(self, manifest: dict[str, Any]) -> None:
+        """Replace the manifest."""
+        (self.path / "manifest.json").write_text(json.dumps(manifest))
+
+    def count_rows(self, level: int) -> None:
+        """Make the manifest say of a level how many rows it has."""
+        manifest = self.manifest()
+        manifest["levels"][level]["nonzero"] = self.table(level).height
+        self.put_manifest(manifest)
+
+    def failures(self) -> list[str]:
+        """Write fitting checksums, and return what `verify` says all the same."""
+        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != "SHA256SUMS")
+        sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(self.path)}\n" for file in files]
+        (self.path / "SHA256SUMS").write_text("".join(sums))
+        return verify(self.path)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Release a made-up country and return the published folder; its store is at TRELLIS_HOME meanwhile."""
+    place = tmp_path_factory.mktemp("made")
+    country = draw_country(
+        regions=2, provinces=4, municipalities=12, people=PEOPLE, generator=np.random.default_rng(20)
+    )
+    write_country(country, place / "data")
+    (place / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        plan = make_plan(load_spec(place / "spec.yaml"))
+        release = new_release(plan)
+        with ThreadPoolExecutor(2) as threads:
+            make_release(plan, release, submit_to(threads), report_nothing)
+        yield Path(release.folder)
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """Return a copy of the published folder on its own: no store, no codebook, no confidential table."""
+    copy = tmp_path / "elsewhere" / made.name
+    shutil.copytree(made, copy)
+    monkeypatch.setenv("TRELLIS_HOME", "/proc/nowhere")  # where no store can be made either
+    return Folder(copy)
+
+
+def plus(table: pl.DataFrame, row: int, records: int) -> pl.DataFrame:
+    """Return a table with so many records more in one of its rows."""
+    at_row = pl.int_range(pl.len()) == row
+    return table.with_columns(pl.when(at_row).then(pl.col("count") + records).otherwise("count").alias("count"))
+
+
+def test_untouched_folder_is_whole(made):
+    """The folder as it was published verifies."""
+    assert verify(made) == []
+
+
+def test_moved_folder_is_whole(folder):
+    """The folder alone, moved to another disk, verifies without the store."""
+    assert verify(folder.path) == []
+    assert folder.failures() == []
+
+
+def test_folder_holds_these_files(made):
+    """A folder holds its tables, manifest, README and checksums, readable by all, and nothing is left beside it."""
+    assert sorted(str(file.relative_to(made)) for file in made.rglob("*") if file.is_file()) == sorted(FILES)
+    assert {file.stat().st_mode & 0o777 for file in made.rglob("*") if file.is_file()} == {0o644}
+    assert {file.stat().st_mode & 0o777 for file in (made, made / "counts", made / "noisy_counts")} == {0o755}
+    assert [file.name for file in made.parent.iterdir()] == [made.name]
+
+
+@pytest.mark.parametrize("level", range(DEPTH + 1))
+def test_tables_are_as_promised(made, level):
+    """A level has a text column per axis and level reached, then count, low and high; sorted, without zeros, adding up."""
+    table = Folder(made).table(level)
+    assert table.columns == [*LEVEL_COLUMNS[level], *NUMBERS]
+    assert table.dtypes == [pl.String] * len(LEVEL_COLUMNS[level]) + [pl.Int64] * 3
+    assert ((table["low"] >= 0) & (table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
+    assert table["count"].sum() == PEOPLE
+    assert (table["count"] > 0).all()
+    if level:
+        assert_frame_equal(table, table.sort(LEVEL_COLUMNS[level]))
+        assert table.height > 1  # there is something for the other tests to spoil
+    else:
+        assert table.rows() == [(PEOPLE, PEOPLE, PEOPLE)]
+
+
+def test_csv_is_the_finest_level(made):
+    """`counts.csv` holds the finest level, leading zeros included."""
+    csv = pl.read_csv(made / "counts.csv", infer_schema=False)
+    assert_frame_equal(csv.with_columns(pl.col(NUMBERS).cast(pl.Int64)), Folder(made).table(DEPTH))
+    assert csv["origin_municipality"].str.starts_with("0").all()
+
+
+def test_manifest_says_what_was_done(made):
+    """The manifest has the promised keys, and in them what the spec asked for and what the tables hold."""
+    manifest = Folder(made).manifest()
+    assert list(manifest) == [
+        *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
+        *("intervals", "noisy_counts"),
+    ]
+    assert manifest["intervals"] == {"confidence": 0.9, "simultaneous": False, "rounded": False}
+    assert manifest["noisy_counts"] is True
+    assert manifest["id"] == made.name
+    assert manifest["mechanism"] == "inftda"
+    asked = {key: SPEC["privacy"][key] for key in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta")}
+    statement, rho = manifest["privacy"]["statement"], manifest["privacy"]["rho"]
+    assert statement.startswith("(40.5, 3e-09)-differentially private for one made-up commuter, which has exactly one")
+    assert manifest["privacy"] == asked | {
+        "exact_records_per_unit": True,
+        "distinct": None,
+        "bounded_by": "promise",
+        "rho": rho,
+        "accountant": "pld",
+        "sampler": "opendp",
+        "tau": 0.0,
+        "statement": statement,
+    }
+    assert manifest["spec"]["input"] == SPEC["input"] | {"table": "trips.csv"}
+    assert manifest["spec"]["hierarchy"]["table"] == "codebook.csv"
+    sha256 = hashlib.sha256((made.parents[1] / "data" / "codebook.csv").read_bytes()).hexdigest()
+    assert manifest["codebooks"] == {"origin": sha256, "destination": sha256}
+    assert {"trellis", "opendp", "duckdb", "polars"} <= manifest["versions"].keys()
+    assert [(seal["level"], seal["branch"]) for seal in manifest["seals"]] == [(k, "trunk") for k in range(DEPTH + 1)]
+    assert all(len(seal["sha256"]) == 64 for seal in manifest["seals"])
+
+
+def test_manifest_lists_every_level(made):
+    """Each level has its axes, cells, rows, share of the budget, noise and bound; level 0 is exact."""
+    manifest = Folder(made).manifest()
+    assert [level["level"] for level in manifest["levels"]] == list(range(DEPTH + 1))
+    for level in manifest["levels"]:
+        assert list(level) == [
+            "level",
+            "axes",
+            "cells",
+            "nonzero",
+            "rho",
+            "sigma",
+            "l2_sensitivity",
+            "derivation",
+            "bound",
+            "bias",
+            "half_width",
+            "cap_margin",
+        ]
+        assert level["nonzero"] == Folder(made).table(level["level"]).height <= level["cells"]
+        reached = {f"{axis}_{name}" for axis, name in level["axes"].items() if name}
+        assert reached <= set(LEVEL_COLUMNS[level["level"]])
+    first, *others = manifest["levels"]
+    assert first["derivation"] == "published exactly"
+    assert all(level["derivation"].endswith("Δ₂² = 2·(1·1²) = 2") for level in others)
+    assert (first["rho"], first["sigma"], first["bound"]) == (0, 0, 0)
+    assert all(level["rho"] > 0 and level["sigma"] > 0 and level["bound"] > 0 for level in others)
+    assert sum(level["rho"] for level in others) == pytest.approx(manifest["privacy"]["rho"])
+
+
+def test_manifest_names_a_head_of_the_ledger(made):
+    """The ledger's length and hash in the manifest are those of an event that reserved this release, or a later one."""
+    ledger = Folder(made).manifest()["ledger"]
+    with store() as con:
+        events = con.execute("SELECT event, hash FROM ledger ORDER BY position").fetchall()
+    assert events[ledger["length"] - 1][1] == ledger["head"]
+    before = [json.loads(event) for event, _ in events[: ledger["length"]]]
+    assert made.name in [event.get("release") for event in before if event["event"] == "reserved"]
+
+
+def test_readme_says_what_matters(made):
+    """The README names the unit, epsilon, delta, what is not protected, and every level with its noise."""
+    readme, manifest = (made / "README.md").read_text(), Folder(made).manifest()
+    assert made.name in readme
+    assert "one made-up commuter" in readme
+    assert "ε = 40.5" in readme
+    assert "δ = 3e-09" in readme
+    assert manifest["unprotected"]
+    assert all(f"- {statement}\n" in readme for statement in manifest["unprotected"])
+    rows = [[cell.strip() for cell in line.split("|")] for line in readme.splitlines() if line.startswith("| ")]
+    for level in manifest["levels"]:
+        row = next(row for row in rows if row[1] == str(level["level"]))
+        noise = f"{level['sigma']:.2f}" if level["level"] else "exact"
+        assert row[2:6] == [*(name or "all" for name in level["axes"].values()), f"{level['nonzero']:,}", noise]
+    assert all(name in readme for name in ("manifest.json", "counts.csv", "SHA256SUMS", "level_<k>.parquet"))
+
+
+def test_checksums_are_those_of_sha256sum(made):
+    """`SHA256SUMS` names every other file, sorted, in the format of `sha256sum --check`."""
+    lines = [line.split("  ") for line in (made / "SHA256SUMS").read_text().splitlines()]
+    assert [name for _, name in lines] == sorted(file for file in FILES if file != "SHA256SUMS")
+    assert all(hashlib.sha256((made / name).read_bytes()).hexdigest() == sha256 for sha256, name in lines)
+
+
+def test_the_store_has_the_same_tables(made):
+    """Every published level is a table in the store, in a schema named after the release."""
+    with store() as con:
+        for level in range(DEPTH + 1):
+            stored = con.sql(f'SELECT * FROM "{made.name}".level_{level}').pl()
+            assert_frame_equal(stored, Folder(made).table(level))
+
+
+def test_publishing_again_leaves_the_folder_alone(made):
+    """A release that is out stays as it is, to the byte and the second."""
+    before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in made.rglob("*") if file.is_file()}
+    publish.fn(made.name)
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in before} == before
+
+
+def test_another_folder_in_its_place_is_left_alone(made, tmp_path):
+    """What stands where a release is to be published is neither replaced nor merged with."""
+    aside = made.rename(tmp_path / made.name)
+    try:
+        made.mkdir()
+        (made / "thesis.txt").write_text("the only copy")
+        with pytest.raises(StoreError, match="is not this release") as refused:
+            publish.fn(made.name)
+        assert refused.value.field == "output"
+        assert [file.name for file in made.iterdir()] == ["thesis.txt"]
+    finally:
+        shutil.rmtree(made)
+        aside.rename(made)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_altered_files_are_found(folder, name):
+    """One bit of one file is enough."""
+    path = folder.path / name
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    assert verify(folder.path) != []
+    if name != "SHA256SUMS":
+        assert f"{name} is not the file that was published." in verify(folder.path)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_longer_files_are_found(folder, name):
+    """A line more at the end of a file is found, also one that readers pass over."""
+    with (folder.path / name).open("ab") as file:
+        file.write(b"0  README\n" if name == "SHA256SUMS" else b"\n")
+    assert verify(folder.path) != []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_removed_files_are_found(folder, name):
+    """A file that is not there any more is missed by its name."""
+    (folder.path / name).unlink()
+    assert f"{name} is missing." in verify(folder.path)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "counts/level_7.parquet", "counts/old/level_6.parquet"])
+def test_added_files_are_found(folder, name):
+    """A file that was not published is found wherever it lies."""
+    path = folder.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    assert verify(folder.path) == [f"{name} is not in SHA256SUMS."]
+
+
+@pytest.mark.parametrize("level", range(DEPTH + 1))
+@pytest.mark.parametrize("records", [1, -1, 10**12])
+def test_a_changed_count_does_not_add_up(folder, level, records):
+    """With checksums that fit, a count that was changed at any level still disagrees with another level."""
+    table = folder.table(level)
+    row = table["count"].arg_max()
+    assert row is not None
+    folder.put(level, plus(table, row, records))
+    assert folder.failures() != []
+
+
+@pytest.mark.parametrize("level", range(2, DEPTH + 1))
+def test_a_record_moved_to_another_parent_does_not_add_up(folder, level):
+    """A record moved between areas with different parents is found although the total stays."""
+    table = folder.table(level)
+    parents = LEVEL_COLUMNS[level - 1]
+    first = table.row(0, named=True)
+    others = table.with_row_index().filter(pl.any_horizontal(pl.col(code) != first[code] for code in parents))
+    folder.put(level, plus(plus(table, 0, 1), others.sort("count")["index"][-1], -1))
+    assert folder.table(level)["count"].sum() == PEOPLE
+    assert any("add up" in failure for failure in folder.failures())
+
+
+SPOIL_ROWS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "removed": lambda table: table[1:],
+    "doubled": lambda table: pl.concat([table[:1], table]),
+    "split in two": lambda table: pl.concat([plus(table[:1], 0, -1), table]).with_columns(
+        pl.when(pl.int_range(pl.len()) == 1).then(1).otherwise("count").cast(pl.Int64).alias("count")
+    ),
+    "unsorted": lambda table: table.reverse(),
+    "added with a zero": lambda table: pl.concat(
+        [table, table[-1:].with_columns(pl.lit("99").alias(table.columns[0]), count=pl.lit(0, pl.Int64))]
+    ),
+    "negative": lambda table: plus(plus(table, 0, -PEOPLE - 1), 1, PEOPLE + 1),
+    "null": lambda table: plus(table, 0, None),  # type: ignore[arg-type]
+    "without a code": lambda table: table.with_columns(
+        pl.when(pl.int_range(pl.len()) > 0).then(table.columns[0]).alias(table.columns[0])
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOIL_ROWS)
+@pytest.mark.parametrize("level", range(1, DEPTH + 1))
+def test_spoilt_rows_are_found(folder, level, spoil):
+    """Rows removed, doubled, split, out of order, empty or negative are found, also if the manifest counts them."""
+    folder.put(level, SPOIL_ROWS[spoil](folder.table(level)))
+    folder.count_rows(level)
+    assert folder.failures() != []
+
+
+SPOIL_COLUMNS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+    "a code as a number": lambda table: table.with_columns(pl.first().cast(pl.Int64)),
+    "small counts": lambda table: table.with_columns(pl.col("count").cast(pl.Int32)),
+    "decimal counts": lambda table: table.with_columns(pl.col("count").cast(pl.Float64)),
+    "count first": lambda table: table.select("count", pl.exclude("count")),
+    "another name": lambda table: table.rename({table.columns[0]: "region"}),
+    "a code less": lambda table: table.drop(table.columns[0]),
+    "a column more": lambda table: table.insert_column(0, pl.lit("so").alias("note")),
+    "no count": lambda table: table.drop("count"),
+    "no column": lambda table: table.select([]),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOIL_COLUMNS)
+@pytest.mark.parametrize("level", [1, 3, DEPTH])
+def test_spoilt_columns_are_found(folder, level, spoil):
+    """Columns of another type, name, order or number are found."""
+    folder.put(level, SPOIL_COLUMNS[spoil](folder.table(level)))
+    folder.count_rows(level)
+    assert folder.failures() != []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not Parquet", b"PAR1" + bytes(100) + b"PAR1"], ids=["nothing", "text", "magic alone"]
+)
+@pytest.mark.parametrize("level", [0, 3, DEPTH])
+def test_what_is_no_parquet_is_found(folder, level, content):
+    """A table that cannot be read is a failure with its name, and no crash."""
+    (folder.path / COUNTS[level]).write_bytes(content)
+    assert any(f"level_{level}.parquet" in failure for failure in folder.failures())
+
+
+SPOIL_CSV: dict[str, Callable[[str], str]] = {
+    "a count changed": lambda text: text[:-2] + ("1" if text[-2] != "1" else "2") + "\n",
+    "a leading zero lost": lambda text: text.replace("\n0", "\n", 1),
+    "a row less": lambda text: text[: text[:-1].rindex("\n") + 1],
+    "a row twice": lambda text: text + text[text[:-1].rindex("\n") + 1 :],
+    "no header": lambda text: text.partition("\n")[2],
+    "another header": lambda text: text.replace("count", "people", 1),
+    "no number": lambda text: text[:-2] + "x\n",
+    "a decimal point": lambda text: text[:-1] + ".0\n",
+    "nothing": lambda _: "",
+}
+
+
+@pytest.mark.parametrize("spoil", SPOIL_CSV)
+def test_another_csv_is_found(folder, spoil):
+    """`counts.csv` that is not the finest level is found."""
+    path = folder.path / "counts.csv"
+    path.write_text(SPOIL_CSV[spoil](path.read_text()))
+    assert [failure for failure in folder.failures() if "counts.csv" in failure] != []
+
+
+MANIFEST_KEYS = [
+    *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
+    *(
+        f"privacy.{key}"
+        for key in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta", "rho", "accountant")
+    ),
+    *(f"levels.3.{key}" for key in ("level", "axes", "cells", "nonzero", "rho", "sigma", "l2_sensitivity", "bound")),
+    *("seals.0.level", "seals.0.branch", "seals.0.sha256", "ledger.head", "ledger.length"),
+]
+
+
+def part_of(manifest: Any, name: str) -> tuple[Any, str]:
+    """Return the part of a manifest that holds a key, by its dotted name, and the key."""
+    *above, key = name.split(".")
+    for step in above:
+        manifest = manifest[int(step) if step.isdigit() else step]
+    return manifest, key
+
+
+@pytest.mark.parametrize("name", MANIFEST_KEYS)
+def test_an_incomplete_manifest_is_found(folder, name):
+    """A manifest without one of its keys is told by that key."""
+    manifest = folder.manifest()
+    part, key = part_of(manifest, name)
+    del part[key]
+    folder.put_manifest(manifest)
+    assert any("manifest.json is not complete" in failure and name in failure for failure in folder.failures())
+
+
+@pytest.mark.parametrize(
+    "name", ["note", "privacy.note", "levels.3.true_total", "seals.0.note", "ledger.events", "levels.0.note"]
+)
+def test_a_manifest_with_an_unknown_key_is_found(folder, name):
+    """A manifest with a key more is told by that key: nobody knows whether it may be public."""
+    manifest = folder.manifest()
+    part, key = part_of(manifest, name)
+    part[key] = 1
+    folder.put_manifest(manifest)
+    assert any("manifest.json is not complete" in failure and name in failure for failure in folder.failures())
+
+
+@pytest.mark.parametrize("level", range(DEPTH + 1))
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_wrong_number_of_rows_is_found(folder, level, more):
+    """A manifest that counts the rows of a level wrongly is found, by the level."""
+    manifest = folder.manifest()
+    manifest["levels"][level]["nonzero"] += more
+    folder.put_manifest(manifest)
+    assert [failure for failure in folder.failures() if f"level_{level}" in failure] != []
+
+
+SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no spec": lambda manifest: manifest | {"spec": {}},
+    "no seals": lambda manifest: manifest | {"seals": []},
+    "a seal less": lambda manifest: manifest | {"seals": manifest["seals"][1:]},
+    "no versions": lambda manifest: manifest | {"versions": {}},
+    "another rho": lambda manifest: (
+        manifest | {"privacy": manifest["privacy"] | {"rho": manifest["privacy"]["rho"] / 2}}
+    ),
+    "another sigma": lambda manifest: (
+        manifest | {"levels": [level | {"sigma": level["sigma"] * 0.9} for level in manifest["levels"]]}
+    ),
+    "a level less": lambda manifest: manifest | {"levels": manifest["levels"][:-1]},
+    "no level": lambda manifest: manifest | {"levels": []},
+    "levels out of order": lambda manifest: manifest | {"levels": manifest["levels"][::-1]},
+    "a level twice": lambda manifest: manifest | {"levels": manifest["levels"][:1] + manifest["levels"]},
+    "another axis": lambda manifest: json.loads(json.dumps(manifest).replace('"origin": "region"', '"home": "region"')),
+    "another level name": lambda manifest: json.loads(json.dumps(manifest).replace('"region"}', '"state"}')),
+    "a list": lambda manifest: [manifest],
+    "nothing": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOIL_MANIFEST)
+def test_another_manifest_is_found(folder, spoil):
+    """A manifest that is not the one of these tables is found."""
+    folder.put_manifest(SPOIL_MANIFEST[spoil](folder.manifest()))
+    assert folder.failures() != []
+
+
+def test_a_manifest_that_is_no_json_is_found(folder):
+    """A manifest that cannot be read is a failure and no crash."""
+    for content in (b"", b"{", b"\xff\xfe", b'{"id": NaN}'):
+        (folder.path / "manifest.json").write_bytes(content)
+        assert any("manifest.json" in failure for failure in folder.failures())
+
+
+def test_a_folder_may_be_renamed(folder):
+    """Whoever hands a folder on may name it as they like."""
+    assert verify(folder.path.rename(folder.path.with_name("handed [on] by * the office"))) == []
+
+
+def test_what_is_no_published_folder_is_found(tmp_path):
+    """A folder that is not there, a file, and an empty folder fail in a sentence."""
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for name in ("nothing", "file", "empty"):
+        assert verify(tmp_path / name) != []
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["counts.csv", "manifest.json", "README.md", "report.html", "SHA256SUMS"]),
+    place=st.floats(0, 1, exclude_max=True),
+    other=st.integers(128, 255),
+)
+def test_no_byte_of_a_text_can_be_changed(folder, name, place, other):
+    """Whichever byte of a text is changed, and to whatever, `verify` says so and does not crash."""
+    path = folder.path / name
+    content = path.read_bytes()
+    at = int(place * len(content))
+    path.write_bytes(content[:at] + bytes([content[at] ^ other]) + content[at + 1 :])
+    try:
+        assert verify(folder.path) != []
+    finally:
+        path.write_bytes(content)
+
+
+# In a process of its own: a reader of Parquet that believes a damaged length may take its process down with it.
+DAMAGE = """
+import sys
+from pathlib import Path
+from tasks.verify.folder import verify
+
+folder = Path(sys.argv[1])
+for name in sys.argv[2:]:
+    content = (folder / name).read_bytes()
+    for at in range(0, len(content), 1 + len(content) // 300):
+        (folder / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        try:
+            whole = not verify(folder)
+        except BaseException as fault:
+            sys.exit(f"{name}, byte {at}: {type(fault).__name__}")
+        if whole:
+            sys.exit(f"{name}, byte {at}: not found")
+    (folder / name).write_bytes(content)
+"""
+
+
+def test_a_damaged_table_is_found(folder):
+    """One bit changed in a table, be it in its first bytes, its data or its footer, is a failure and no crash."""
+    done = subprocess.run(
+        [sys.executable, "-c", DAMAGE, str(folder.path), COUNTS[0], COUNTS[DEPTH]],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr[-300:]) == (0, "")

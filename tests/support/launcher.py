@@ -1,0 +1,299 @@
+"""Releases that kill themselves with SIGKILL at a durable event: an fsync, a rename, or a commit of DuckDB.
+
+A moment is named by the event and by whether it is just before or just after it, so that it is the same moment at every
+run, whichever branch is faster. This file is also the program of a warm process that imports everything once and
+forks a child per run: it starts no thread and opens nothing itself. Only its children are watched; nothing in the
+packages knows of it. Which file an fsync is for, Linux's /proc tells.
+"""
+
+import gc
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock, active_count, local
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy.ctypeslib  # noqa: F401 (this and the next two are imported late: once here, instead of in every child)
+import opendp.prelude  # noqa: F401
+import pyarrow.dataset  # noqa: F401
+
+import tasks.noise.task
+import tasks.optimize.task
+import tasks.tree.branches
+from flows.execution.driver import finish_release, make_release
+from flows.execution.reservation import new_release
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
+from storage.database.connections import store
+from tests.crash.test_resume import BRANCH_CELLS, CHUNK_CELLS, Draws
+from tests.support.user import REPOSITORY
+
+PATIENCE = 120.0  # seconds for one run; it takes one or two
+
+_WRITES = {"INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "COPY"}
+
+
+class Durable:
+    """What becomes durable in this process, in its order, and the moment at which the process kills itself."""
+
+    def __init__(self, kill_at: str) -> None:
+        self.kill_at = kill_at
+        self.moments: list[str] = []
+        self._times: Counter[str] = Counter()
+        self._lock = Lock()
+        self._renamed = local()
+
+    def watch(self) -> None:
+        """Put a watch on fsync, on renames, and on every connection to DuckDB that is opened from now on."""
+        fsync, connect = os.fsync, duckdb.connect
+        os.fsync = self._watched(fsync, self._name_of_fsync)
+        os.rename = self._watched(os.rename, self._name_of_rename)  # Path.rename and Path.replace call these two
+        os.replace = self._watched(os.replace, self._name_of_rename)
+        duckdb.connect = self._watching(connect)
+
+    @contextmanager
+    def event(self, *names: str) -> Iterator[None]:
+        """Be killed just before or just after an event, if that is asked for; it may have several names."""
+        self._now("before", names)
+        yield
+        self._now("after", names)
+
+    def _now(self, phase: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            with self._lock:
+                moment = f"{phase} {name}"
+                self._times[moment] += 1
+                moment += f" ({self._times[moment]})" if self._times[moment] > 1 else ""
+                self.moments.append(moment)
+            if moment == self.kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def _watching(self, connect: Callable[..., duckdb.DuckDBPyConnection]) -> Callable[..., Any]:
+        def connect_to(*path: str, **options: Any) -> Any:
+            return Watched(connect(*path, **options), self) if path else connect()  # without a path: in memory
+
+        return connect_to
+
+    def _watched(self, function: Callable[..., Any], name_of: Callable[..., str]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            with self.event(name_of(*arguments)):
+                return function(*arguments, **options)
+
+        return watched
+
+    def _name_of_fsync(self, descriptor: int) -> str:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        renamed = getattr(self._renamed, "path", None)
+        if renamed and path == renamed.parent:
+            return f"fsync the folder of {renamed.name}"
+        return f"fsync {path.name}"
+
+    def _name_of_rename(self, _: Path, target: Path) -> str:
+        self._renamed.path = Path(target)
+        return f"rename {Path(target).name}"
+
+
+class Watched:
+    """A connection to DuckDB of which every commit is an event: an explicit one, or a write outside a transaction."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, durable: Durable) -> None:
+        self._connection, self._durable = connection, durable
+        self._written: list[str] | None = None  # what the transaction has written; None outside
+        connection.execute("SET python_scan_all_frames = true")  # or it would look for `rows` in this file alone
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def cursor(self) -> "Watched":
+        """Return a cursor that is watched too."""
+        return Watched(self._connection.cursor(), self._durable)
+
+    def execute(self, query: str, *parameters: Any) -> Any:
+        """Execute a statement; if it commits, as an event."""
+        verb = query.split(maxsplit=1)[0].upper()
+        if verb in _WRITES and self._written is None and " TEMP " not in query:
+            with self._durable.event(f"commit {_written_by(query, *parameters)}"):
+                return self._connection.execute(query, *parameters)
+        if verb == "COMMIT":
+            names, self._written = _telling(self._written or []), None
+            with self._durable.event(*(f"commit {name}" for name in names)):
+                return self._connection.execute(query)
+        if verb in {"BEGIN", "ROLLBACK"}:
+            self._written = [] if verb == "BEGIN" else None
+        elif verb in _WRITES and self._written is not None:
+            self._written.append(_written_by(query, *parameters))
+        return self._connection.execute(query, *parameters)
+
+
+def _written_by(query: str, parameters: Any = ()) -> str:
+    """Return what a statement writes, in a few words: a seal with its place, an event of the ledger, or a table."""
+    found = re.search(r"(?:INTO|UPDATE|FROM|TABLE|SCHEMA IF NOT EXISTS)\s+([\w.\"-]+)", query)
+    table = found[1] if found else "?"
+    if table in {"seals", "frontiers"}:
+        return f"{table} {parameters[1]} {parameters[2]}"
+    if table == "ledger":
+        event = json.loads(parameters[1])
+        return f"ledger {event['event']} {event.get('level', '')}".strip()
+    if table == "releases" and query.startswith("UPDATE"):
+        return f"releases {parameters[0]}"
+    return f"{query.split(maxsplit=1)[0]} {table}"
+
+
+def _telling(written: list[str]) -> list[str]:
+    """Return the names of a commit: every seal, frontier or sealed level in it, however many share it, or its last."""
+    telling = ("seals", "frontiers", "ledger sealed", "ledger reserved")
+    return [name for name in written if name.startswith(telling)] or written[-1:] or ["nothing"]
+
+
+# What a child does. Whatever depends on the driver is here.
+
+
+def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bool = False) -> list[str]:
+    """Make a release, unless killed before; return the moments that it has come by, in their order.
+
+    Args:
+        spec: path of the spec.
+        output: the folder below which it is published.
+        release_id: its id.
+        kill_at: a moment, as this function returns them.
+        hold: keep the store open all the time, so that all it has committed is in the write-ahead log.
+    """
+    durable = Durable(kill_at)
+    durable.watch()
+    plan = make_plan(load_spec(Path(spec)))
+    with store() if hold else nullcontext(), ThreadPoolExecutor(2) as executor:
+        release = new_release(plan, Path(output), release_id)
+        make_release(plan, release, submit_to(executor), report_nothing)
+    return durable.moments
+
+
+def finish(release_id: str, sampler: str) -> list[tuple[int, str, int]]:
+    """Finish a release; return level, branch and number of cells of all that it drew.
+
+    The store is kept open meanwhile, since opening it is most of the time.
+
+    Args:
+        release_id: the release.
+        sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
+    """
+    noise = DISCRETE_GAUSSIANS[sampler]
+    draws = Draws(sampler=noise.sampler)
+    MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={sampler: Noise(draws.sample, noise.tau)})
+    with store(), ThreadPoolExecutor(2) as executor:
+        finish_release(release_id, draws.submit_to(executor), report_nothing)
+    return [(*place, cells) for place, cells in draws.cells.items()]
+
+
+_DEEDS = {"make": make, "finish": finish}
+
+
+# The warm process, seen from inside and from outside.
+
+
+class Ended(NamedTuple):
+    """How a child ended.
+
+    Attributes:
+        code: its exit code; that of a signal is negative; None where it had to be stopped.
+        result: what it returned, None where it did not come so far.
+        left: whether a process that it had started outlived it.
+    """
+
+    code: int | None
+    result: Any
+    left: bool
+
+
+def _run_forked(home: str, deed: str, options: dict[str, Any]) -> Ended:
+    """Do something in a child with a store of its own, and wait for its end."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        _be_the_child(write, home, deed, options)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        in_time = bool(select.select([answer], [], [], PATIENCE)[0])  # it answers, or ends
+        if not in_time:
+            os.killpg(child, signal.SIGKILL)
+        result = answer.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        os.killpg(child, signal.SIGKILL)
+        left = True
+    except ProcessLookupError:
+        left = False
+    return Ended(code if in_time else None, json.loads(result) if code == 0 else None, left)
+
+
+def _be_the_child(write: int, home: str, deed: str, options: dict[str, Any]) -> None:
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        os.environ["TRELLIS_HOME"] = home
+        tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
+        tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = CHUNK_CELLS
+        with os.fdopen(write, "w") as answer:
+            json.dump(_DEEDS[deed](**options), answer)
+        code = 0
+    except BaseException:  # noqa: BLE001 (the test reads it)
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def serve() -> None:
+    """Answer each request of stdin, in turn, until there are no more."""
+    if active_count() > 1:
+        raise SystemExit("The process that forks must have one thread.")
+    gc.freeze()  # children leave what was imported alone, so that none of it is copied
+    for request in sys.stdin:
+        print(json.dumps(_run_forked(**json.loads(request))), flush=True)  # noqa: T201 (the answer)
+    gc.unfreeze()
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The warm process, to be asked."""
+
+    process: subprocess.Popen[str]
+
+    def run(self, home: Path, deed: str, **options: Any) -> Ended:
+        """Let a child make or finish a release in a store."""
+        assert self.process.stdin
+        assert self.process.stdout
+        print(json.dumps({"home": str(home), "deed": deed, "options": options}), file=self.process.stdin, flush=True)
+        return Ended(*json.loads(self.process.stdout.readline()))
+
+
+@contextmanager
+def launcher() -> Iterator[Launcher]:
+    """Start the warm process, and end it."""
+    command = [sys.executable, "-m", __spec__.name]
+    few_threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | few_threads | {"PYTHONPATH": str(REPOSITORY)},
+    ) as process:
+        yield Launcher(process)
+
+
+if __name__ == "__main__":
+    serve()

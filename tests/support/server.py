@@ -1,0 +1,112 @@
+"""A Prefect server for the commands of the tests: one that all workers share, or one of a test's own."""
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Prefect:
+    """A Prefect server, or what one has left behind.
+
+    Attributes:
+        home: its PREFECT_HOME.
+        environment: makes commands use it; empty where each starts its own.
+    """
+
+    home: Path
+    environment: Mapping[str, str]
+
+    def rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """Return what its database answers."""
+        with closing(sqlite3.connect(f"file:{self.home}/prefect.db?mode=ro", uri=True)) as con:
+            return con.execute(query, values).fetchall()
+
+    def task_runs(self, release_id: str) -> list[tuple[str, str]]:
+        """Return name and state of the task runs of a release's flow run."""
+        return self.rows(
+            "SELECT task_run.name, task_run.state_type FROM task_run JOIN flow_run ON flow_run.id = flow_run_id"
+            " WHERE flow_run.name = ?",
+            release_id,
+        )
+
+    def artifacts(self, release_id: str) -> dict[str, Any]:
+        """Return the artifacts of a release, by what they show."""
+        key = release_id.lower()
+        found = self.rows("SELECT key, data FROM artifact WHERE key LIKE ?", f"{key}-%")
+        return {
+            name.removeprefix(f"{key}-"): data if isinstance(data, int | float) else json.loads(data)
+            for name, data in found
+        }
+
+    def parameters(self, release_id: str) -> list[dict[str, Any]]:
+        """Return the parameters of the flow runs of a release."""
+        found = self.rows("SELECT parameters FROM flow_run WHERE name = ?", release_id)
+        return [json.loads(parameters) for (parameters,) in found]
+
+
+@contextmanager
+def shared_server(together: Path) -> Iterator[Prefect]:
+    """Hold a Prefect server open for all commands: one for all workers, started by the first that needs it.
+
+    The worker that has started it ends it, once no other one uses it any more.
+
+    Args:
+        together: a folder that all workers see.
+    """
+    known = together / "prefect.json"
+    with (together / "users.lock").open("w") as users, ExitStack() as stack:
+        with (together / "start.lock").open("w") as start:
+            fcntl.flock(start, fcntl.LOCK_EX)
+            mine = not known.exists()
+            shared = stack.enter_context(started(together / "prefect")) if mine else _read(known)
+            known.write_text(json.dumps([str(shared.home), dict(shared.environment)]))
+            fcntl.flock(users, fcntl.LOCK_SH)
+        yield shared
+        fcntl.flock(users, fcntl.LOCK_UN)
+        if mine:
+            with (together / "start.lock").open("w") as start:
+                fcntl.flock(start, fcntl.LOCK_EX)
+                known.unlink()
+            fcntl.flock(users, fcntl.LOCK_EX)
+
+
+def _read(known: Path) -> Prefect:
+    home, environment = json.loads(known.read_text())
+    return Prefect(Path(home), environment)
+
+
+@contextmanager
+def started(home: Path, **settings: str) -> Iterator[Prefect]:
+    """Start a server, with settings of its own and its clients'; this process itself sees nothing of it."""
+    from flows.server.process import prefect_server  # takes a second, which few suites need
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+            patch.delenv(name)
+        before = dict(os.environ)
+        os.environ.update(settings)
+        with prefect_server(home):
+            given = {name: value for name, value in os.environ.items() if before.get(name) != value}
+            for name in given:
+                os.environ.pop(name)
+            os.environ.update({name: before[name] for name in given if name in before})
+            yield Prefect(home, given)
+
+
+def copy_database(prefect: Prefect, home: Path) -> None:
+    """Copy a server's database to a new PREFECT_HOME, in which it need not be made again."""
+    home.mkdir()
+    with (
+        closing(sqlite3.connect(f"file:{prefect.home}/prefect.db?mode=ro", uri=True)) as con,
+        closing(sqlite3.connect(home / "prefect.db")) as copy,
+    ):
+        con.backup(copy)

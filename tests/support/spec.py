@@ -1,0 +1,20 @@
+"""The spec of the small made-up country, of which every user begins."""
+
+SPEC = {
+    "name": "synthetic",
+    "dataset": "synthetic-country",
+    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
+    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
+    "release": {"tree": "destination", "finest": "municipality"},
+    "mechanism": "inftda",
+    "privacy": {
+        "unit": "one commuter",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 4.0,
+        "delta": 1.0e-8,
+        "accountant": "zcdp",  # pld takes seconds in every process, and Rhode Island's release has it
+    },
+    "budget": {"epsilon": 10.0, "delta": 1.0e-7},
+    "output": "out",
+}

@@ -1,0 +1,83 @@
+"""Small universes made from paths of codes, and strategies that draw them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import polars as pl
+from hypothesis import strategies as st
+
+from tasks.tree.axis import Axis, axis_from_codebook
+from tasks.tree.order import Tree
+
+Path = tuple[str, ...]  # the codes of an area and of the areas that hold it, coarse to fine
+Node = tuple[Path, ...]  # a path per axis
+
+CODES = ["a", "b", "c", "10", "9", "é"]  # few, so that the same code often lies under several areas
+
+
+@dataclass(frozen=True)
+class Universe:
+    """A tree with the paths that it was made from, so that tests can find its nodes without it.
+
+    Attributes:
+        tree: the tree under test.
+        paths: per axis, the paths of its finest areas, sorted.
+    """
+
+    tree: Tree
+    paths: tuple[tuple[Path, ...], ...]
+
+    def leaves(self) -> list[Node]:
+        """Return every combination of finest areas."""
+        return list(product(*self.paths))
+
+    def node(self, leaf: Node, level: int) -> Node:
+        """Return the node of a tree level that holds a leaf."""
+        steps = self.tree.steps[:level]
+        return tuple(path[: steps.count(axis)] for axis, path in enumerate(leaf))
+
+    def nodes(self, level: int) -> list[Node]:
+        """Return all nodes of a tree level, in the order of the tree."""
+        return self.sort({self.node(leaf, level) for leaf in self.leaves()}, level)
+
+    def sort(self, nodes: set[Node], level: int) -> list[Node]:
+        """Return nodes of a tree level in the order of the tree: by the path of every step, first step first."""
+        steps = self.tree.steps[:level]
+        reached = [(axis, steps[: step + 1].count(axis)) for step, axis in enumerate(steps)]
+        return sorted(nodes, key=lambda node: [node[axis][:own_level] for axis, own_level in reached])
+
+    def areas(self, node: Node) -> tuple[int, ...]:
+        """Return, per axis, the number of a node's area: the rank of its path among the paths of its length."""
+        return tuple(
+            sorted({path[: len(prefix)] for path in paths}).index(prefix)
+            for paths, prefix in zip(self.paths, node, strict=True)
+        )
+
+
+def axis_of(name: str, paths: Sequence[Path]) -> Axis:
+    """Return an axis from paths of codes."""
+    levels = [f"level_{level}" for level in range(1, len(paths[0]) + 1)]
+    return axis_from_codebook(name, pl.DataFrame(list(paths), schema=levels, orient="row").sort(levels))
+
+
+def universe_of(paths: Sequence[Sequence[Path]], steps: Sequence[int]) -> Universe:
+    """Return a universe from the paths of each axis and the order of refinement."""
+    axes = tuple(axis_of(f"axis_{number}", of_axis) for number, of_axis in enumerate(paths))
+    return Universe(Tree(axes, tuple(steps)), tuple(tuple(sorted(of_axis)) for of_axis in paths))
+
+
+@st.composite
+def codebooks(draw: st.DrawFn, most_depth: int, most_areas: int) -> list[Path]:
+    """Draw the sorted paths of one axis."""
+    depth = draw(st.integers(1, most_depth))
+    paths = st.tuples(*[st.sampled_from(CODES)] * depth)
+    return sorted(draw(st.sets(paths, min_size=1, max_size=most_areas)))
+
+
+@st.composite
+def universes(draw: st.DrawFn) -> Universe:
+    """Draw a universe of one to three axes, refined in any order."""
+    paths = draw(st.lists(codebooks(3, 6), min_size=1, max_size=3))
+    steps = [axis for axis, of_axis in enumerate(paths) for _ in of_axis[0]]
+    return universe_of(paths, draw(st.permutations(steps)))

@@ -1,0 +1,86 @@
+"""The command line as a user runs it: in a process of its own, beneath a Prefect server."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.server import Prefect
+from tests.support.spec import SPEC
+
+TRELLIS = Path(sys.executable).with_name("trellis")
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said, and the code with which it ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def json(self) -> dict[str, Any]:
+        """Return the one JSON object on stdout, having checked that nothing else is there."""
+        answer = json.loads(self.stdout)
+        assert isinstance(answer, dict)
+        assert self.stdout.count("\n") == 1
+        return answer
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody with a folder of tables and specs, a store of their own, and the command line.
+
+    Attributes:
+        folder: holds `data`, `spec.yaml`, the store `home`, and by default what is published, `out`.
+        prefect: the server that the commands use.
+    """
+
+    folder: Path
+    prefect: Prefect
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What commands see: nothing of the Prefect or the Trellis of whoever runs the tests, and a narrow terminal."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
+        place = {"HOME": str(self.folder), "TRELLIS_HOME": str(self.folder / "home"), "COLUMNS": "80"}
+        own.setdefault(
+            "MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib")
+        )  # its list of fonts, which takes a second
+        return {**own, **self.prefect.environment, **place}
+
+    def spec(self, file: str = "spec.yaml", /, **sections: Mapping[str, object] | str | bool) -> str:
+        """Write a spec with some keys, or keys of its sections, changed; return its file."""
+        keys: dict[str, Any] = dict(SPEC)
+        for section, value in sections.items():
+            keys[section] = {**keys.get(section, {}), **value} if isinstance(value, Mapping) else value
+        (self.folder / file).write_text(yaml.safe_dump(keys))
+        return file
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a command in the folder."""
+        return subprocess.Popen(
+            [TRELLIS, *arguments],
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **variables: str) -> Said:
+        """Run a command in the folder, to its end."""
+        with self.start(*arguments, **variables) as process:
+            try:
+                stdout, stderr = process.communicate(timeout=120)
+            finally:
+                process.kill()
+        return Said(process.returncode, stdout, stderr)

@@ -1,0 +1,134 @@
+"""The lenient first pass and the second that prunes: what stays, what goes, and that both keep the laws of optimisers."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flows.mechanisms import MECHANISMS
+from flows.walks.in_memory import truth_of
+from tasks.optimize.euclidean import nearest_in_euclid
+from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
+from tasks.optimize.reconcile import Estimates, settle
+from tests.unit.walks.test_trial import check_consistent, counts_of, noise_of, tables
+
+lenient = MECHANISMS["inftda_lenient"].trial
+
+families = st.lists(
+    st.tuples(st.lists(st.integers(-60, 60), max_size=7), st.integers(0, 80), st.sampled_from([1.0, 100.0, 900.0])),
+    min_size=1,
+    max_size=6,
+)
+
+
+def integers(*values: int) -> np.ndarray:
+    """Return an array of whole numbers that nobody may write into."""
+    array = np.array(values, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def laid_out(drawn: list) -> tuple[Estimates, np.ndarray, np.ndarray]:
+    """Return the arguments of settling; parents without a cell have nothing to share out."""
+    values = np.array([value for of_parent, _, _ in drawn for value in of_parent], dtype=np.float64)
+    variances = np.array([variance for of_parent, _, variance in drawn for _ in of_parent], dtype=np.float64)
+    first = np.cumsum([0, *(len(of_parent) for of_parent, _, _ in drawn)])
+    return Estimates(values, variances), first, integers(*(total if of_parent else 0 for of_parent, total, _ in drawn))
+
+
+def test_more_cells_stay():
+    """Of counts of about 10, noisy by 20, the nearest in Euclid has two; drawn towards equal shares three stay."""
+    noisy, first, total = integers(48, 26, 12, -30), integers(0, 4), integers(40)
+    assert nearest_in_euclid(noisy, first, total).tolist() == [31, 9, 0, 0]
+    assert spread_in_euclid(noisy, first, total).tolist() == [23, 12, 5, 0]
+
+
+def test_what_is_far_above_the_noise_stays_large():
+    """A cell that has all of a large total keeps most of it, and the sum is exact."""
+    counts = spread_in_euclid(integers(1000, 3, -2, 1), integers(0, 4), integers(1000))
+    assert counts.sum() == 1000
+    assert counts[0] > 600
+
+
+def test_a_problem_that_is_none_is_refused():
+    """Shapes that disagree are refused in the words of all optimisers."""
+    with pytest.raises(ValueError, match="first_cell must give every parent at least one cell"):
+        spread_in_euclid(integers(1), integers(0, 0, 1), integers(0, 1))
+    with pytest.raises(ValueError, match="totals must be >= 0"):
+        spread_in_euclid(integers(1), integers(0, 1), integers(-1))
+
+
+def test_small_counts_go_and_their_siblings_have_them():
+    """A count of 3 where the standard deviation is 10 goes, one of 5 stays, and the sum is as before."""
+    drawn = [([41.0, 5.0, 3.0], 49, 100.0)]
+    estimates, first, total = laid_out(drawn)
+    assert settle(estimates, first, total, nearest_in_euclid).tolist() == [41, 5, 3]
+    assert settle_and_prune(estimates, first, total, nearest_in_euclid).tolist() == [43, 6, 0]
+
+
+def test_the_largest_of_a_family_stays_however_small():
+    """Where all counts are small, the largest ones have all of the total."""
+    estimates, first, total = laid_out([([1.0, 1.0, 0.0], 2, 900.0), ([-9.0], 1, 900.0)])
+    assert settle_and_prune(estimates, first, np.array([2, 1]), nearest_in_euclid).tolist() == [1, 1, 0, 1]
+    assert total.tolist() == [2, 1]
+
+
+@given(families)
+def test_pruning_keeps_the_sums_and_leaves_nothing_small_but_the_largest(drawn):
+    """Counts are whole, not negative and add up; what had a small count and a larger sibling has none; nothing is revived."""
+    estimates, first, totals = laid_out(drawn)
+    before = settle(estimates, first, totals, nearest_in_euclid)
+    after = settle_and_prune(estimates, first, totals, nearest_in_euclid)
+    assert after.dtype == np.int64
+    assert (after >= 0).all()
+    for parent, total in enumerate(totals):
+        own = slice(first[parent], first[parent + 1])
+        assert after[own].sum() == total
+        small = before[own] < LEAST * np.sqrt(estimates.variances[own])
+        gone = small & (before[own] < before[own].max(initial=0))
+        assert not after[own][gone].any()
+    assert not after[before == 0].any()
+
+
+def test_nothing_exact_is_pruned():
+    """Where the variance is 0 every count stays, however small beside its siblings."""
+    estimates, first, total = laid_out([([9000.0, 1.0, 0.0, 1.0], 9002, 0.0)])
+    assert settle_and_prune(estimates, first, total, nearest_in_euclid).tolist() == [9000, 1, 0, 1]
+
+
+@given(families)
+def test_a_family_is_the_same_in_whatever_company(drawn):
+    """Each parent's counts are the same whether it is settled with others or alone."""
+    estimates, first, totals = laid_out(drawn)
+    together = settle_and_prune(estimates, first, totals, nearest_in_euclid)
+    alone = [settle_and_prune(*laid_out([of_parent]), nearest_in_euclid).tolist() for of_parent in drawn]
+    assert together.tolist() == [count for counts in alone for count in counts]
+
+
+@given(st.data(), st.integers(0, 2**32), st.sampled_from([0.0, 3.0, 20.0]), st.booleans())
+def test_the_mechanism_is_consistent(universes, data, seed, sigma, exact):
+    """Whatever is drawn, levels add up, and an exact total stays; without noise the truth is released."""
+    _, _, truth = data.draw(tables(universes))
+    sigmas = [0.0 if exact else sigma, *[sigma] * truth.tree.depth]
+    released = lenient(truth, noise_of(seed, sigmas), sigmas, nearest_in_euclid).released
+    check_consistent(truth, released)
+    if exact:
+        assert released[0].counts.tolist() == truth.levels[0].true_counts.tolist()
+
+
+def test_an_exact_level_is_the_truth_whatever_lies_below(universe_of):
+    """Of 400 codes that are published exactly, 100 of which have a count of 1, each keeps its own above a noisy level."""
+    universe = universe_of([[(f"{code:03}", leaf) for code in range(400) for leaf in "12"]], [0, 0])
+    truth = truth_of(universe.tree, [np.arange(0, 800, 8)], np.ones(100, dtype=np.int64))
+    sigmas = [0.0, 0.0, 20.0]
+    released = lenient(truth, noise_of(3, sigmas), sigmas, nearest_in_euclid).released
+    assert counts_of(released[1]) == {(code,): 1 for code in range(0, 400, 4)}
+    check_consistent(truth, released)
+
+
+def test_without_noise_the_truth_is_released(universe_of):
+    """Exact levels pass through: what the first pass keeps holds all that has a count, and nothing exact is pruned."""
+    universe = universe_of([[("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]], [0, 0])
+    truth = truth_of(universe.tree, [np.array([0, 1, 3])], np.array([1000, 1, 2]))
+    released = lenient(truth, noise_of(1, [0.0] * 3), [0.0] * 3, nearest_in_euclid).released
+    assert [frontier.counts.tolist() for frontier in released] == [[1003], [1001, 2], [1000, 1, 2]]

@@ -1,0 +1,140 @@
+"""The mixed-integer solver: sums, bounds and optimum are exact whatever its floating point says, and failures are said."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.optimize import black_box
+from tasks.optimize.black_box import nearest_by_solver
+from tests.unit.optimize.test_chebyshev import (
+    LARGEST_COUNT,
+    LARGEST_NOISE,
+    Problem,
+    distance,
+    lay_out,
+    least_distance,
+    solve,
+)
+
+counts = st.one_of(st.integers(-8, 8), st.integers(-10_000, 100_000), st.integers(-LARGEST_NOISE, LARGEST_COUNT))
+totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))
+parents_of_any_size = st.lists(st.tuples(st.lists(counts, min_size=1, max_size=9), totals), min_size=1, max_size=3)
+
+
+def assert_nearest(parent: Problem, y: list[int]) -> None:
+    """Assert that counts are non-negative, sum to the total, and are at the least Chebyshev distance."""
+    x, total = parent
+    assert min(y) >= 0
+    assert sum(y) == total
+    assert distance(x, y) == least_distance(x, total)
+
+
+@settings(max_examples=40)
+@given(parents=parents_of_any_size)
+def test_sums_and_optimum_are_exact(parents: list[Problem]) -> None:
+    """Every parent's counts are non-negative, sum to its total, and are as near as the closed form says, up to 2**40."""
+    for parent, y in zip(parents, solve(nearest_by_solver, parents), strict=True):
+        assert_nearest(parent, y)
+
+
+@pytest.mark.parametrize("fan_out", [1, 2, 40, 300])
+@pytest.mark.parametrize("deviation", [6.0, 190.0])
+def test_a_level_of_mostly_empty_parents_is_solved(fan_out: int, deviation: float) -> None:
+    """Parents as they are met far down a tree have the right sum and the least distance."""
+    random = np.random.default_rng(fan_out)
+    parents = [
+        (np.rint(random.normal(0, deviation, fan_out)).astype(int).tolist(), total) for total in (0, 1, 90, 2_000)
+    ]
+    for parent, y in zip(parents, solve(nearest_by_solver, parents), strict=True):
+        assert_nearest(parent, y)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "total", "expected"),
+    [
+        pytest.param([7, -3, 0], 0, [0, 0, 0], id="nothing to share"),
+        pytest.param([-4], 9, [9], id="one child, raised"),
+        pytest.param([12], 9, [9], id="one child, lowered"),
+        pytest.param([-3, -3], 0, [0, 0], id="all negative, nothing to share"),
+        pytest.param([-3, -1], 4, [1, 3], id="all negative, one optimum"),
+        pytest.param([5, 0, 900], 905, [5, 0, 900], id="consistent already"),
+    ],
+)
+def test_small_problems_with_one_optimum(noisy: list[int], total: int, expected: list[int]) -> None:
+    """Where there is only one optimum, the solver finds it."""
+    assert solve(nearest_by_solver, [(noisy, total)]) == [expected]
+
+
+def test_the_result_does_not_change_from_call_to_call() -> None:
+    """The same noisy counts with many ties give the same counts every time."""
+    parents = [([1] * 20 + [-1] * 20, 25)] * 4
+    first = solve(nearest_by_solver, parents)
+    assert first == solve(nearest_by_solver, parents)
+    assert len({tuple(counts) for counts in first}) == 1
+
+
+def test_no_parent_gives_no_cell() -> None:
+    """A level without parents is solved by no count at all."""
+    assert nearest_by_solver(*lay_out([])).shape == (0,)
+
+
+def test_malformed_problems_are_refused() -> None:
+    """What is no problem of an optimiser is refused by the name of the argument."""
+    with pytest.raises(ValueError, match=r"^totals must "):
+        nearest_by_solver(np.array([1, 2]), np.array([0, 2]), np.array([-1]))
+
+
+@settings(max_examples=200)
+@given(
+    parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)),
+    data=st.data(),
+)
+def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject) -> None:
+    """Changes that break sum and bounds, with an optimum a few off, still come to an exact optimum."""
+    x, total = parent
+    change = data.draw(st.lists(st.integers(-30, 30), min_size=len(x), max_size=len(x)))
+    off = data.draw(st.integers(-3, 3))
+    y = black_box._repair(np.array(x), total, np.array(change), least_distance(x, total) + off)
+    assert_nearest(parent, y.tolist())
+
+
+@given(parent=st.tuples(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(0, 60)), data=st.data())
+def test_an_exact_answer_is_left_as_it_is(parent: Problem, data: st.DataObject) -> None:
+    """An optimum that is whole and right in sum is not moved by the repair."""
+    (x, total), shuffle = parent, data.draw(st.randoms(use_true_random=False))
+    t = least_distance(x, total)
+    y = [max(0, count - t) for count in x]
+    while sum(y) < total:
+        cell = shuffle.choice([cell for cell in range(len(x)) if y[cell] < x[cell] + t])
+        y[cell] += 1
+    assert black_box._repair(np.array(x), total, np.array(y) - np.array(x), t).tolist() == y
+
+
+@pytest.mark.parametrize("t", [0, 40, 10**6])
+def test_an_optimum_that_rounding_does_not_explain_is_refused(t: int) -> None:
+    """An answer far from the least distance, which is 20 here, is refused without saying a count."""
+    with pytest.raises(RuntimeError, match="Choose the mechanism inftda") as refused:
+        black_box._repair(np.array([31_337, 31_337]), 62_634, np.array([0, 0]), t)
+    assert "31" not in str(refused.value)
+    assert "62" not in str(refused.value)
+
+
+def test_a_failure_of_the_solver_is_said_without_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver that stops without an optimum ends in an error that gives its status and what to do, and no count."""
+    stopped = SimpleNamespace(success=False, status=4, message="row 31337", x=None)
+    monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: stopped)
+    with pytest.raises(RuntimeError, match=r"^HiGHS found no optimum .*status 4.* inftda") as failed:
+        nearest_by_solver(*lay_out([([31_337, 5], 7)]))
+    assert "31337" not in str(failed.value)
+
+
+def test_scipy_is_imported_only_when_a_parent_is_solved() -> None:
+    """Who imports the module waits for no SciPy."""
+    script = "import sys, tasks.optimize.black_box; sys.exit('scipy.optimize' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

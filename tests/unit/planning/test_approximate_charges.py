@@ -1,0 +1,184 @@
+"""Charges that are only (ε, δ): reserved, composed with others under one cap, declared as a series, and audited."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from flows.answers.audit import audit_answer
+from flows.planning.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
+from flows.planning.guarantee import holds_together
+from storage.database.connections import Connection, store, transaction
+from storage.errors import BudgetExceeded
+from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
+from storage.ledger.events import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
+from storage.releases.terms import THRESHOLDED_LAPLACE, LevelTerms
+from tasks.accounting.conversions import zcdp_epsilon
+
+DELTA = 1e-6
+CAP = cap_of(3.0, DELTA)
+EPSILON, SMALL = 1.0, 1e-7  # of one histogram
+
+
+@pytest.fixture
+def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Open an empty store."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store() as con:
+        yield con
+
+
+def histogram(epsilon: float = EPSILON, delta: float = SMALL) -> tuple[LevelTerms, ...]:
+    """Return the levels of a histogram: a sum, and the leaves that are measured."""
+    total = LevelTerms(0, {}, 1, False, Fraction(0), 9.0, 0, None, is_summed=True)
+    leaves = replace(total, level=1, possible_cells=9, is_summed=False, sigma=3.0, mechanism=THRESHOLDED_LAPLACE)
+    return total, replace(leaves, epsilon=epsilon, delta=delta, scale=2.1, threshold=40)
+
+
+def gaussian(rho: Fraction) -> tuple[LevelTerms, ...]:
+    """Return the levels of a release that measures one level."""
+    return (LevelTerms(1, {}, 2, False, rho, 1.5, 2, 3.0),)
+
+
+def reservation_of(release_id: str, levels: tuple[LevelTerms, ...], delta: float = SMALL) -> Reservation:
+    """Return a release to be reserved, which states ε of a histogram of itself."""
+    claim = Claim(release_id, "jobs", "privacy_map", EPSILON, delta, "jobs.csv", (), ())
+    return Reservation(Asked("jobs", "one job", "substitution", CAP), levels, claim)
+
+
+def reserve_of(con: Connection, release_id: str, levels: tuple[LevelTerms, ...]) -> None:
+    """Reserve a release."""
+    with transaction(con):
+        reserve(con, reservation_of(release_id, levels), standing_of)
+
+
+def spendings(con: Connection) -> list[Spending]:
+    """Return what is spent."""
+    account = read_books(con).account("jobs")
+    assert account
+    return account.spendings
+
+
+def test_a_histogram_is_charged_at_its_finest_level_alone(con):
+    """The sums above it have no charge, and the charge is (ε, δ) with the noise it was told, not ρ."""
+    reserve_of(con, "one", histogram())
+    assert charges_of(con, "one") == {
+        1: Charge("one", 1, "reserved", Fraction(0), 3.0, 0, THRESHOLDED_LAPLACE, EPSILON, SMALL)
+    }
+    assert spendings(con) == [Spending(Fraction(0), ((EPSILON, SMALL),), EPSILON, SMALL)]
+    [event] = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()][-1:]
+    assert (event["levels"][0]["scale"], event["levels"][0]["threshold"]) == (2.1, 40)
+    assert event["levels"][0]["rho"] == "0"
+
+
+def test_histograms_and_gaussians_share_one_cap(con):
+    """ε and δ of each histogram are added, and ρ of the rest is converted at the δ that they leave."""
+    rho = Fraction(1, 50)
+    reserve_of(con, "one", histogram())
+    reserve_of(con, "two", gaussian(rho))
+    reserve_of(con, "three", histogram(0.25, 2e-7))
+    left = float(Fraction(DELTA) - Fraction(SMALL) - Fraction(2e-7))
+    together = composed_epsilon(spendings(con), DELTA)
+    assert together == pytest.approx(1.25 + zcdp_epsilon(rho, left), rel=1e-12)
+    assert together > 1.25 + zcdp_epsilon(rho, DELTA)
+    account = read_books(con).account("jobs")
+    assert account
+    assert account.standing == standing_of(account.spendings, CAP)
+    assert account.spent == rho
+
+
+@pytest.mark.parametrize("last", [histogram(0.51), histogram(0.1, 9.1e-7), gaussian(CAP.rho / 2)])
+def test_what_would_pass_the_cap_is_refused(con, last):
+    """Whether by ε, by δ, or by ρ beside them, and nothing of it is recorded."""
+    reserve_of(con, "one", histogram())
+    reserve_of(con, "two", histogram(1.5, 1e-9))
+    before = spendings(con)
+    with pytest.raises(BudgetExceeded):
+        reserve_of(con, "three", last)
+    assert spendings(con) == before
+    fits = epsilon_beside(before, CAP, 1e-9)
+    assert fits == pytest.approx(0.5)
+    reserve_of(con, "four", histogram(fits, 1e-9))
+
+
+def test_beside_nothing_the_whole_cap_fits_and_beyond_delta_nothing():
+    """What one more histogram may have is the cap's ε without others, and 0 where its δ, or what is spent, takes all."""
+    assert epsilon_beside([], CAP, SMALL) == CAP.epsilon
+    assert epsilon_beside([], CAP, 2 * DELTA) == 0
+    assert epsilon_beside([Spending(CAP.rho, (), 1.0, SMALL)], CAP, SMALL) == 0
+
+
+def test_a_histogram_that_has_drawn_nothing_gives_all_back(con):
+    """Abandoned before the draw its charge is void; after it, it stays."""
+    reserve_of(con, "one", histogram())
+    with transaction(con):
+        abandon(con, "one", standing_of)
+    assert spendings(con) == []
+    reserve_of(con, "two", histogram())
+    advance(con, "two", 1, "drawing")
+    with transaction(con):
+        abandon(con, "two", standing_of)
+    assert [spending.approximate for spending in spendings(con)] == [((EPSILON, SMALL),)]
+
+
+def test_a_series_of_histograms_is_the_sum_of_its_releases(con):
+    """Declared together they are charged ε and δ each; what is stated of them holds, and a little less does not."""
+    ids = ["a", "b"]
+    whole = Spending(Fraction(0), ((EPSILON, SMALL),) * 2, 2 * EPSILON, DELTA)
+    with transaction(con):
+        declare(con, "jobs", [reservation_of(id_, histogram()) for id_ in ids], whole, standing_of)
+    assert composed_epsilon(spendings(con), DELTA) == 2 * EPSILON
+    charges = [charge for id_ in ids for charge in charges_of(con, id_).values()]
+    assert holds_together(charges, {"privacy_map"}, 2 * EPSILON, 2 * SMALL)
+    assert not holds_together(charges, {"privacy_map"}, 2 * EPSILON * (1 - 1e-9), DELTA)
+    assert not holds_together(charges, {"privacy_map"}, 2 * EPSILON, 2 * SMALL * (1 - 1e-9))
+    mixed = [*charges, Charge("c", 1, "released", Fraction(1, 50), 7.1, 2)]
+    epsilon = 2 * EPSILON + zcdp_epsilon(Fraction(1, 50), DELTA - 2 * SMALL)
+    assert holds_together(mixed, {"pld"}, epsilon * (1 + 1e-9), DELTA)
+    assert not holds_together(mixed, {"pld"}, epsilon * (1 - 1e-6), DELTA)
+    assert not holds_together([replace(charges[0], epsilon=0.0)], {"privacy_map"}, math.inf, DELTA)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epsilon": 0.9},
+        {"delta": 1e-9},
+        {"mechanism": "discrete_gaussian"},
+        {"sigma": 1.0},
+        {"rho": Fraction(1, 9)},
+        {"is_summed": True},
+        {"is_invariant": True},
+    ],
+)
+def test_terms_that_differ_from_the_charge_are_noticed(con, change):
+    """A level whose terms were altered in the store is not as charged, and nothing of it would be drawn."""
+    reserve_of(con, "one", histogram())
+    total, leaves = histogram()
+    charge = charges_of(con, "one")[1]
+    assert as_charged(leaves, charge)
+    assert as_charged(total, None)
+    assert not as_charged(replace(leaves, **change), charge)
+    assert not as_charged(leaves, None)
+    assert not as_charged(total, charge)
+
+
+def test_the_audit_counts_what_has_no_rho(con):
+    """A chain in which a histogram passes the cap, written anew with right hashes, is found by its balance."""
+    reserve_of(con, "one", histogram())
+    rows = con.execute("SELECT position, event FROM ledger ORDER BY position").fetchall()
+    last = ""
+    for position, text in rows:
+        event = json.loads(text)
+        if event["event"] == "reserved":
+            event["levels"][0]["epsilon"] = 3.5
+            event["epsilon"] = 3.5
+        text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        last = hash_of(last, text)
+        con.execute("UPDATE ledger SET event = ?, hash = ? WHERE position = ?", [text, last, position])
+    found = audit_answer()["first_bad"]
+    assert "above its cap of 3" in found["reason"]

@@ -1,0 +1,74 @@
+"""What a release may take of the machine: how much memory, on how many cores, and what does not fit."""
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+import tasks.machine
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.spec.keys import LEAST_MEMORY
+from storage.errors import SpecError
+from storage.releases.terms import RunTerms
+from tasks.machine import cores, default_memory, memory_of
+from tasks.tree.branches import most_cells
+
+AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one core
+
+
+@pytest.fixture
+def flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a spec over a codebook of one level, all areas of which lie in the one node above, and an empty table."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    codes = pl.int_range(AREAS, eager=True).cast(pl.String).str.zfill(6)
+    pl.DataFrame({"area": codes}).write_parquet(tmp_path / "codebook.parquet")
+    (tmp_path / "trips.csv").write_text("home,work\n")
+    keys = {
+        "name": "flat",
+        "dataset": "flat",
+        "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
+        "hierarchy": {"table": "codebook.parquet", "levels": ["area"]},
+        "release": {"tree": "destination", "finest": "area"},
+        "mechanism": "inftda",
+        "privacy": {"unit": "one", "neighbours": "substitution", "max_records_per_unit": 1, "epsilon": 1.0}
+        | {"delta": 1e-8, "accountant": "zcdp"},
+        "run": {"max_memory": LEAST_MEMORY},
+    }
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
+    return tmp_path / "spec.yaml"
+
+
+def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat: Path) -> None:
+    """The plan says how many children there are and what memory they take; with that much the spec is planned."""
+    with pytest.raises(
+        SpecError, match=r"run\.max_memory must be at least .*GB: everything holds 900,000 areas"
+    ) as refused:
+        make_plan(load_spec(flat))
+    assert refused.value.field == "run.max_memory"
+    assert "put a level between" in refused.value.hint
+    wanted = str(refused.value).partition("at least ")[2].partition(":")[0]
+    keys = yaml.safe_load(flat.read_text())
+    flat.write_text(yaml.safe_dump(keys | {"run": {"max_memory": wanted}}))
+    plan = make_plan(load_spec(flat))
+    assert most_cells(memory_of(plan.terms.run), cores()) >= AREAS
+
+
+def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a bound in the spec it is a quarter of the memory there is; a container's limit counts where it is less."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(tasks.machine, "_MEMORY_OF_CONTAINER", limit)
+    assert default_memory() == memory_of(RunTerms("threads", None)) == there // 4
+    limit.write_text("max\n")
+    assert default_memory() == there // 4
+    limit.write_text("400000000\n")
+    assert default_memory() == 100_000_000
+    assert memory_of(RunTerms("threads", 7)) == 7
+
+
+def test_no_more_cores_than_the_process_may_use() -> None:
+    """Branches are walked on as many cores as this process is allowed."""
+    assert cores() == len(os.sched_getaffinity(0))

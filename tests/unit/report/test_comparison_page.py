@@ -1,0 +1,94 @@
+"""The page of a comparison, whatever there is to show."""
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.report.comparison_page import _format_spread, comparison_page
+from tasks.report.svg import STYLES, level_ticks, log_ticks
+from tasks.validate.coverage import GROUPS
+
+THIRD = {"mean": (0.1 + 0.1 + 0.1) / 3, "min": 0.1, "max": 0.1}  # the mean of equal numbers may be above each of them
+NOTHING = {"mean": 0.0, "min": 0, "max": 0}
+MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
+
+
+@pytest.mark.parametrize("spread", [THIRD, NOTHING])
+def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
+    """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
+    assert THIRD["mean"] != THIRD["min"]
+    covered = {"cells": 70, "coverage": spread | {"standard_error": 0.0}, "width": spread}
+    few = {**covered, "cells": 33}
+    none = {"cells": 0, "coverage": None, "width": None}
+    intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered) | {"2 to 10": few}]
+    levels = [{"level": level, "intervals": intervals[level]} | dict.fromkeys(MEASURES, spread) for level in range(3)]
+    results = [
+        {"mechanism": name, "epsilon": epsilon, "seconds": THIRD, "levels": levels}
+        for name in ("one", "a & b", "late")
+        for epsilon in (0.1, 1.0)
+        if (name, epsilon) != ("late", 0.1)
+    ]
+    page = comparison_page(
+        {
+            "name": "<made up>",
+            "neighbours": "substitution",
+            "delta": 1e-8,
+            "runs": 3,
+            "confidence": 0.9,
+            "levels": [{"level": level} for level in range(3)],
+            "results": results,
+            "refused": {"gaussian": "it has too many leaves"},
+            "notes": {"one": ["It <has> no split."]},
+        }
+    )
+    assert "<made up>" not in page
+    assert "<th>a &amp; b</th>" in page
+    assert "it has too many leaves" in page
+    assert "<p>For <b>one</b> It &lt;has&gt; no split.</p>" in page
+    assert page.count("<th>late</th>") == len(MEASURES)  # of the ε at which it could be tried
+    assert "late, ε = 1<" in page
+    assert "late, ε = 0.1<" not in page
+    assert ">0.1</text>" in page[page.index("<h2>Seconds</h2>") :]  # and no 6 × 10⁻¹
+    assert page.count('style="max-width: 960px"') == len(MEASURES) + 2  # two panels fill the page, and so do four
+    assert f"<td>{100 * spread['mean']:.1f} ± 0.0</td><td>{spread['mean']:.1f}</td>" in page
+    assert page.count(f"<td>({100 * spread['mean']:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result
+    assert "of at least 90 %" in page
+    tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
+    assert all(one < other for one, other in pairwise(tags))
+
+
+def test_numbers_of_levels_do_not_run_together() -> None:
+    """As many levels have a number as there is room for, from 0 on and evenly."""
+    assert list(level_ticks(3, 2.4)) == [0, 1, 2]
+    assert list(level_ticks(16, 4.1)) == list(range(16))
+    assert list(level_ticks(16, 2.4)) == list(range(0, 16, 2))
+    for levels, inches in product((1, 17, 61, 100, 1000), (0.1, 2.4, 8.0)):
+        assert len(level_ticks(levels, inches)) <= max(1, 4 * inches)
+
+
+@given(st.floats(1e-5, 1e4), st.floats(1, 1e5))
+def test_seconds_are_read_as_numbers(least: float, times: float) -> None:
+    """A logarithmic axis has a few numbers, two at the least, of which the first is not above any value and the last not below."""
+    ticks = log_ticks(least, least * times)
+    assert 2 <= len(ticks) <= 13
+    assert ticks[0] < least
+    assert ticks[-1] >= least * times
+    assert {f"{tick:e}"[0] for tick in ticks} <= {"1", "2", "5"}
+    assert all(one < other for one, other in pairwise(ticks))
+
+
+def test_numbers_beside_one_another_are_written_alike() -> None:
+    """Mean, least and most of one measure have thousands and tenths alike, whatever their size; rates are per cent."""
+    spread = {"mean": 10_004.66, "min": 9_798.2, "max": 10_160.0}
+    assert _format_spread(spread, "l1") == "10,005 [9,798, 10,160]"
+    assert _format_spread({"mean": 3.25, "min": 3, "max": 4}, "max_absolute") == "3.2 [3.0, 4.0]"
+    assert _format_spread(THIRD, "false_negative") == "10.0 % [10.0, 10.0]"
+
+
+def test_mechanisms_are_told_apart_without_colour() -> None:
+    """Twelve mechanisms have colours, markers and dashes of which no two are alike."""
+    assert len(STYLES) >= 10
+    for kind in zip(*STYLES, strict=True):
+        assert len(set(kind)) == len(STYLES)

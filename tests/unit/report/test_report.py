@@ -1,0 +1,587 @@
+"""The report of a published folder: what is collected of the counts, and what the page says, whatever was released."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from html import escape
+from html.parser import HTMLParser
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tasks.report.facts
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.rows import Rows, in_order
+from tasks.report.charts import sizes_picture
+from tasks.report.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
+from tasks.report.frame import page, table
+from tasks.report.release_page import passed_checks, report
+from tasks.tree.axis import Axis
+from tasks.tree.order import Tree, alternate, in_sequence
+from tests.support.universe import Universe
+
+ENDS = ("origin", "destination")
+PICKED = "Picked for their counts: fewer than"
+PRIVACY = Privacy(
+    unit="one job",
+    neighbours="substitution",
+    max_records_per_unit=1,
+    epsilon=1.0,
+    delta=1e-8,
+    rho=0.02,
+    accountant="pld",
+    statement="(1, 1e-08)-differentially private for one job.",
+)
+
+
+def tree_of_trips(axis_of: Callable[..., Axis], depth: int, areas: int = 2, codes: Sequence[str] = "") -> Tree:
+    """Return trips between two ends of so many levels; finest areas have one of some codes, or a number."""
+    paths = [(*("up",) * (depth - 1), codes[number] if codes else f"{number:03}") for number in range(areas)]
+    axes = tuple(axis_of(name, sorted(paths)) for name in ENDS)
+    return Tree(axes, alternate([depth, depth], 1))
+
+
+def tree_of_features(axis_of: Callable[..., Axis], features: int) -> Tree:
+    """Return so many features of two values."""
+    axes = tuple(axis_of(f"f{number:02}", [("0",), ("1",)]) for number in range(features))
+    return Tree(axes, in_sequence([1] * features, range(features)))
+
+
+def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_width: int | None = 2) -> Rows:
+    """Return the rows of a level from the counts of its leaves, with intervals of one width if any."""
+    finest, reached = tree.axis_levels(tree.depth), tree.axis_levels(level)
+    sums: dict[tuple[int, ...], int] = {}
+    for leaf, count in leaves.items():
+        node = tuple(
+            int(axis.ancestors(np.array([area]), depth, own)[0])
+            for axis, area, depth, own in zip(tree.axes, leaf, finest, reached, strict=True)
+        )
+        sums[node] = sums.get(node, 0) + count
+    if level == 0:
+        sums = {(0,) * len(tree.axes): sum(leaves.values())}
+    kept = [(node, count) for node, count in sums.items() if count or level == 0]
+    areas = tuple(np.array([node[axis] for node, _ in kept], dtype=np.int32) for axis in range(len(tree.axes)))
+    counts = np.array([count for _, count in kept], dtype=np.int64)
+    bounds = () if half_width is None else (np.maximum(counts - half_width, 0), counts + half_width)
+    return in_order(Rows(areas, counts, bounds), tree.sizes(level))
+
+
+def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[LevelTerms]:
+    """Return the terms of all levels, the total exact; further ones of the finest level."""
+    levels = [
+        LevelTerms(
+            level=level,
+            axes=tree.level_names(level),
+            possible_cells=tree.possible_cells(level) if tree.is_listed(level) else None,
+            is_invariant=level == 0,
+            rho=Fraction(level and 1, 50),
+            sigma=sigma if level else 0.0,
+            l2_sensitivity_squared=2,
+            bound=10.0 * level,
+        )
+        for level in range(tree.depth + 1)
+    ]
+    return [*levels[:-1], replace(levels[-1], **finest)]
+
+
+def facts_of(
+    tree: Tree, leaves: dict[tuple[int, ...], int], terms: Sequence[LevelTerms], half_width: int | None = 2
+) -> Facts:
+    """Return what is collected of all levels."""
+    collector = Collector(tree, terms)
+    for level in range(tree.depth + 1):
+        collector.take(rows_of(tree, leaves, level, half_width))
+    return collector.facts()
+
+
+def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Manifest:
+    """Return a manifest of these levels, with some other values."""
+    levels = [
+        LevelEntry(
+            level=level.level,
+            axes=dict(level.axes),
+            cells=0 if level.is_summed else 2 * known.rows,
+            nonzero=known.rows,
+            rho=float(level.rho),
+            sigma=level.sigma,
+            l2_sensitivity=level.l2_sensitivity,
+            bound=level.bound,
+            bias=None if level.is_summed else -0.25,
+            summed=level.is_summed,
+            threshold=level.threshold,
+            epsilon=level.epsilon,
+            scale=level.scale,
+        )
+        for level, known in zip(terms, facts.levels, strict=True)
+    ]
+    values: dict[str, Any] = {
+        "id": "jobs-20260101T000000Z",
+        "spec": {"name": "jobs"},
+        "privacy": PRIVACY,
+        "unprotected": ["level 0: the total"],
+        "levels": levels,
+        "mechanism": "inftda",
+        "codebooks": dict.fromkeys(terms[0].axes, "0"),
+        "seals": [SealEntry(level=0, branch="trunk", sha256="0")],
+        "ledger": LedgerHead(head="0", length=1),
+        "versions": {"trellis": "0.1.0"},
+        "intervals": Intervals(confidence=0.9),
+    }
+    return Manifest(**values | other)
+
+
+class Seen(HTMLParser):
+    """A page as a browser reads it: its text, what it would load, and whether every tag is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.loaded: list[str] = []
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep what is opened, and addresses other than those of the page itself."""
+        self.tags.append(tag)
+        if tag not in {"meta", "link", "br", "img"}:
+            self.open.append(tag)
+        self.handle_startendtag(tag, attrs)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep addresses other than those of the page itself, and scripts."""
+        named = [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "data", "action"}]
+        self.loaded += [value for value in named if not value.startswith(("#", "data:image/png"))]
+        self.loaded += [tag] if tag in {"script", "iframe", "object", "link"} else []
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the last tag, which is to be the same."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Keep what is read."""
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """What is read, in one line."""
+        return " ".join(" ".join(self.words).split())
+
+
+def read(text: str) -> Seen:
+    """Return a page that is whole and loads nothing."""
+    seen = Seen(text)
+    assert seen.open == []
+    assert seen.loaded == []
+    assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org/)", text)
+    assert "nan" not in seen.text.split()
+    return seen
+
+
+# --- what is collected
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_facts_are_those_of_the_rows(data: st.DataObject, universes: st.SearchStrategy[Universe]) -> None:
+    """Rows, areas, sizes, extremes and widths of each level, matrix and largest counts are those found one by one."""
+    universe = data.draw(universes)
+    tree, chunk = universe.tree, tasks.report.facts._CHUNK
+    finest = product(*(range(size) for size in tree.sizes(tree.depth)))
+    leaves = {leaf: data.draw(st.integers(-3, 12)) for leaf in finest}
+    tasks.report.facts._CHUNK = data.draw(st.integers(1, 5))
+    try:
+        facts = facts_of(tree, leaves, terms_of(tree, sigma=data.draw(st.sampled_from([0.1, 100.0]))))
+    finally:
+        tasks.report.facts._CHUNK = chunk
+    assert facts.total == sum(leaves.values())
+    for level, known in enumerate(facts.levels):
+        rows = rows_of(tree, leaves, level)
+        assert known.rows == len(rows)
+        edges = [-np.inf, *CLASSES, np.inf]
+        assert known.sizes == tuple(np.histogram(rows.counts, edges)[0])
+        assert (known.least, known.most) == ((min(rows.counts), max(rows.counts)) if len(rows) else (0, 0))
+        refined = [number for number, own in enumerate(tree.axis_levels(level)) if own]
+        assert [(areas.left, areas.possible) for areas in known.areas] == [
+            (len(set(rows.areas[number].tolist())), tree.sizes(level)[number]) for number in refined
+        ]
+        if len(rows):
+            assert known.half_width == pytest.approx(np.mean(rows.bounds[1] - rows.bounds[0]) / 2)
+    _check_matrix(tree, leaves, facts)
+    _check_largest(tree, leaves, facts)
+
+
+def _check_matrix(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) -> None:
+    matrix = facts.matrix
+    assert matrix is not None
+    level = matrix.level
+    refined = [number for number, own in enumerate(tree.axis_levels(level)) if own]
+    above = sum(own > 0 for own in tree.axis_levels(level - 1))
+    assert len(refined) == min(2, len(tree.axes)) > above
+    rows = rows_of(tree, leaves, level)
+    found = {
+        tuple(codes[place] for codes, place in zip(matrix.codes, at[2 - len(refined) :], strict=True)): matrix.counts[
+            at
+        ]
+        for at in zip(*np.nonzero(matrix.is_released), strict=True)
+    }
+    assert found == {
+        tuple(
+            _path(tree.axes[number], tree.axis_levels(level)[number], rows.areas[number][row]) for number in refined
+        ): (rows.counts[row])
+        for row in range(len(rows))
+    }
+    assert not matrix.counts[~matrix.is_released].any()
+
+
+def _check_largest(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) -> None:
+    level, rows = facts.largest_level, rows_of(tree, leaves, facts.largest_level)
+    assert level == (facts.finest_above_noise or (facts.matrix.level if facts.matrix else 0))
+    in_size = sorted(range(len(rows)), key=lambda row: (-rows.counts[row], row))[:MOST_LARGEST]
+    refined = [number for number, own in enumerate(tree.axis_levels(level)) if own]
+    assert facts.largest == tuple(
+        LargeCount(
+            tuple(
+                _shortest(tree.axes[number], tree.axis_levels(level)[number], rows.areas[number][row])
+                for number in refined
+            ),
+            rows.counts[row],
+            rows.bounds[0][row],
+            rows.bounds[1][row],
+        )
+        for row in in_size
+    )
+
+
+def _path(axis: Axis, level: int, area: int) -> tuple[str, ...]:
+    return tuple(
+        axis.codes[own - 1][int(axis.ancestors(np.array([area]), level, own)[0])] for own in range(1, level + 1)
+    )
+
+
+def _shortest(axis: Axis, level: int, area: int) -> tuple[str, ...]:
+    path, codes = _path(axis, level, area), axis.codes[level - 1].to_list()
+    return path[-1:] if len(set(codes)) == len(codes) else path
+
+
+def test_areas_of_the_largest_counts_are_told_by_one_code_where_it_is_theirs_alone(
+    axis_of: Callable[..., Axis],
+) -> None:
+    """A code that no other area of the level has stands alone; where another has it too, its whole path does, for all areas."""
+    axes = (axis_of("home", [("a", "1"), ("b", "1")]), axis_of("work", [("a", "11"), ("b", "12")]))
+    tree = Tree(axes, alternate([2, 2], 1))
+    facts = facts_of(tree, {(0, 1): 30, (1, 0): 20}, terms_of(tree, sigma=0.1))
+    assert facts.largest_level == tree.depth
+    assert [large.codes for large in facts.largest] == [(("a", "1"), ("12",)), (("b", "1"), ("11",))]
+    text = report(manifest_of(terms_of(tree), facts), facts, {})
+    assert "<td>a › 1</td><td>12</td><td><b>30</b></td>" in text
+
+
+def test_of_many_areas_the_largest_are_shown(axis_of: Callable[..., Axis]) -> None:
+    """A matrix has no more than forty areas at either end, those with the largest sums, in the order of the codebook."""
+    tree = tree_of_trips(axis_of, 1, areas=60)
+    facts = facts_of(tree, {(home, 59): 100 + (home * 7) % 60 for home in range(60)}, terms_of(tree))
+    matrix = facts.matrix
+    assert matrix is not None
+    assert matrix.left == (60, 1)
+    assert matrix.counts.shape == (MOST_SHOWN, 1)
+    largest = sorted(range(60), key=lambda home: (home * 7) % 60)[-MOST_SHOWN:]
+    assert [code for (code,) in matrix.codes[0]] == [f"{home:03}" for home in sorted(largest)]
+    seen = read(report(manifest_of(terms_of(tree), facts), facts, {}))
+    assert "Shown: the 40 largest of 60 areas of origin." in seen.text
+
+
+def test_with_a_threshold_the_largest_are_of_the_finest_level(axis_of: Callable[..., Axis]) -> None:
+    """Rows that reached a threshold are no noise, at whatever level; sums of them have no interval."""
+    tree = tree_of_trips(axis_of, 2, areas=9)
+    facts = facts_of(tree, {(1, 2): 30, (3, 3): 40}, terms_of(tree, threshold=30), half_width=None)
+    assert (facts.largest_level, facts.finest_above_noise) == (tree.depth, None)
+    assert [(large.count, large.low, large.high) for large in facts.largest] == [(40, None, None), (30, None, None)]
+
+
+# --- what the page says
+
+
+@pytest.mark.parametrize("depth", [1, 2, 7])
+def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis]) -> None:
+    """The page of trips names every file with its columns, rows, noise, bound and checks, and draws every picture."""
+    tree = tree_of_trips(axis_of, depth)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(0, 0): 900, (0, 1): 90, (1, 1): 11}, terms)
+    passed = passed_checks(
+        [{"check": name, "level": level, "passed": True} for level in range(2 * depth + 1) for name in ("one", "two")]
+    )
+    text = report(manifest_of(terms, facts), facts, passed)
+    seen = read(text)
+    assert seen.tags.count("svg") == 5
+    assert [f"counts/level_{level}.parquet" in seen.text for level in range(2 * depth + 2)] == [True] * (
+        2 * depth + 1
+    ) + [False]
+    assert seen.text.count("2 of 2") >= 2 * depth + 1
+    assert "1,001 records counted by origin and destination" in seen.text
+    assert f"± {20 * depth}" in seen.text
+    assert f"origin_level_{depth}" in seen.text
+    assert text.count("<td>−0.25</td>") == 2 * depth + 1
+    largest = text.index("The largest flows")
+    assert text.index("<b>900</b>", largest) < text.index("<b>90</b>", largest)
+    assert "<td>898</td><td>902</td>" in text
+
+
+@pytest.mark.parametrize("features", [1, 2, 5, 60])
+def test_features_are_reported_however_many(features: int, axis_of: Callable[..., Axis]) -> None:
+    """From one feature, which has no matrix but a line, to sixty, whose columns and universe are told in short."""
+    tree = tree_of_features(axis_of, features)
+    terms = terms_of(tree)
+    leaves = {(0,) * features: 50, (1,) * features: 70}
+    facts = facts_of(tree, leaves, terms)
+    text = report(manifest_of(terms, facts), facts, {})
+    seen = read(text)
+    assert len(text) < 400_000
+    assert facts.matrix is not None
+    assert facts.matrix.counts.tolist() == ([[50, 70]] if features == 1 else [[50, 0], [0, 70]])
+    assert f"f{features - 1:02}" in seen.text
+    assert ("the 59 of the level above and f59" in seen.text) == (features == 60)
+    if features == 60:
+        assert f"of {2.0**60:.3e} possible" in seen.text
+        assert (
+            "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1) counts are mostly noise." in seen.text
+        )
+
+
+def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> None:
+    """The page says it in words, in the picture and in both tables; where no level is noise it says so, and draws no line."""
+    tree = tree_of_features(axis_of, 6)
+    leaves = dict.fromkeys(product((0, 1), repeat=6), 2)
+    for sigma, told, lines in [
+        (1.0, "No level is mostly noise:", 0),
+        (5.0, "Below level 3 (f00 level_1, f01 level_1, f02 level_1) counts are mostly noise.", 2),
+        (500.0, "Below the total, counts are mostly noise:", 2),
+    ]:
+        terms = terms_of(tree, sigma)
+        facts = facts_of(tree, leaves, terms)
+        text = report(manifest_of(terms, facts), facts, {})
+        assert told in read(text).text
+        assert text.count("▼ below this line") == lines
+        assert ("mostly noise →" in text) == (lines > 0)
+
+
+def test_sums_of_noisy_leaves_are_reported(axis_of: Callable[..., Axis]) -> None:
+    """Of `gaussian`, counts and a total below zero are shown, and it is said what a summed level is."""
+    tree = tree_of_trips(axis_of, 1, areas=3)
+    terms = [replace(level, is_summed=level.level < 2, is_invariant=False, sigma=4.0) for level in terms_of(tree)]
+    facts = facts_of(tree, {(0, 0): -9, (1, 2): 4, (2, 2): -1}, terms)
+    manifest = manifest_of(terms, facts, mechanism="gaussian", waived=[COUNTS_POSITIVE, FIXED_TOTAL])
+    text = report(manifest, facts, {})
+    seen = read(text)
+    assert "-6 records" in seen.text
+    assert "the sum of noisy counts" in seen.text
+    assert "−9" in seen.text
+    assert "or is below zero" in seen.text
+    assert "<td>summed</td>" in text
+    assert facts.finest_above_noise is None
+
+
+def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[..., Axis]) -> None:
+    """Where there are such intervals, the largest counts have those, and widths are still those of one cell at a time."""
+    tree = tree_of_trips(axis_of, 1)
+    terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
+    collector = Collector(tree, terms)
+    for level in range(tree.depth + 1):
+        rows = rows_of(tree, leaves, level)
+        collector.take(replace(rows, bounds=(*rows.bounds, rows.counts - 7, rows.counts + 9)))
+    facts = collector.facts()
+    assert [(large.low, large.high) for large in facts.largest] == [(493, 509), (33, 49)]
+    assert [level.half_width for level in facts.levels] == [2.0] * 3
+    text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, {})
+    assert "<td>493</td><td>509</td>" in text
+    assert "low (90\xa0%, all at once)" in read(text).text.replace("90 %", "90\xa0%")
+    assert PICKED not in read(text).text
+
+
+def test_what_was_picked_for_its_size_is_said_to_be_covered_less(axis_of: Callable[..., Axis]) -> None:
+    """Above the largest counts stands that their intervals, each stated for itself, may cover fewer than that; if there are any."""
+    tree = tree_of_trips(axis_of, 1)
+    terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
+    for half_width in (2, None):
+        facts = facts_of(tree, leaves, terms, half_width)
+        seen = read(report(manifest_of(terms, facts), facts, {})).text
+        assert (f"{PICKED} 90 % of these may be covered" in seen) == (half_width is not None)
+
+
+@pytest.mark.parametrize("leaf", [30, 900])
+@pytest.mark.parametrize("unlisted", [False, True])
+def test_a_threshold_is_reported(leaf: int, unlisted: bool, axis_of: Callable[..., Axis]) -> None:
+    """Sums have no noise, bound or interval; the threshold is told, and of unlisted codes that nobody knows how many."""
+    tree = tree_of_trips(axis_of, 1, areas=3)
+    if unlisted:
+        tree = Tree(tuple(replace(axis, is_listed=False) for axis in tree.axes), tree.steps)
+    thresholded = {"threshold": 30, "epsilon": 1.0, "scale": 2.0, "sigma": 2.8, "rho": Fraction(0), "is_summed": False}
+    terms = [
+        replace(level, is_summed=True, is_invariant=False, sigma=0.0, bound=None)
+        for level in terms_of(tree, **thresholded)[:-1]
+    ] + [replace(terms_of(tree, **thresholded)[-1], bound=None)]
+    facts = facts_of(tree, {(0, 0): leaf, (1, 2): 40}, terms, half_width=None)
+    codebooks = dict.fromkeys(ENDS, RELEASED_CODES if unlisted else "0")
+    manifest = manifest_of(terms, facts, mechanism="stability_histogram", codebooks=codebooks, waived=[FIXED_TOTAL])
+    seen = read(report(manifest, facts, {}))
+    assert "Kept from 30" in seen.text
+    assert ("No codebook lists origin, destination" in seen.text) == unlisted
+    assert ("how many there could be is not known" in seen.text) == unlisted
+    assert ("Most pairs are left out" in seen.text) == (not unlisted and leaf == 30)
+    assert ("A typical count is published:" in seen.text) == (not unlisted and leaf == 900)
+    assert "mostly noise" not in seen.text
+    assert seen.tags.count("svg") == (4 if unlisted else 5)
+
+
+def test_levels_that_are_exact_are_reported(axis_of: Callable[..., Axis]) -> None:
+    """An invariant level has neither noise nor bound, and what is not protected is said in full."""
+    tree = tree_of_trips(axis_of, 1)
+    terms = terms_of(tree)
+    terms[1] = replace(terms[1], is_invariant=True, rho=Fraction(0), sigma=0.0, bound=0.0)
+    facts = facts_of(tree, {(0, 1): 40, (1, 1): 12}, terms)
+    told = "level 1: in which destination <a> a unit is"
+    text = report(manifest_of(terms, facts, unprotected=[told]), facts, {})
+    assert f"<li>{escape(told)}</li>" in text
+    assert "<b>Levels 0 to 1 are published exactly" in text
+    assert text.count("<td>exact</td>") >= 4
+    read(text)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_release_of_nothing_is_reported(depth: int, axis_of: Callable[..., Axis]) -> None:
+    """A total of zero, below which there is no row, has a page without matrix and largest counts."""
+    tree = tree_of_trips(axis_of, depth)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {}, terms)
+    assert [level.rows for level in facts.levels] == [1] + [0] * 2 * depth
+    seen = read(report(manifest_of(terms, facts), facts, {}))
+    assert "0 records counted by" in seen.text
+    assert "Below the total, counts are mostly noise" in seen.text
+    assert "The largest" not in seen.text
+
+
+def test_very_large_numbers_are_reported(axis_of: Callable[..., Axis]) -> None:
+    """Counts near the end of 64 bits, and noise, bounds and universes beyond what is read, break nothing."""
+    tree = tree_of_trips(axis_of, 1)
+    terms = [replace(level, sigma=2.5e39 * bool(level.level), bound=1e41) for level in terms_of(tree)]
+    terms[-1] = replace(terms[-1], possible_cells=10**400)
+    facts = facts_of(tree, {(0, 0): 2**62 - 9, (1, 1): 5}, terms)
+    text = report(manifest_of(terms, facts, privacy=PRIVACY.model_copy(update={"epsilon": 5000.0})), facts, {})
+    seen = read(text)
+    assert f"{2**62 - 4:,} records" in seen.text
+    assert "1.000e+400" in seen.text
+    assert "inf" not in seen.text.split()
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "a & b",
+    '"quoted"',
+    "$x_{",
+    "$\\frac$",
+    "'",
+    "東京",
+    "\\",
+    "{x}",
+    "%s",
+    "`*a*`",
+    "e\u0301",
+]
+
+
+def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
+    """Codes, names, units and statements are text, whatever they look like, in tables and in pictures."""
+    tree = tree_of_trips(axis_of, 1, areas=len(HOSTILE), codes=HOSTILE)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(area, area): 100 + area for area in range(len(HOSTILE))}, terms)
+    odd = '<img src="x">'
+    manifest = manifest_of(
+        terms,
+        facts,
+        id=f"odd{odd}",
+        spec={"name": odd},
+        supersedes=f"older{odd}",
+        privacy=PRIVACY.model_copy(update={"unit": odd, "statement": odd}),
+        unprotected=[odd],
+        mechanism=odd,
+        versions={"trellis": odd},
+    )
+    text = report(manifest, facts, {})
+    seen = read(text)
+    assert "img" not in seen.tags
+    assert "script" not in seen.tags
+    for code in HOSTILE:
+        assert seen.text.count(code) >= 3 - (len(code) > 18), (
+            code
+        )  # largest, and both ends of the matrix unless it is long
+    assert f"older{odd}" in seen.text
+
+
+def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) -> None:
+    """The older release is named above everything else; where there is none, nothing is said."""
+    tree = tree_of_trips(axis_of, 1)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(0, 1): 40}, terms)
+    newer = report(manifest_of(terms, facts, supersedes="jobs-1"), facts, {})
+    assert newer.index("It supersedes <code>jobs-1</code>:") < newer.index("40 records")
+    assert "supersedes" not in report(manifest_of(terms, facts), facts, {})
+
+
+def test_a_mechanism_without_a_bound_shows_noise_alone(axis_of: Callable[..., Axis]) -> None:
+    """Where no bound is stated the picture has none; where no intervals are, nothing is said of them."""
+    tree = tree_of_trips(axis_of, 1)
+    terms = [replace(level, bound=None) for level in terms_of(tree)]
+    facts = facts_of(tree, {(0, 1): 40}, terms, half_width=None)
+    text = report(manifest_of(terms, facts, mechanism="inftda_reconciled", intervals=None), facts, {})
+    seen = read(text)
+    assert "noise (σ)" in seen.text
+    assert seen.text.count("error bound (95 %)") == 0
+    assert "half of the interval" not in seen.text
+    assert "<code>low</code>" not in text
+
+
+def test_pictures_are_the_same_each_time(axis_of: Callable[..., Axis]) -> None:
+    """The same facts make the same page, to the byte: a folder that is written again has the same checksums."""
+    tree = tree_of_trips(axis_of, 2)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(0, 1): 40, (1, 1): 3}, terms)
+    assert report(manifest_of(terms, facts), facts, {}) == report(manifest_of(terms, facts), facts, {})
+
+
+def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., Axis]) -> None:
+    """The shades of the size classes are darker for more, by steps that can be seen in grey."""
+    tree = tree_of_trips(axis_of, 1, areas=8)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
+    legend = sizes_picture(facts).partition('id="legend_1"')[2]
+    shades = [_luminance(colour) for colour in re.findall(r"fill: (#\w{6}); stroke", legend)]
+    assert len(shades) == 7
+    assert all(one - other > 0.05 for one, other in pairwise(shades))
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def test_checks_are_counted_by_level() -> None:
+    """Passed checks are set beside all that there were."""
+    found = [{"check": name, "level": level, "passed": (name, level) != ("b", 1)} for name in "ab" for level in (0, 1)]
+    assert passed_checks(found) == {0: (2, 2), 1: (1, 2)}
+
+
+def test_pages_have_one_frame() -> None:
+    """A title is text, a table scrolls by itself, and one cell spans its columns."""
+    text = page("<a> & b", table(["x", "y"], [["1", "2"], ["all"]], caption="told", kind="k"), "q { color: red }\n")
+    assert "<title>&lt;a&gt; &amp; b</title>" in text
+    assert '<div class="scroll"><table class="k"><caption>told</caption>' in text
+    assert '<td colspan="2" class="line">all</td>' in text
+    assert "q { color: red }\n</style>" in text

@@ -1,0 +1,1065 @@
+"""The ledger: what it lets through, what it refuses, and the chain that shows whether anybody touched it."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Barrier, Thread
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from flows.planning.budget import cap_of, composed_epsilon, standing_of
+from storage.database.connections import Connection, store, transaction
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending
+from storage.ledger.events import (
+    Head,
+    Reservation,
+    abandon,
+    advance,
+    agreed_terms,
+    charges_of,
+    check_fits,
+    declare,
+    head,
+    note,
+    raise_cap,
+    read_books,
+    reserve,
+    users_of_table,
+)
+from storage.releases.terms import LevelTerms
+from tasks.accounting.conversions import zcdp_epsilon
+
+STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
+DRAWN = {"drawing", "sealed", "released"}
+DELTA = 1e-6
+NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
+
+# Tries to reserve two thirds of each dataset's cap once it is told to, and says how that went.
+CHILD = """
+import sys
+from flows.planning.budget import cap_of, standing_of
+from storage.database.connections import store, transaction
+from storage.errors import BudgetExceeded
+from storage.ledger.books import Asked, Claim
+from storage.ledger.events import Reservation, reserve
+from storage.releases.terms import LevelTerms
+
+cap = cap_of(1.0, 1e-6)
+level = LevelTerms(
+    level=1, axes={}, possible_cells=2, is_invariant=False,
+    rho=cap.rho * 2 / 3, sigma=1.0, l2_sensitivity_squared=2, bound=1.0,
+)
+print("ready", flush=True)
+sys.stdin.readline()
+for dataset in sys.argv[2:]:
+    claim = Claim(f"{dataset}-{sys.argv[1]}", dataset, "zcdp", 0.9, 1e-6, dataset, (), ())
+    asked = Asked(dataset, "one job", "substitution", cap)
+    try:
+        with store() as con, transaction(con):
+            reserve(con, Reservation(asked, [level], claim), standing_of)
+        print("reserved")
+    except BudgetExceeded:
+        print("refused")
+"""
+
+
+@cache
+def cap_at(epsilon: float, delta: float = DELTA) -> Cap:
+    """Return a cap, with the ρ that it allows."""
+    return cap_of(epsilon, delta)
+
+
+def asked_of(dataset: str = "jobs", cap: Cap | None = None, same_people_as: str | None = None) -> Asked:
+    """Return what a spec says of a dataset."""
+    return Asked(dataset, "one job", "substitution", cap, same_people_as)
+
+
+def levels_of(shares: Sequence[Fraction]) -> list[LevelTerms]:
+    """Return levels with these shares of ρ; a share of 0 makes a level invariant."""
+    return [
+        LevelTerms(
+            level=number,
+            axes={},
+            possible_cells=2**number,
+            is_invariant=share == 0,
+            rho=share,
+            sigma=1.5,
+            l2_sensitivity_squared=2,
+            bound=3.0,
+        )
+        for number, share in enumerate(shares)
+    ]
+
+
+def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> Reservation:
+    """Return a release to be reserved, with what it claims beyond the least."""
+    plain: dict[str, Any] = {
+        "accountant": "zcdp",
+        "epsilon": NEVER_ALONE,
+        "delta": DELTA,
+        "table": f"{asked.dataset}.csv",
+        "unprotected": (),
+        "different_people_from": (),
+    }
+    return Reservation(asked, levels_of(shares), Claim(release=release_id, dataset=asked.dataset, **(plain | claimed)))
+
+
+def reserve_at_once(con: Connection, release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> None:
+    """Reserve a release in one transaction, as the driver does."""
+    with transaction(con):
+        reserve(con, reservation_of(release_id, asked, shares, **claimed), standing_of)
+
+
+def account_of(con: Connection, dataset: str = "jobs") -> Account:
+    """Return the account of a dataset that has one."""
+    account = read_books(con).account(dataset)
+    assert account
+    return account
+
+
+def rows_of(con: Connection) -> list[tuple[int, str, str]]:
+    """Return the ledger as it stands in the store."""
+    return con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
+
+
+def read_chain(con: Connection) -> list[dict[str, Any]]:
+    """Return all events, having recomputed every hash and every text."""
+    last, events = "", []
+    for position, (at, text, hashed) in enumerate(rows_of(con)):
+        event = json.loads(text)
+        assert at == position
+        assert text == json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        last = hashlib.sha256((last + "\n" + text).encode()).hexdigest()
+        assert hashed == last
+        events.append(event)
+    first = hashlib.sha256(("\n" + rows_of(con)[0][1]).encode()).hexdigest() if events else ""
+    assert head(con) == Head(last, len(events), first)
+    return events
+
+
+@cache
+def converted(rho: Fraction, delta: float) -> float:
+    """Return ε of ρ-zCDP by Proposition 12 of Canonne, Kamath and Steinke, minimised over α without the code's help."""
+    if rho == 0:
+        return 0.0
+
+    def at(log_of_alpha_less_one: float) -> float:
+        alpha = 1 + math.exp(log_of_alpha_less_one)
+        return alpha * float(rho) + math.log1p(-1 / alpha) - (math.log(alpha) + math.log(delta)) / (alpha - 1)
+
+    low, high = -12.0, 25.0
+    for _ in range(120):
+        third = (high - low) / 3
+        low, high = (low, high - third) if at(low + third) < at(high - third) else (low + third, high)
+    return max(0.0, at(low))
+
+
+@pytest.fixture
+def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Open a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    with store() as con:
+        yield con
+
+
+# any order ------------------------------------------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """Stops a transaction in its midst."""
+
+
+@dataclass
+class Modelled:
+    """A release as the model holds it: a state and a ρ per level, and its own statement, or that of its series."""
+
+    people: str
+    dataset: str
+    epsilon: float
+    delta: float
+    levels: dict[int, tuple[str, Fraction]] = field(default_factory=dict)
+    series: str = ""  # by which it was declared; all releases of one hold its statement
+
+    @property
+    def rho(self) -> Fraction:
+        """What of it is not void."""
+        return sum((rho for state, rho in self.levels.values() if state != "void"), Fraction(0))
+
+
+FIRST_CAPS = {"first": cap_at(1.0, DELTA), "second": cap_at(2.0, 1e-8)}
+PEOPLE_OF = {"first": "first", "second": "second", "sharing": "first"}  # dataset → first dataset of the same people
+DATASETS = st.sampled_from(sorted(PEOPLE_OF))
+SHARES = st.lists(st.fractions(0, Fraction(1, 3), max_denominator=9), min_size=1, max_size=3).filter(any)
+STATEMENTS = st.sampled_from([NEVER_ALONE, 1.0, 2.0, 0.25])
+
+
+class LedgerInAnyOrder(RuleBasedStateMachine):
+    """Do to the ledger whatever can be done, in any order and with crashes, beside a model of what it must hold."""
+
+    releases = Bundle("releases")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.opened = ExitStack(), ExitStack()
+        folder = self.place.enter_context(TemporaryDirectory())
+        self.place.enter_context(pytest.MonkeyPatch.context()).setenv("TRELLIS_HOME", folder)
+        self.con = self.opened.enter_context(store())
+        self.made: dict[str, Modelled] = {}
+        self.caps: dict[str, Cap] = {}
+        self.datasets: list[str] = []
+        self.events: list[str] = []
+        self.standings: list[tuple[float, Fraction]] = []  # of every event that records one
+        self.asked = 0
+
+    def composed(self, people: str, cap: Cap, *plus: Modelled) -> float:
+        """Return ε of all that is reserved or drawn of some people, by the rule of composition."""
+        kept = [made for made in self.made.values() if made.people == people and made.rho] + list(plus)
+        together = converted(sum((made.rho for made in kept), Fraction(0)), cap.delta)
+        is_one = len(kept) == 1 or (len({made.series for made in kept}) == 1 and kept[0].series)
+        if is_one and kept[0].delta <= cap.delta:
+            return min(together, kept[0].epsilon)
+        return together
+
+    def left(self, people: str, cap: Cap) -> Fraction:
+        """Return the ρ that some people's cap leaves."""
+        spent = sum((made.rho for made in self.made.values() if made.people == people), Fraction(0))
+        return max(Fraction(0), cap.rho - spent)
+
+    def record_standing(self, people: str) -> None:
+        """Note where some people stand now, as the event just recorded must say."""
+        self.standings.append((self.composed(people, self.caps[people]), self.left(people, self.caps[people])))
+
+    def crash(self, action: Callable[[], None]) -> None:
+        """Do something in a transaction that does not end well, and see that nothing of it is left."""
+        before = rows_of(self.con)
+
+        def stopped() -> None:
+            with transaction(self.con):
+                action()
+                assert len(rows_of(self.con)) > len(before)
+                raise Crash
+
+        with pytest.raises(Crash):
+            stopped()
+        assert rows_of(self.con) == before
+
+    @initialize(target=releases, before=st.lists(st.tuples(DATASETS, SHARES, STATEMENTS), min_size=2, max_size=5))
+    def begin(self, before: list[tuple[str, list[Fraction], float]]) -> object:
+        """Begin with a few releases, so that there is something to go on with."""
+        for dataset, shares, statement in [("first", [Fraction(1, 9)], 1.0), *before]:
+            self.reserve(dataset, shares, statement, DELTA, crashes=False)
+        return multiple(*self.made)
+
+    @rule(
+        target=releases,
+        dataset=DATASETS,
+        shares=SHARES,
+        statement=STATEMENTS,
+        delta=st.sampled_from([DELTA, 1e-8]),
+        crashes=st.sampled_from([False, False, True]),
+    )
+    def reserve(self, dataset: str, shares: list[Fraction], statement: float, delta: float, crashes: bool) -> object:
+        """Reserve a release; it is refused just where all releases of its people would pass their cap."""
+        people = PEOPLE_OF[dataset]
+        same_people = people if dataset != people and dataset not in self.datasets else None
+        asked = asked_of(dataset, FIRST_CAPS.get(dataset), same_people)
+        self.asked += 1
+        release_id = f"release-{self.asked}"
+        if people not in self.caps and dataset != people:
+            with pytest.raises(SpecError):
+                reserve_at_once(self.con, release_id, asked, shares)
+            return multiple()
+        cap = self.caps.get(people, FIRST_CAPS[people])
+        charged = {level: ("reserved", share * FIRST_CAPS[people].rho) for level, share in enumerate(shares) if share}
+        made = Modelled(people, dataset, statement, delta, charged)
+        scaled = [share * FIRST_CAPS[people].rho for share in shares]
+        after = self.composed(people, cap, made)
+        if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
+            return multiple()  # within rounding of the cap: either answer would do
+        if after > cap.epsilon:
+            before = rows_of(self.con)
+            with pytest.raises(BudgetExceeded) as refusal:
+                reserve_at_once(self.con, release_id, asked, scaled, epsilon=statement, delta=delta)
+            assert refusal.value.left == self.left(people, cap)
+            assert rows_of(self.con) == before
+            return multiple()
+        reservation = reservation_of(release_id, asked, scaled, epsilon=statement, delta=delta)
+        if crashes:
+            self.crash(lambda: reserve(self.con, reservation, standing_of))
+            return multiple()
+        with transaction(self.con):
+            reserve(self.con, reservation, standing_of)
+        if dataset not in self.datasets:
+            self.datasets.append(dataset)
+            self.events.append("dataset")
+        self.caps[people] = cap
+        self.made[release_id] = made
+        self.events.append("reserved")
+        self.record_standing(people)
+        return release_id
+
+    @rule(
+        target=releases,
+        people=st.sampled_from(sorted(FIRST_CAPS)),
+        shares=SHARES,
+        statement=STATEMENTS,
+        number=st.integers(1, 3),
+        crashes=st.sampled_from([False, True]),
+    )
+    def declare(self, people: str, shares: list[Fraction], statement: float, number: int, crashes: bool) -> object:
+        """Declare a series of equal releases; it is let in or refused as one, by its ρ or its own statement."""
+        self.asked += 1
+        ids = [f"series-{self.asked}-{one}" for one in range(number)]
+        cap, asked = self.caps.get(people, FIRST_CAPS[people]), asked_of(people, FIRST_CAPS[people])
+        scaled = [share * FIRST_CAPS[people].rho for share in shares]
+        charged = {level: ("reserved", share) for level, share in enumerate(scaled) if share}
+        made = {id_: Modelled(people, people, statement, cap.delta, dict(charged), ids[0]) for id_ in ids}
+        after = self.composed(people, cap, *made.values())
+        if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
+            return multiple()  # within rounding of the cap: either answer would do
+        whole = Spending(sum(scaled) * number, (), statement, cap.delta)
+
+        def declare_all() -> None:
+            declare(self.con, "name", [reservation_of(id_, asked, scaled) for id_ in ids], whole, standing_of)
+
+        if after > cap.epsilon:
+            before = rows_of(self.con)
+            with pytest.raises(BudgetExceeded), transaction(self.con):
+                declare_all()
+            assert rows_of(self.con) == before
+            return multiple()
+        if crashes:
+            self.crash(declare_all)
+            return multiple()
+        with transaction(self.con):
+            declare_all()
+        self.events += ["series"] if people in self.datasets else ["dataset", "series"]
+        self.datasets += [] if people in self.datasets else [people]
+        self.caps[people] = cap
+        for id_, release in made.items():
+            self.made[id_] = release
+            self.events.append("reserved")
+            self.record_standing(people)
+        return multiple(*ids)
+
+    @rule(release_id=releases)
+    def reserve_again(self, release_id: str) -> None:
+        """Reserve a release a second time; it is refused before its cost is looked at."""
+        with pytest.raises(StoreError, match="reserved already"):
+            reserve_at_once(self.con, release_id, asked_of(self.made[release_id].dataset), [Fraction(1, 10**9)])
+
+    @rule(release_id=releases, level=st.integers(0, 4), state=st.sampled_from(sorted(STATE_BEFORE)))
+    def advance(self, release_id: str, level: int, state: str) -> None:
+        """Advance a charge, or one that there is not; it is refused unless that state is the next."""
+        was, rho = self.made[release_id].levels.get(level, ("", Fraction(0)))
+        if was != STATE_BEFORE[state]:
+            with pytest.raises(StoreError):
+                advance(self.con, release_id, level, state)
+            return
+        self.crash(lambda: advance(self.con, release_id, level, state))
+        advance(self.con, release_id, level, state)
+        self.events.append(state)
+        self.made[release_id].levels[level] = state, rho
+
+    @rule(release_id=releases, times=st.integers(1, 3))
+    def go_on(self, release_id: str, times: int) -> None:
+        """Advance every charge of a release that is not at its end, once or all the way."""
+        after = {before: state for state, before in STATE_BEFORE.items() if state != "void"}
+        for _ in range(times):
+            for level, (state, _rho) in list(self.made[release_id].levels.items()):
+                if state in after:
+                    self.advance(release_id, level, after[state])
+
+    @rule(release_id=releases)
+    def abandon(self, release_id: str) -> None:
+        """End a release, after a crash: what it had only reserved is given back, and no more.
+
+        Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
+        """
+        self.crash(lambda: abandon(self.con, release_id, standing_of))
+        with transaction(self.con):
+            abandon(self.con, release_id, standing_of)
+        made = self.made[release_id]
+        together = [other for other in self.made.values() if made.series and other.series == made.series] or [made]
+        charges = [charge for other in together for charge in other.levels.values()]
+        drawn = any(state not in {"reserved", "void"} for state, _ in charges)
+        too_dear = sum(rho for _, rho in charges) > self.caps[made.people].rho
+        for level, (state, rho) in made.levels.items():
+            if state == "reserved" and not (drawn and too_dear):
+                self.events.append("void")
+                made.levels[level] = "void", rho
+        self.events.append("abandoned")
+        self.record_standing(made.people)
+
+    @rule(dataset=DATASETS, epsilon=st.sampled_from([1.0, 2.0, 3.0, 4.0]))
+    def raise_cap(self, dataset: str, epsilon: float) -> None:
+        """Raise a cap, after a crash; it is refused unless it rises and there is one."""
+        people = PEOPLE_OF[dataset]
+        cap = cap_at(epsilon, FIRST_CAPS[people].delta)
+        if dataset not in self.datasets or epsilon <= self.caps[people].epsilon:
+            with pytest.raises(UsageError), transaction(self.con):
+                raise_cap(self.con, dataset, cap, "a court asks for it", standing_of)
+            return
+        self.crash(lambda: raise_cap(self.con, dataset, cap, "a court asks for it", standing_of))
+        with transaction(self.con):
+            raise_cap(self.con, dataset, cap, "a court asks for it", standing_of)
+        self.caps[people] = cap
+        self.events.append("budget raised")
+        self.record_standing(people)
+
+    @rule(release_id=releases)
+    def note(self, release_id: str) -> None:
+        """Note something that costs nothing."""
+        note(self.con, "unsealed shard removed unread", release_id, level=1, branch="Ü b00")
+        self.events.append("unsealed shard removed unread")
+
+    @rule()
+    def reopen(self) -> None:
+        """Close the store and open it again, as the next process does."""
+        self.opened.close()
+        self.con = self.opened.enter_context(store())
+
+    @invariant()
+    def accounts_agree_with_the_model(self) -> None:
+        """Nothing is spent beyond a cap, nothing twice, and every charge is in the state in which it was left."""
+        books = read_books(self.con)
+        assert {name: account.terms.cap for name, account in books.accounts.items()} == self.caps
+        assert books.holder == {dataset: PEOPLE_OF[dataset] for dataset in self.datasets}
+        for people, account in books.accounts.items():
+            composed, cap = self.composed(people, self.caps[people]), self.caps[people]
+            assert composed <= cap.epsilon * (1 + 1e-9)
+            assert composed_epsilon(account.spendings, cap.delta) == pytest.approx(composed, rel=1e-9)
+            assert account.first_cap == FIRST_CAPS[people]
+        held = {key: charge for account in books.accounts.values() for key, charge in account.charges.items()}
+        assert {key: (charge.state, charge.rho) for key, charge in held.items()} == {
+            (release, level): charge for release, made in self.made.items() for level, charge in made.levels.items()
+        }
+
+    @invariant()
+    def chain_is_whole(self) -> None:
+        """Every event is there once, in its order, hashed onto the one before, with the standing that it led to."""
+        events = read_chain(self.con)
+        assert [event["event"] for event in events] == self.events
+        stated = [event["standing"] for event in events if "standing" in event]
+        assert [standing["epsilon"] for standing in stated] == pytest.approx(
+            [epsilon for epsilon, _ in self.standings], rel=1e-9
+        )
+        assert [Fraction(standing["left_rho"]) for standing in stated] == [left for _, left in self.standings]
+
+    @invariant()
+    def chain_by_itself_keeps_the_laws(self) -> None:
+        """Read without the code: nothing is drawn before it is charged, charged twice, or uncapped but by a raise."""
+        state_of: dict[tuple[str, int], str] = {}
+        caps: dict[str, float] = {}
+        for event in read_chain(self.con):
+            if event["event"] == "reserved":
+                assert event["dataset"] in self.datasets
+                for level in event["levels"]:
+                    assert (event["release"], level["level"]) not in state_of
+                    state_of[event["release"], level["level"]] = "reserved"
+            elif event["event"] in STATE_BEFORE:
+                assert state_of[event["release"], event["level"]] == STATE_BEFORE[event["event"]]
+                state_of[event["release"], event["level"]] = event["event"]
+            elif event["event"] == "budget raised":
+                assert event["before"]["epsilon"] == caps[event["dataset"]] < event["cap"]["epsilon"]
+                caps[event["dataset"]] = event["cap"]["epsilon"]
+            elif "cap" in event:
+                assert caps.setdefault(event["dataset"], event["cap"]["epsilon"]) == event["cap"]["epsilon"]
+        assert caps == {people: cap.epsilon for people, cap in self.caps.items()}
+
+    def teardown(self) -> None:
+        """Close the store and delete it."""
+        self.opened.close()
+        self.place.close()
+
+
+def test_the_ledger_agrees_with_a_model_in_any_order() -> None:
+    """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
+    any_order = settings(max_examples=20, stateful_step_count=16, deadline=None)
+    run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
+
+
+# the cap --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection) -> None:
+    """Shares that add up to the cap's ρ are reserved; one more that takes ρ to the next float is refused."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "all-of-it", asked_of(cap=cap), [cap.rho / 3] * 3)
+    account = account_of(con)
+    assert account.spent == cap.rho
+    assert account.standing
+    assert account.standing.left_rho == 0
+    assert account.standing.epsilon <= 1.0
+    more = Fraction(math.nextafter(float(cap.rho), 1.0)) - cap.rho
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "one-more", asked_of(), [more])
+
+
+def test_the_only_release_at_the_cap_fits_by_its_own_statement_and_a_second_does_not(con: Connection) -> None:
+    """A release whose accountant gives more ρ than the conversion would is let in alone, and nothing beside it."""
+    cap = cap_at(1.0)
+    dear = [cap.rho * Fraction(11, 10)]
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "by-zcdp", asked_of(cap=cap), dear)
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "at-a-larger-delta", asked_of(cap=cap), dear, epsilon=1.0, delta=2 * DELTA)
+    reserve_at_once(con, "alone", asked_of(cap=cap), dear, epsilon=1.0)
+    standing = account_of(con).standing
+    assert standing
+    assert (standing.epsilon, standing.left_rho) == (1.0, 0)
+    with pytest.raises(BudgetExceeded) as refusal:
+        reserve_at_once(con, "tiny", asked_of(), [cap.rho / 10**6], epsilon=1e-9)
+    assert refusal.value.left == 0
+
+
+def test_a_refused_release_leaves_no_trace_in_the_ledger(con: Connection) -> None:
+    """After BudgetExceeded the head, the accounts and the charges are as before, and for a first release empty."""
+    cap = cap_at(1.0)
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "too-much", asked_of(cap=cap), [Fraction(0), 2 * cap.rho])
+    assert head(con) == Head("", 0)
+    reserve_at_once(con, "fits", asked_of(cap=cap), [cap.rho / 2])
+    before = head(con), account_of(con)
+    with pytest.raises(BudgetExceeded) as refusal:
+        reserve_at_once(con, "too-much", asked_of(cap=cap), [cap.rho / 4, cap.rho / 3])
+    assert (head(con), account_of(con)) == before
+    assert refusal.value.left == cap.rho / 2
+    assert refusal.value.left_epsilon == zcdp_epsilon(cap.rho / 2, DELTA)
+    assert charges_of(con, "too-much") == {}
+
+
+def test_the_cap_of_the_first_release_stays(con: Connection) -> None:
+    """A later release that claims a larger cap is refused, and one that names none is measured against the dataset's."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho * 3 / 4])
+    with pytest.raises(SpecError) as refusal:
+        reserve_at_once(con, "two", asked_of(cap=cap_at(3.0)), [cap.rho * 3 / 4])
+    assert refusal.value.field == "budget"
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "three", asked_of(), [cap.rho * 3 / 4])
+    assert account_of(con).terms.cap == cap
+
+
+def test_a_raised_cap_is_the_only_way_up(con: Connection) -> None:
+    """After an event that says why, more fits; a cap that does not rise, or of nobody, is refused without an event."""
+    cap, higher = cap_at(1.0), cap_at(2.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho])
+    before = head(con)
+    for dataset, refused in (("jobs", cap), ("jobs", cap_at(0.5)), ("nobody", higher)):
+        with pytest.raises(UsageError):
+            raise_cap(con, dataset, refused, "because", standing_of)
+    assert head(con) == before
+    raise_cap(con, "jobs", higher, "a census year", standing_of)
+    raised = read_chain(con)[-1]
+    assert (raised["event"], raised["reason"]) == ("budget raised", "a census year")
+    assert (raised["before"]["epsilon"], raised["cap"]["epsilon"]) == (1.0, 2.0)
+    account = account_of(con)
+    assert (account.terms.cap, account.first_cap) == (higher, cap)
+    assert account.standing == standing_of(account.spendings, higher)
+    reserve_at_once(con, "two", asked_of(cap=cap), [higher.rho - cap.rho])
+    assert account_of(con).spent == higher.rho
+
+
+def test_a_void_charge_is_given_back_and_a_drawn_one_never(con: Connection) -> None:
+    """What was voided may be reserved again; from drawing on nothing leads to void."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho / 2, cap.rho / 2])
+    advance(con, "one", 0, "void")
+    for state in ("drawing", "sealed", "released"):
+        advance(con, "one", 1, state)
+        with pytest.raises(StoreError):
+            advance(con, "one", 1, "void")
+    reserve_at_once(con, "two", asked_of(), [cap.rho / 2])
+    assert account_of(con).spent == cap.rho
+
+
+@pytest.mark.parametrize("drawn", ["drawing", "sealed", "released"])
+def test_an_abandoned_release_keeps_what_it_has_drawn(con: Connection, drawn: str) -> None:
+    """Abandoning voids what is only reserved, records where that leaves the dataset, and spares what was drawn."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho / 2, cap.rho / 2])
+    for state in ("drawing", "sealed", "released")[: ["drawing", "sealed", "released"].index(drawn) + 1]:
+        advance(con, "one", 0, state)
+    with transaction(con):
+        abandon(con, "one", standing_of)
+    assert {level: charge.state for level, charge in charges_of(con, "one").items()} == {0: drawn, 1: "void"}
+    account = account_of(con)
+    assert account.standing == standing_of(account.spendings, cap)
+    assert account.standing.left_rho == cap.rho / 2
+    assert [event["event"] for event in read_chain(con)][-2:] == ["void", "abandoned"]
+
+
+def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con: Connection) -> None:
+    """It was let in as the only one: what was seen of it could decide what follows, so that nothing can follow."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho, cap.rho / 10], epsilon=1.0)
+    advance(con, "one", 0, "drawing")
+    with transaction(con):
+        abandon(con, "one", standing_of)
+    assert {level: charge.state for level, charge in charges_of(con, "one").items()} == {0: "drawing", 1: "reserved"}
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "two", asked_of(), [cap.rho / 1000])
+    reserve_at_once(con, "other", asked_of("others", cap), [cap.rho, cap.rho / 10], epsilon=1.0)
+    with transaction(con):
+        abandon(con, "other", standing_of)  # of which nothing was drawn
+    assert {charge.state for charge in charges_of(con, "other").values()} == {"void"}
+
+
+def test_a_release_is_reserved_once(con: Connection) -> None:
+    """A second reservation of the same release is refused, and what was drawn stays drawn."""
+    share = cap_at(1.0).rho / 4
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share])
+    advance(con, "one", 0, "drawing")
+    for dataset in ("jobs", "others"):
+        with pytest.raises(StoreError):
+            reserve_at_once(con, "one", asked_of(dataset, cap_at(1.0)), [share])
+    assert charges_of(con, "one") == {0: Charge("one", 0, "drawing", share, 1.5, 2)}
+    assert list(read_books(con).accounts) == ["jobs"]
+
+
+def test_what_is_published_exactly_weakens_the_claim_of_the_whole_account(con: Connection) -> None:
+    """What any release about the same people published exactly is told once, of all of them."""
+    share = cap_at(1.0).rho / 4
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share])
+    reserve_at_once(con, "two", asked_of("wages", same_people_as="jobs"), [share], unprotected=("level 1", "level 2"))
+    reserve_at_once(con, "three", asked_of(), [share], unprotected=("level 1",))
+    reserve_at_once(con, "other", asked_of("shops", cap_at(1.0)), [share])
+    assert account_of(con).unprotected == account_of(con, "wages").unprotected == ["level 1", "level 2"]
+    assert account_of(con, "shops").unprotected == []
+
+
+def test_one_altered_character_breaks_the_chain(con: Connection) -> None:
+    """Recomputing the hashes finds an event whose text was changed."""
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [Fraction(1, 200)])
+    assert len(read_chain(con)) == 2
+    con.execute("""UPDATE ledger SET event = replace(event, '"rho":"1/200"', '"rho":"1/300"') WHERE position = 1""")
+    with pytest.raises(AssertionError):
+        read_chain(con)
+
+
+# the terms ------------------------------------------------------------------------------------------------------------
+
+
+def books_of(*events: dict[str, Any]) -> Books:
+    """Return the books of some events."""
+    books = Books()
+    for event in events:
+        books.post(event)
+    return books
+
+
+def dataset_event(dataset: str = "jobs", cap: Cap | None = None) -> dict[str, Any]:
+    """Return the event with which a dataset's account is opened."""
+    cap = cap or cap_at(1.0)
+    terms = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
+    return {"event": "dataset", "dataset": dataset, "unit": "one job", "neighbours": "substitution", "cap": terms}
+
+
+def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs", **claimed: Any) -> dict[str, Any]:
+    """Return the event of a reservation that says no more than it is told."""
+    return {"event": "reserved", "release": release, "dataset": dataset, "levels": list(levels), **claimed}
+
+
+def test_the_terms_of_a_dataset_may_be_repeated_or_left_out() -> None:
+    """A later release names the same budget, or none; after a raise the first one too, which old specs still name."""
+    books = books_of(dataset_event())
+    terms = books.accounts["jobs"].terms
+    assert agreed_terms(books, asked_of(cap=cap_at(1.0))) == agreed_terms(books, asked_of()) == terms
+    higher = dataset_event(cap=cap_at(2.0))["cap"]
+    books.post({"event": "budget raised", "dataset": "jobs", "cap": higher})
+    for cap in (cap_at(1.0), cap_at(2.0), None):
+        assert agreed_terms(books, asked_of(cap=cap)).cap == cap_at(2.0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (replace(asked_of(), unit="one person"), "privacy.unit"),
+        (replace(asked_of(), neighbours="add_remove"), "privacy.neighbours"),
+        (asked_of(cap=cap_at(2.0)), "budget"),
+        (asked_of(cap=cap_at(0.5)), "budget"),
+        (asked_of(cap=cap_at(1.0, 1e-7)), "budget"),
+        (replace(asked_of("wages", same_people_as="jobs"), unit="one person"), "privacy.unit"),
+        (asked_of("wages", cap_at(2.0), same_people_as="jobs"), "budget"),
+    ],
+)
+def test_other_terms_than_the_first_are_refused(asked: Asked, field: str) -> None:
+    """Another unit, other neighbours or another budget is refused, naming the key of the spec."""
+    with pytest.raises(SpecError) as refusal:
+        agreed_terms(books_of(dataset_event()), asked)
+    assert refusal.value.field == field
+    assert "jobs" in refusal.value.hint
+
+
+def test_the_first_release_must_name_a_budget() -> None:
+    """A dataset that the ledger does not know needs a budget, and any will do."""
+    with pytest.raises(SpecError) as refusal:
+        agreed_terms(Books(), asked_of())
+    assert refusal.value.field == "budget"
+    asked = Asked("jobs", "one person", "add_remove", cap_at(3.0))
+    terms = agreed_terms(Books(), asked)
+    assert (terms.unit, terms.neighbours, terms.cap) == ("one person", "add_remove", cap_at(3.0))
+
+
+def test_datasets_of_the_same_people_share_one_cap(con: Connection) -> None:
+    """What one of them spends the other cannot, in either direction, with a third by way of the second."""
+    third = cap_at(1.0).rho / 3
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [third])
+    reserve_at_once(con, "two", asked_of("wages", same_people_as="jobs"), [third])
+    reserve_at_once(con, "three", asked_of("hours", same_people_as="wages"), [third])
+    for asked in (asked_of(), asked_of("wages"), asked_of("hours"), asked_of("pay", same_people_as="hours")):
+        with pytest.raises(BudgetExceeded):
+            reserve_at_once(con, "four", asked, [third])
+    books = read_books(con)
+    assert list(books.accounts) == ["jobs"]
+    assert books.accounts["jobs"].datasets == ["jobs", "wages", "hours"]
+    assert books.accounts["jobs"].spent == cap_at(1.0).rho
+
+
+def test_sharing_with_one_who_shares_is_sharing_with_the_first() -> None:
+    """An event may name any dataset of the same people; their account is the first one's."""
+    books = books_of(
+        dataset_event(),
+        {"event": "dataset", "dataset": "wages", "same_people_as": "jobs"},
+        {"event": "dataset", "dataset": "hours", "same_people_as": "wages"},
+        reserved_event("one", gaussian(1, Fraction(1, 300)), dataset="hours"),
+    )
+    assert books.account("hours") is books.account_of("one") is books.accounts["jobs"]
+    assert books.accounts["jobs"].spent == Fraction(1, 300)
+
+
+def test_whose_people_a_dataset_holds_is_fixed_by_its_first_release(con: Connection) -> None:
+    """A dataset with an account of its own cannot join another's, nor any join one that there is not."""
+    share = cap_at(1.0).rho / 4
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share])
+    reserve_at_once(con, "two", asked_of("shops", cap_at(1.0)), [share])
+    before = head(con)
+    for asked in (asked_of("shops", same_people_as="jobs"), asked_of("wages", same_people_as="nobody")):
+        with pytest.raises(SpecError) as refusal:
+            reserve_at_once(con, "three", asked, [share])
+        assert refusal.value.field == "same_people_as"
+    assert head(con) == before
+
+
+def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connection) -> None:
+    """It is asked about until the datasets share a ledger or are said to differ, which is then told either of them."""
+    share, ask = cap_at(1.0).rho / 4, asked_of
+    shops, wages = ask("shops", cap_at(1.0)), ask("wages", same_people_as="jobs")
+    assert users_of_table(read_books(con), shops, "trips") == []
+    reserve_at_once(con, "one", ask(cap=cap_at(1.0)), [share], table="trips")
+    books = read_books(con)
+    assert users_of_table(books, shops, "trips") == ["jobs"]
+    assert users_of_table(books, shops, "other trips") == []
+    assert users_of_table(books, ask(), "trips") == users_of_table(books, wages, "trips") == []
+    reserve_at_once(con, "two", shops, [share], table="trips", different_people_from=("jobs",))
+    books = read_books(con)
+    assert users_of_table(books, shops, "trips") == users_of_table(books, ask(), "trips") == []
+    assert users_of_table(books, ask("third", cap_at(1.0)), "trips") == ["jobs", "shops"]
+
+
+# the rule of composition ----------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
+    """The early check agrees with the reservation: at the cap it fits, above it does not."""
+    terms = agreed_terms(Books(), asked_of(cap=cap_at(1.0)))
+    rho = terms.cap.rho
+    assert check_fits(None, terms, Spending(rho, (), NEVER_ALONE, DELTA), standing_of).left_rho == 0
+    above = Fraction(math.nextafter(float(rho), 1.0))
+    with pytest.raises(BudgetExceeded):
+        check_fits(None, terms, Spending(above, (), NEVER_ALONE, DELTA), standing_of)
+    level = {"level": 1, "rho": str(rho / 2)}
+    account = books_of(dataset_event(), reserved_event("one", level)).accounts["jobs"]
+    check_fits(account, terms, Spending(rho / 2, (), NEVER_ALONE, DELTA), standing_of)
+    with pytest.raises(BudgetExceeded):
+        check_fits(account, terms, Spending(above - rho / 2, (), NEVER_ALONE, DELTA), standing_of)
+
+
+@given(rho=st.fractions(Fraction(1, 10**4), 10), delta=st.sampled_from([1e-3, 1e-6, 1e-10]))
+@settings(max_examples=30)
+def test_the_conversion_is_the_published_one(rho: Fraction, delta: float) -> None:
+    """Minimising Proposition 12 by hand gives the ε that the rule of composition converts to."""
+    assert composed_epsilon([Spending(rho, (), NEVER_ALONE, delta)], delta) == pytest.approx(
+        converted(rho, delta), rel=1e-9
+    )
+
+
+def test_the_rho_of_many_releases_is_converted_once() -> None:
+    """ε of many releases is that of the sum of their ρ: far below the sum of theirs, and below Σρ by the lemma."""
+    rhos = [Fraction(number, 5000) for number in range(1, 31)]
+    many = [Spending(rho, (), converted(rho, DELTA), DELTA) for rho in rhos]
+    composed = composed_epsilon(many, DELTA)
+    assert composed == zcdp_epsilon(sum(rhos, Fraction(0)), DELTA)
+    assert composed == pytest.approx(converted(sum(rhos, Fraction(0)), DELTA), rel=1e-9)
+    assert composed < sum(spending.epsilon for spending in many) / 3
+
+
+def test_own_statements_of_several_releases_do_not_help_them() -> None:
+    """However little each says of itself, several releases come to what their ρ converts to."""
+    one = Spending(Fraction(1, 50), (), 1e-9, DELTA)
+    assert composed_epsilon([one], DELTA) == 1e-9
+    assert composed_epsilon([one, one], DELTA) == zcdp_epsilon(Fraction(1, 25), DELTA)
+
+
+def stability(level: int, epsilon: float, delta: float) -> dict[str, Any]:
+    """Return a level whose mechanism is only (ε, δ)."""
+    return {"level": level, "mechanism": "stability_histogram", "epsilon": epsilon, "delta": delta}
+
+
+def gaussian(level: int, rho: Fraction) -> dict[str, Any]:
+    """Return a level whose mechanism is charged in ρ."""
+    return {"level": level, "mechanism": "discrete_gaussian", "rho": str(rho), "sigma": 2.0}
+
+
+def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_delta() -> None:
+    """ε is the sum of their ε and what Σρ converts to at the δ that theirs leave."""
+    books = books_of(
+        dataset_event(),
+        reserved_event("one", gaussian(0, Fraction(1, 80)), stability(1, 0.25, 1e-7), epsilon=0.3, delta=DELTA),
+        reserved_event("two", stability(1, 0.5, 3e-7), gaussian(2, Fraction(1, 90)), epsilon=0.6, delta=DELTA),
+    )
+    account = books.accounts["jobs"]
+    assert account.charges["one", 1].mechanism == "stability_histogram"
+    assert account.spent == Fraction(1, 80) + Fraction(1, 90)
+    composed = composed_epsilon(account.spendings, DELTA)
+    assert composed == pytest.approx(0.75 + converted(account.spent, DELTA - 4e-7), rel=1e-9)
+    assert composed > 0.75 + converted(account.spent, DELTA) + 1e-3
+    books.post({"event": "void", "release": "two", "level": 1})
+    composed = composed_epsilon(account.spendings, DELTA)
+    assert composed == pytest.approx(0.25 + converted(account.spent, DELTA - 1e-7), rel=1e-9)
+
+
+def test_approximate_mechanisms_alone_need_no_conversion_and_never_more_than_the_delta() -> None:
+    """Without ρ the sums are all there is, up to the very δ; where their δ exceed it, no ε will do."""
+    pairs = [(0.25, 2.0**-21), (0.5, 2.0**-21)]
+    spendings = [Spending(Fraction(0), (pair,), NEVER_ALONE, 1e-5) for pair in pairs]
+    assert composed_epsilon(spendings, 2.0**-20) == 0.75
+    assert composed_epsilon(spendings, math.nextafter(2.0**-20, 0)) == math.inf
+    with_rho = [*spendings, Spending(Fraction(1, 10**6), (), NEVER_ALONE, DELTA)]
+    assert composed_epsilon(with_rho, 2.0**-20) == math.inf
+    assert composed_epsilon(with_rho, 2.0**-19) == pytest.approx(0.75 + converted(Fraction(1, 10**6), 2.0**-20))
+
+
+def test_what_approximate_mechanisms_have_spent_is_not_left(con: Connection) -> None:
+    """After one less than that of the cap less its ε and δ is left, exactly so much is let in, and more is refused."""
+    account = books_of(dataset_event(), reserved_event("one", stability(1, 0.1, 4e-7))).accounts["jobs"]
+    standing = standing_of(account.spendings, account.terms.cap)
+    assert 0.7 < converted(standing.left_rho, DELTA - 4e-7) < 0.9
+    fits = Spending(standing.left_rho * Fraction(999_999, 10**6), (), NEVER_ALONE, DELTA)
+    check_fits(account, account.terms, fits, standing_of)
+    with pytest.raises(BudgetExceeded) as refusal:
+        check_fits(
+            account, account.terms, replace(fits, rho=standing.left_rho * Fraction(10**6 + 1, 10**6)), standing_of
+        )
+    assert refusal.value.left == standing.left_rho
+
+
+SPENDINGS = st.builds(
+    Spending,
+    st.fractions(0, Fraction(1, 10), max_denominator=10**6),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1e-7)), max_size=2).map(tuple),
+    st.floats(0.01, 1),
+    st.just(DELTA),
+)
+
+
+@given(data=st.data(), spendings=st.lists(SPENDINGS, max_size=5))
+@settings(max_examples=20)
+def test_the_order_of_releases_does_not_matter(data: st.DataObject, spendings: list[Spending]) -> None:
+    """Whatever their order, releases come to the same ε, to the last bit, and leave the same."""
+    shuffled = data.draw(st.permutations(spendings))
+    assert standing_of(shuffled, cap_at(1.0)) == standing_of(spendings, cap_at(1.0))
+
+
+@given(spendings=st.lists(SPENDINGS, min_size=1, max_size=4), more=SPENDINGS)
+@settings(max_examples=20)
+def test_one_more_release_never_makes_it_less(spendings: list[Spending], more: Spending) -> None:
+    """Beyond the first, which may count by its own statement, every release takes ε up and what is left down."""
+    before, after = (standing_of(of, cap_at(1.0)) for of in (spendings, [*spendings, more]))
+    lowest = composed_epsilon([*spendings, Spending(Fraction(0), (), 0.0, 0.0)], DELTA, cap_at(1.0))
+    assert after.epsilon >= lowest >= before.epsilon
+    assert after.left_rho <= before.left_rho
+
+
+# what was written before, and by others -------------------------------------------------------------------------------
+
+
+def test_events_from_before_are_replayed() -> None:
+    """Events without a claim, a standing, mechanisms or the seals' hashes still make an account, charged in ρ."""
+    old_cap = {"epsilon": 1.0, "delta": 1e-6, "rho": "1/60"}
+    old_level = {"rho": "1/200", "sigma": 7.5, "l2_sensitivity_squared": 2}
+    books = books_of(
+        dataset_event() | {"cap": old_cap},
+        reserved_event("one", {"level": 1, **old_level}, {"level": 2, **old_level}),
+        {"event": "drawing", "release": "one", "level": 1},
+        {"event": "unsealed shard removed unread", "release": "one", "level": 1, "branch": "trunk"},
+        {"event": "sealed", "release": "one", "level": 1},
+        {"event": "released", "release": "one", "level": 1},
+        {"event": "void", "release": "one", "level": 2},
+        {"event": "vault deleted", "release": "one"},
+    )
+    account = books.accounts["jobs"]
+    assert account.terms.cap == Cap(1.0, 1e-6, Fraction(1, 60))
+    assert account.standing is None
+    assert account.charges_of("one") == {
+        1: Charge("one", 1, "released", Fraction(1, 200), 7.5, 2, "discrete_gaussian", 0.0, 0.0),
+        2: Charge("one", 2, "void", Fraction(1, 200), 7.5, 2, "discrete_gaussian", 0.0, 0.0),
+    }
+    assert composed_epsilon(account.spendings, 1e-6) == zcdp_epsilon(Fraction(1, 200), 1e-6)
+    assert account.unprotected == []
+    assert users_of_table(books, asked_of("shops", cap_at(1.0)), "trips.csv") == []
+
+
+def test_a_new_release_is_charged_beside_old_ones(con: Connection) -> None:
+    """An account that was opened before the standing was recorded goes on under the new rule."""
+    level = {"level": 1, "rho": str(cap_at(1.0).rho / 2), "sigma": 7.5, "l2_sensitivity_squared": 2}
+    insert(con, dataset_event(), reserved_event("old", level))
+    with pytest.raises(BudgetExceeded):
+        reserve_at_once(con, "new", asked_of(), [cap_at(1.0).rho * 2 / 3])
+    reserve_at_once(con, "new", asked_of(cap=cap_at(1.0)), [cap_at(1.0).rho / 2])
+    assert account_of(con).spent == cap_at(1.0).rho
+    assert account_of(con).standing
+    assert len(read_chain(con)) == 3
+
+
+def insert(con: Connection, *events: dict[str, Any] | str) -> None:
+    """Write events, or what should be, behind the last with correct hashes and no questions."""
+    for event in events:
+        last = head(con)
+        text = event if isinstance(event, str) else json.dumps(event, sort_keys=True, separators=(",", ":"))
+        hashed = hashlib.sha256(f"{last.hash}\n{text}".encode()).hexdigest()
+        con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hashed])
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dataset_event(),
+        {"event": "dataset", "dataset": "wages", "same_people_as": "nobody"},
+        {"event": "dataset", "dataset": "wages", "unit": "one job", "neighbours": "substitution"},
+        reserved_event("one", gaussian(5, Fraction(1, 100))),
+        reserved_event("two", gaussian(1, Fraction(1, 100)), gaussian(1, Fraction(1, 100))),
+        reserved_event("two", gaussian(1, Fraction(1, 100)), dataset="nobody"),
+        reserved_event("two", {"rho": "1/100"}),
+        reserved_event("two", {"level": 1, "rho": "a hundredth"}),
+        {"event": "reserved", "release": "two", "dataset": "jobs"},
+        {"event": "drawing", "release": "one", "level": 0},
+        {"event": "released", "release": "one", "level": 0},
+        {"event": "sealed", "release": "one", "level": 1},
+        {"event": "void", "release": "one", "level": 0},
+        {"event": "drawing", "release": "one", "level": 7},
+        {"event": "drawing", "release": "two", "level": 0},
+        {"event": "drawing", "level": 0},
+        {"event": "budget raised", "dataset": "nobody", "cap": dataset_event()["cap"]},
+        {"event": "budget raised", "dataset": "jobs", "cap": {"epsilon": 2.0}},
+        {"release": "one"},
+        "{",
+        "",
+        "null",
+        "[]",
+    ],
+)
+def test_an_event_that_does_not_follow_stops_everything(con: Connection, event: dict[str, Any] | str) -> None:
+    """Books that do not add up are not read, whatever the hashes, and nothing more is reserved or drawn from them."""
+    share = cap_at(1.0).rho / 4
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share, share])
+    advance(con, "one", 0, "drawing")
+    insert(con, event)
+    wrong = head(con)
+    with pytest.raises(StoreError, match="does not add up at event 3") as refusal:
+        read_books(con)
+    assert "audit" in refusal.value.hint
+    with pytest.raises(StoreError):
+        reserve_at_once(con, "new", asked_of(), [share])
+    with pytest.raises(StoreError):
+        advance(con, "one", 1, "drawing")
+    assert head(con) == wrong
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_missing_event_is_missed(con: Connection, position: int) -> None:
+    """Without the opening, the reservation or the drawing, what comes after does not follow."""
+    share = cap_at(1.0).rho / 4
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share])
+    for state in ("drawing", "sealed"):
+        advance(con, "one", 0, state)
+    con.execute("DELETE FROM ledger WHERE position = ?", [position])
+    with pytest.raises(StoreError, match=f"at event {position + 1}\\."):
+        read_books(con)
+
+
+# races ----------------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_processes_that_reserve_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cap allows one of two releases, exactly one fits, dataset after dataset, whoever comes first."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    datasets = [f"d{number}" for number in range(6)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHILD, name, *datasets], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in ("one", "other")
+    ]
+    for child in children:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    said = [child.communicate(timeout=60)[0].split() for child in children]
+    assert [sorted(answers) for answers in zip(*said, strict=True)] == [["refused", "reserved"]] * len(datasets)
+    with store() as con:
+        assert {name: account.spent for name, account in read_books(con).accounts.items()} == dict.fromkeys(
+            datasets, cap_at(1.0).rho * 2 / 3
+        )
+        assert len(read_chain(con)) == 2 * len(datasets)
+
+
+def test_of_two_threads_that_reserve_at_once_one_fits(con: Connection) -> None:
+    """Threads that share the open store reserve no more than the cap either, and leave the chain whole."""
+    at_once = Barrier(2)
+    faults: list[Exception] = []
+    cap = cap_at(1.0)
+
+    def try_to_reserve(name: str) -> None:
+        with store() as own:
+            at_once.wait()
+            try:
+                reserve_at_once(own, name, asked_of(cap=cap), [cap.rho * 2 / 3])
+            except (BudgetExceeded, duckdb.Error) as fault:
+                faults.append(fault)
+
+    threads = [Thread(target=try_to_reserve, args=(name,)) for name in ("one", "other")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(faults) == 1
+    assert account_of(con).spent == cap.rho * 2 / 3
+    assert len(read_chain(con)) == 2
