@@ -432,7 +432,7 @@ def assert_first_version_is_kept() -> None:
     with store() as con:
         assert find_release(con, "old").levels[0].rho == read_books(con).accounts["jobs"].spent == Fraction(1, 3)
         assert con.execute('FROM "old".level_0').fetchall() == [(7,)]
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
 
 
 @pytest.mark.usefixtures("_open_umask")
@@ -506,7 +506,7 @@ def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytes
         (level,) = find_release(con, "old").levels
         assert (level.rho, level.sigma, level.l2_sensitivity_squared, level.derivation) == (Fraction(1, 3), 2.5, 2, "")
         assert read_books(con).accounts["jobs"].spent == Fraction(1, 3)
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     with store() as con:
         con.execute("UPDATE levels SET l2_sensitivity_squared = 2199023255552")
         assert find_release(con, "old").levels[0].l2_sensitivity == math.sqrt(2**41)
