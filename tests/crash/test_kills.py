@@ -141,7 +141,7 @@ class Killed:
         with store():
             drawn = Counter({(level, branch): cells for level, branch, cells in ended.result})
             assert_finished(ID, before, Draws(cells=drawn))
-            assert audit_answer()["findings"] == []
+            assert audit_answer().findings == []
         assert {path.name for path in shards.iterdir()} == SHARDS | CODEBOOKS
         assert list((self.home / "vault").iterdir()) == []
 
@@ -157,7 +157,7 @@ class Killed:
         assert self.make("next", hold=True)[0] == 0
         with store():
             assert verify(self.out / "next") == []
-            assert audit_answer()["findings"] == []
+            assert audit_answer().findings == []
         assert [path.name for path in self.out.iterdir()] == ["next"]
         assert list((self.home / "vault").iterdir()) == []
         assert [path.name for path in (self.home / "shards").iterdir()] == ["next"]
