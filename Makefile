@@ -1,6 +1,6 @@
 # make demo     builds .venv and releases a synthetic country
 # make test     every test
-# make crash    a release is killed before and after everything that it makes durable: a quarter of an hour or so
+# make crash    a release is killed before and after everything that it makes durable, and twenty begin at once: twenty minutes or so
 # make audit    a black-box audit of the privacy claim, thousands of releases: an hour or so
 # make check    format, lint, types and import rules
 # make reference  docs/reference, from the code
@@ -26,7 +26,7 @@ test: .venv/.built
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 crash: .venv/.built
-	$(BIN)/python -m pytest tests/crash -m "crash or not crash"
+	$(BIN)/python -m pytest tests/crash tests/end_to_end/server/test_many_runs.py -m "crash or not crash"
 
 audit: .venv/.built
 	$(BIN)/python -m pytest -m audit

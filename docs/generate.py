@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from flows.answers.audit import audit_answer
 from flows.answers.query import query_answer
 from flows.answers.store import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
 from flows.answers.verify import verify_answer
+from flows.cli.json_object import json_object
 from flows.cli.main import app, main
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
@@ -83,7 +85,7 @@ def spec_page() -> str:
 def commands_page() -> str:
     """Return the page of the command line; what `--json` prints is what commands answer about a small release, made here."""
     with tempfile.TemporaryDirectory() as folder:
-        shapes = {name: shape(answer) for name, answer in answers(Path(folder)).items()}
+        shapes = {name: shape(json_object(answer)) for name, answer in answers(Path(folder)).items()}
     intro = (
         "`trellis --help` lists the commands, `trellis COMMAND --help` says what each takes, `trellis --version` which Trellis"
         " it is. `trellis --install-completion` makes the shell complete commands, options, releases and datasets. With"
@@ -153,7 +155,7 @@ def answers(folder: Path) -> dict[str, Any]:
         planned = make_plan(load_spec(spec))
         told: dict[str, Any] = {
             "new": starter_answer(str(folder / "data" / "trips.csv"), None),
-            "check": check_answer(spec) | {"problems": check_answer(folder / "none.yaml")["problems"]},
+            "check": replace(check_answer(spec), problems=check_answer(folder / "none.yaml").problems),
             "plan": plan_answer(planned),
         }
         release = new_release(planned)

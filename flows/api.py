@@ -184,7 +184,7 @@ def _made(
     note_crashes()
     plan = make_plan(_keys(spec) if isinstance(spec, Mapping) else load_spec(Path(spec)))
     made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
-    processes = in_processes() if made.terms.get("workers") == "processes" else nullcontext()
+    processes = in_processes() if made.terms.run.workers == "processes" else nullcontext()
     try:
         with processes, ThreadPoolExecutor(cores()) as threads:
             make_release(plan, made, submit_to(threads), report_nothing)

@@ -11,7 +11,7 @@ from flows.walks.in_memory import Trial, histogram, reconciled, top_down, univer
 from flows.walks.leaves_only import walk_leaves
 from flows.walks.top_down import Traversal, walk_top_down
 from flows.walks.two_passes import walk_twice
-from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TAU, table_noise
 from tasks.noise.task import measure_histogram, measure_universe

@@ -1,10 +1,10 @@
 """What this machine has: cores and memory, as far as this process may use them."""
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from storage.releases.terms import RunTerms
 
 _MEMORY_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes, or `max`
 _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
@@ -15,9 +15,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def memory_of(terms: Mapping[str, Any]) -> int:
-    """Return how many bytes the arrays of a release may take, from its terms."""
-    return int(terms.get("max_memory") or default_memory())
+def memory_of(run: RunTerms) -> int:
+    """Return how many bytes the arrays of a release may take."""
+    return run.max_memory or default_memory()
 
 
 def default_memory() -> int:

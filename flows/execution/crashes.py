@@ -23,7 +23,7 @@ def _note_crash(con: Connection, release_id: str) -> None:
     try:
         with held(release_id):
             release = find_release(con, release_id)
-            waits = release.state == "reserved" and "series" in release.terms
+            waits = release.state == "reserved" and release.terms.series
             if release.state in {"reserved", "running"} and not waits:
                 set_state(con, release_id, "failed", "It crashed: the process that ran it ended before it was done.")
     except HeldElsewhere:

@@ -124,11 +124,11 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
 
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     """Ingest the table and grow the true tree in the vault."""
-    terms = plan.stage_terms()
-    memory = memory_of(terms)
+    terms = plan.terms
+    memory = memory_of(terms.run)
     return [
         result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory)),
-        result_of(release_id, submit(grow_tree, release_id, terms["axes"], terms["steps"], memory // 2)),
+        result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2)),
     ]
 
 
@@ -143,16 +143,16 @@ def _is_grown(release: Release) -> bool:
     with store() as con:
         charges, seals = charges_of(con, release.id), list_seals(con, release.id)
     drawn = bool(seals) or any(charge.state != "reserved" for charge in charges.values())
-    return drawn or "files" not in release.terms or is_grown(release.id, len(release.levels) - 1)
+    return drawn or is_grown(release.id, len(release.levels) - 1)
 
 
 def _finish(release: Release, submit: Submit, report: Report, only: str | None = None) -> list[Outcome]:
     """Walk, validate and publish; with `only`, publish if that branch was all that was missing."""
     with store() as con:
         set_state(con, release.id, "running")
-    mechanism = MECHANISMS[release.terms["mechanism"]]
-    sampler = mechanism.noises[release.terms.get("sampler", "opendp")].sampler
-    optimiser = mechanism.optimiser(release.terms.get("priority"))
+    mechanism = MECHANISMS[release.terms.mechanism]
+    sampler = mechanism.noises[release.terms.sampler].sampler
+    optimiser = mechanism.optimiser(release.terms.priority)
     walk = partial(mechanism.traverse, release.id, sampler, optimiser, submit, report, only)
     outcomes, missing = in_thread(release.id, walk)
     if missing:

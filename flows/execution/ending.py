@@ -2,8 +2,9 @@
 
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import standing_of
@@ -22,9 +23,35 @@ from storage.releases.seals import list_released, list_seals
 _ENDED = {"published", "refused", "abandoned"}
 
 
+@dataclass(frozen=True, slots=True)
+class EndedRelease:
+    """A release that has ended, and what was deleted of it just now, in words."""
+
+    id: str
+    state: str
+    deleted: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedRelease:
+    """How many files of a release were removed, and their bytes."""
+
+    release: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What was removed of each release, and the bytes in all."""
+
+    cleaned: Sequence[CleanedRelease]
+    bytes: int
+
+
 def close_the_books(release: Release) -> None:
     """Record in one transaction that a release is out: its levels, its charges, its state, what is kept of it."""
-    kept = release.terms.get("keep_noisy_counts", True)
+    kept = release.terms.keep_noisy_counts
     with store() as con:
         sealed = [level for level, charge in charges_of(con, release.id).items() if charge.state == "sealed"]
         with transaction(con):
@@ -33,27 +60,25 @@ def close_the_books(release: Release) -> None:
                 advance(con, release.id, level, "released")
             if sealed:  # otherwise the books were closed before
                 note(con, "noisy counts kept" if kept else "noisy counts destroyed", release.id)
-                if not release.terms["keep_vault"]:
+                if not release.terms.keep_vault:
                     note(con, "vault deleted", release.id)
             set_state(con, release.id, "published")
 
 
 def remove_what_is_not_kept(release: Release) -> None:
     """Delete the vault of a published release and its noisy counts, unless they are to be kept, and what two passes left."""
-    if not release.terms["keep_vault"]:
+    if not release.terms.keep_vault:
         remove_vault(release.id)
     with store() as con:
         _delete_shards(con, find_release(con, release.id))
 
 
-def abandon_release(release_id: str) -> list[str]:
+def abandon_release(release_id: str) -> EndedRelease:
     """End a release for good: what it has drawn stays charged, its vault and whatever else is confidential is deleted.
 
     Sealed noisy counts stay if the spec keeps them. What was drawn and never sealed, and the exact counts of invariant
     levels, which were never published, go with the vault.
 
-    Returns:
-        What was deleted, in words.
     Raises:
         UsageError: there is none of that id, or it is in a state that has no such end.
     """
@@ -68,7 +93,7 @@ def abandon_release(release_id: str) -> list[str]:
                 field="ID",
                 hint=f"`trellis rerun {release_id}` closes them.",
             )
-        kept = release.terms.get("keep_noisy_counts", True)
+        kept = release.terms.keep_noisy_counts
         with transaction(con):
             abandon(con, release_id, standing_of)
             note(con, "noisy counts kept" if kept else "noisy counts destroyed", release_id)
@@ -76,11 +101,9 @@ def abandon_release(release_id: str) -> list[str]:
     return forget_release(release_id)
 
 
-def forget_release(release_id: str) -> list[str]:
+def forget_release(release_id: str) -> EndedRelease:
     """Delete what a release was told to keep, or has left behind: its vault, and shards that were to go.
 
-    Returns:
-        What was deleted, in words.
     Raises:
         UsageError: there is none of that id, or it could still be finished.
     """
@@ -101,17 +124,14 @@ def forget_release(release_id: str) -> list[str]:
         deleted += ["shards"] * _delete_shards(con, release)
         _remove_partial_folder(release)
     sweep_orphans()
-    return deleted
+    return EndedRelease(release_id, release.state, deleted)
 
 
-def clean() -> list[dict[str, Any]]:
+def clean() -> Cleaning:
     """Remove what releases that have ended do not need, by their own rules, and what dead processes have left.
 
     Of a published release the shards of counts go, which its folder and the store hold; sealed noisy counts stay if its
     spec keeps them, with the codebooks that explain them.
-
-    Returns:
-        Per release how many files, and bytes, are gone.
     """
     note_crashes()
     sweep_orphans()
@@ -124,8 +144,8 @@ def clean() -> list[dict[str, Any]]:
             _remove_partial_folder(release)
             gone = {path: size for path, size in before.items() if not path.exists()}
             if gone:
-                cleaned.append({"release": release.id, "files": len(gone), "bytes": sum(gone.values())})
-    return cleaned
+                cleaned.append(CleanedRelease(release.id, len(gone), sum(gone.values())))
+    return Cleaning(cleaned, sum(entry.bytes for entry in cleaned))
 
 
 def _files_of(release: Release) -> dict[Path, int]:
@@ -168,14 +188,14 @@ def _delete_shards(con: Connection, release: Release, *, counts: bool = True) ->
     of an abandoned release were never published, and go. Codebooks stay, but for one that was made of counts that go.
     """
     published, kept = release.state == "published", set[Path]()
-    if release.terms.get("keep_noisy_counts", True):
+    if release.terms.keep_noisy_counts:
         seals = list_seals(con, release.id)
         places = [place for place in seals if published or not release.levels[place[0]].is_invariant]
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
         kept |= {frontier_path(release.id, shard) for shard in list_released(con, release.id).values()}
-    made_of_counts = [codebook_path(release.id, axis) for axis in release.terms.get("unlisted", [])]
-    goes_too = [] if published or release.terms.get("keep_noisy_counts", True) else made_of_counts
+    made_of_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]
+    goes_too = [] if published or release.terms.keep_noisy_counts else made_of_counts
     gone = [
         path
         for path in shard_folder(release.id).iterdir()

@@ -69,7 +69,7 @@ def reserved_release(
     plan: Plan, release_id: str, output: Path, *, different_people: bool = False, series: str = ""
 ) -> Release:
     """Return a release of a plan as the store keeps it once it is reserved."""
-    spec, terms = plan.file.spec, plan.stage_terms() | {"different_people": different_people}
+    spec = plan.file.spec
     return Release(
         id=release_id,
         name=spec.name,
@@ -78,7 +78,7 @@ def reserved_release(
         reason="",
         created=utc_now(),
         spec=plan.file.text,
-        terms=terms | {"series": series} if series else terms,
+        terms=replace(plan.terms, different_people=different_people, series=series),
         folder=str(output / release_id),
         levels=plan.levels,
         supersedes=spec.supersedes,
@@ -89,7 +89,7 @@ def reserve_release(release: Release, plan: Plan) -> None:
     """Reserve a release and add it to the store, in one transaction; a refusal is recorded."""
     with store() as con:
         books = read_books(con)
-        others = different_people_from(plan, books, different_people=release.terms["different_people"])
+        others = different_people_from(plan, books, different_people=release.terms.different_people)
         terms = agreed_terms(books, plan.asked())
         account = books.accounts.get(terms.dataset)
         with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):

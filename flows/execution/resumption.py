@@ -30,22 +30,21 @@ def check_unchanged(release: Release) -> None:
         SpecError: the spec was edited.
         InputError: a codebook was changed; names both hashes.
     """
-    files = release.terms.get("files", {"spec": "", "codebooks": {}})
-    spec = Path(files["spec"])
+    spec = Path(release.terms.files.spec)
     if spec.is_file() and not is_same_spec(spec.read_text(encoding="utf-8"), release.spec):
         raise SpecError(
             f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
             field="SPEC",
             hint=f"Put it back (`trellis show {release.id} --spec` prints it), or `trellis abandon {release.id}`.",
         )
-    for axis, path in files["codebooks"].items():
+    for axis, path in release.terms.files.codebooks.items():
         if Path(path).is_file():
-            _check_codebook(release, axis, release.terms["codebooks"][axis], sha256_of(Path(path)))
+            _check_codebook(release, axis, release.terms.codebooks[axis], sha256_of(Path(path)))
 
 
 def run_keys_of(release: Release) -> RunKeys:
     """Return how a release is to be run: as its spec says now, which may be on another machine, or else as it said then."""
-    spec = Path(release.terms.get("files", {"spec": ""})["spec"])
+    spec = Path(release.terms.files.spec)
     try:
         return load_spec(spec).spec.run
     except SpecError:  # it is gone, or is refused in a moment
@@ -56,7 +55,7 @@ def refresh_run_keys(release_id: str) -> None:
     """Record how a release that was reserved is to be run from now on."""
     with store() as con:
         release = find_release(con, release_id)
-        terms = {**release.terms, **run_terms(run_keys_of(release))}
+        terms = replace(release.terms, run=run_terms(run_keys_of(release)))
         if terms != release.terms:
             set_terms(con, release_id, terms)
 
@@ -70,9 +69,9 @@ def plan_again(release: Release) -> Plan:
         InputError: a codebook is not what it was when the release was reserved, or is gone.
         UsageError: another dataset has used the table.
     """
-    file = parse_spec(release.spec, Path(release.terms["files"]["spec"]))
+    file = parse_spec(release.spec, Path(release.terms.files.spec))
     plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
-    for axis, reserved in release.terms["codebooks"].items():
+    for axis, reserved in release.terms.codebooks.items():
         _check_codebook(release, axis, reserved, plan.codebooks[axis])
     with store() as con:
         books = read_books(con)
@@ -87,7 +86,7 @@ def plan_again(release: Release) -> Plan:
 def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> None:
     if now != reserved:
         raise InputError(
-            f"The codebook of {axis}, {release.terms['files']['codebooks'].get(axis, 'in the spec')}, was changed since {release.id} was"
+            f"The codebook of {axis}, {release.terms.files.codebooks.get(axis, 'in the spec')}, was changed since {release.id} was"
             f" reserved: its sha256 was {reserved} and is {now}.",
             field="hierarchy",
             hint=f"Put it back as it was, or `trellis abandon {release.id}`.",

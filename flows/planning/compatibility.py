@@ -6,7 +6,7 @@ from flows.mechanisms import MECHANISMS, Mechanism
 from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import Spec
 from storage.errors import SpecError
-from storage.releases.register import COUNTS_POSITIVE
+from storage.releases.terms import COUNTS_POSITIVE
 
 
 def mechanism_named(name: str) -> Mechanism:

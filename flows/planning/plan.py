@@ -21,7 +21,15 @@ from flows.spec.keys import RunKeys
 from storage.errors import SpecError
 from storage.ledger.books import Asked, Claim, Spending
 from storage.ledger.events import Reservation
-from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases.terms import (
+    THRESHOLDED_LAPLACE,
+    FileTerms,
+    IntervalTerms,
+    LevelTerms,
+    PrivacyTerms,
+    RunTerms,
+    Terms,
+)
 from tasks.accounting.floats import float_above
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
@@ -158,41 +166,43 @@ class Plan:
         may_be = self.file.spec.keep_noisy_counts and not self.mechanism.is_thresholded
         return self.file.spec.release.noisy_counts if may_be else False
 
-    def stage_terms(self) -> dict[str, Any]:
-        """Return what the stages need to know of this plan, as the store keeps it."""
-        spec = self.file.spec
-        keys = spec.privacy
-        return {
-            "axes": [axis.name for axis in self.tree.axes],
-            "steps": list(self.tree.steps),
-            "mechanism": self.mechanism.name,
-            "priority": spec.priority,
-            "sampler": spec.noise.sampler,
-            "keep_vault": spec.keep_vault,
-            "keep_noisy_counts": spec.keep_noisy_counts,
-            "published_spec": self.file.published(),
-            "unprotected": self.unprotected,
-            "codebooks": self.codebooks,
-            **({"unlisted": self.unlisted} if self.unlisted else {}),
-            "files": {  # to notice changes; not published
-                "spec": str(self.file.path),
-                "codebooks": {
-                    axis.name: str(axis.codebook.path) for axis in self.source.axes if isinstance(axis.codebook, Table)
-                },
-            },
-            **run_terms(spec.run),
-            "csv": spec.release.csv,
-            **({"waived": sorted(self.mechanism.waived)} if self.mechanism.waived else {}),
-            "records": spec.release.records,
-            "intervals": spec.release.intervals.model_dump(),
-            "noisy_counts": self.noisy_counts_asked,
-            "privacy": {
-                "unit": keys.unit,
-                "neighbours": keys.neighbours,
-                **self.contributions(),
-                **self.stated(),
-            },
-        }
+    @property
+    def terms(self) -> Terms:
+        """What the stages need to know of this plan, as the store keeps it."""
+        spec, finest = self.file.spec, self.levels[-1]
+        asked = spec.release.intervals
+        is_rounded = not (spec.keep_noisy_counts or finest.threshold or self.levels[0].is_summed)
+        tables = {axis.name: axis.codebook for axis in self.source.axes}
+        return Terms(
+            axes=tuple(axis.name for axis in self.tree.axes),
+            steps=tuple(self.tree.steps),
+            mechanism=self.mechanism.name,
+            priority=spec.priority,
+            sampler=spec.noise.sampler,
+            keep_vault=spec.keep_vault,
+            keep_noisy_counts=spec.keep_noisy_counts,
+            published_spec=self.file.published(),
+            unprotected=tuple(self.unprotected),
+            codebooks=self.codebooks,
+            unlisted=tuple(self.unlisted),
+            waived=tuple(sorted(self.mechanism.waived)),
+            csv=spec.release.csv,
+            records=spec.release.records,
+            noisy_counts=self.noisy_counts_asked,
+            intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded),
+            privacy=self.privacy,
+            run=run_terms(spec.run),
+            files=FileTerms(
+                spec=str(self.file.path),
+                codebooks={axis: str(table.path) for axis, table in tables.items() if isinstance(table, Table)},
+            ),
+        )
+
+    @property
+    def privacy(self) -> PrivacyTerms:
+        """The guarantee as the manifest states it."""
+        keys = self.file.spec.privacy
+        return PrivacyTerms(unit=keys.unit, neighbours=keys.neighbours, **self.contributions(), **self.stated())
 
     def stated(self) -> dict[str, Any]:
         """Return the guarantee as plans and manifests state it."""
@@ -261,9 +271,9 @@ def make_plan(file: SpecFile) -> Plan:
     )
 
 
-def run_terms(keys: RunKeys) -> dict[str, Any]:
-    """Return what the stages need to know of how a release is run; nothing that is published depends on it."""
-    return {"workers": keys.workers, "max_memory": keys.max_memory}
+def run_terms(keys: RunKeys) -> RunTerms:
+    """Return how a release runs."""
+    return RunTerms(keys.workers, None if keys.max_memory is None else int(keys.max_memory))
 
 
 def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:

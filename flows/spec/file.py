@@ -17,7 +17,7 @@ from flows.spec.rules import Faults, Keys
 from flows.spec.yaml import keys_in
 from storage.errors import SpecError, UsageError
 from storage.machine.files import sha256_of
-from storage.releases.register import RELEASED_CODES
+from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source

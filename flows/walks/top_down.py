@@ -78,7 +78,7 @@ class _Walk:
         self.paid = {terms.level for terms in self.release.levels if terms.is_invariant}
         self.paid |= {level for level, charge in charges.items() if charge.state in {"reserved", "drawing"}}
         self.depth = len(self.release.levels) - 1
-        self.most_cells = most_cells(memory_of(self.release.terms), cores(), len(self.release.terms["axes"]))
+        self.most_cells = most_cells(memory_of(self.release.terms.run), cores(), len(self.release.terms.axes))
 
     def run(self) -> list[Outcome]:
         self.go_on(TRUNK)

@@ -17,6 +17,11 @@ def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:
     return axis if axis in flat else f"{axis}_{level}"
 
 
+def interval_columns(*, simultaneous: bool) -> tuple[str, ...]:
+    """Return the columns of intervals that the tables of a release have."""
+    return INTERVAL + SIMULTANEOUS if simultaneous else INTERVAL
+
+
 def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
     """Return the features that have one level, by a spec as it was written and published; none where it is of trips."""
     of_input, domains = spec.get("input"), spec.get("hierarchy")

@@ -62,7 +62,7 @@ def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int])
     own = con.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = ?", [release_id]
     ).fetchall()
-    flat = flat_features(release.terms["published_spec"])
+    flat = flat_features(release.terms.published_spec)
     views = level_views([terms.axes for terms in release.levels], flat, [name for (name,) in own])
     for level, (view, rows) in enumerate(zip(views, rows_of_level, strict=True)):
         con.execute(f"CREATE VIEW {schema}.{_name(view)} AS SELECT * FROM {schema}.level_{level}")
@@ -114,7 +114,7 @@ def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> 
 
 def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> tuple[str, str]:
     """Keep the codes of an axis level, by the numbers of its areas; return the names of the table and of these numbers."""
-    codebook, flat = read_codebook(shard_folder(release.id), axis), flat_features(release.terms["published_spec"])
+    codebook, flat = read_codebook(shard_folder(release.id), axis), flat_features(release.terms.published_spec)
     levels = codebook.columns[: codebook.columns.index(reached) + 1]
     codes = codebook.select(levels).rename({level: column_name(axis, level, flat) for level in levels})
     key = "number" if axis.casefold() == "area" else "area"

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from storage.errors import StoreError
-from storage.releases.register import DISCRETE_GAUSSIAN, LevelTerms
+from storage.releases.terms import DISCRETE_GAUSSIAN, LevelTerms
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what a bad event's fields lead to
 

@@ -26,7 +26,7 @@ from storage.ledger.books import (
     StandingOf,
 )
 from storage.machine.clock import utc_now
-from storage.releases.register import LevelTerms
+from storage.releases.terms import LevelTerms
 
 
 @dataclass(frozen=True, slots=True)

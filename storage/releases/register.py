@@ -1,8 +1,7 @@
 """Releases: what was asked for, level by level, and how far it is. Everything here is public."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, count
@@ -13,16 +12,7 @@ from storage.database.connections import Connection
 from storage.errors import MadeAlready, UsageError
 from storage.machine.claims import claim_shard_folder
 from storage.machine.clock import utc_now
-
-# what a mechanism may waive: counts above zero, so that a row left out is a 0; the total that is public
-COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
-
-# what levels are charged for
-DISCRETE_GAUSSIAN = "discrete_gaussian"
-THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
-
-# stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
-RELEASED_CODES = "from the released counts"
+from storage.releases.terms import LevelTerms, Terms
 
 REPORT = "report.html"  # in a published folder
 
@@ -30,72 +20,12 @@ _UNKNOWN = "unknown"  # in place of a number
 
 
 @dataclass(frozen=True, slots=True)
-class LevelTerms:
-    """What was decided about a level before anything was drawn: it is measured, exact, or summed.
-
-    Attributes:
-        level: 0 for everything, T for the finest.
-        axes: per axis, the name of the axis level reached, None where it is not refined yet.
-        possible_cells: the cells if every node survived; None where no codebook lists them.
-        is_invariant: whether the level is published exactly; said outright, never concluded from a share of 0.
-        rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
-        sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
-            widest cell; 0 where the level is invariant, or sums what reached a threshold, whose error is not noise alone.
-        l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
-        derivation: how Δ₂² comes about, in words.
-        tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
-        bound: with 95 % every count of the level is within so many records of the truth; None where none is stated.
-        is_summed: whether nothing is measured here, and the counts are the sums of the finest level's.
-        mechanism: what is drawn here, as the ledger has it.
-        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`, `scale` and `threshold`.
-        scale: of discrete Laplace noise, records.
-        threshold: the least noisy count that is kept, records.
-    """
-
-    level: int
-    axes: Mapping[str, str | None]
-    possible_cells: int | None
-    is_invariant: bool
-    rho: Fraction
-    sigma: float
-    l2_sensitivity_squared: int
-    bound: float | None
-    derivation: str = ""
-    tau: Fraction = Fraction(0)
-    is_summed: bool = False
-    mechanism: str = DISCRETE_GAUSSIAN
-    epsilon: float = 0.0
-    delta: float = 0.0
-    scale: float = 0.0
-    threshold: int = 0
-
-    @property
-    def is_charged(self) -> bool:
-        """Whether anything is drawn here, and paid for."""
-        return not (self.is_invariant or self.is_summed)
-
-    @property
-    def l2_sensitivity(self) -> float:
-        """Δ₂, records."""
-        return math.sqrt(self.l2_sensitivity_squared)
-
-    @property
-    def charge_details(self) -> dict[str, Any]:
-        """What is told besides of a level that is summed, or whose mechanism is only (ε, δ)."""
-        if self.is_summed:
-            return {"summed": True}
-        if not self.epsilon:
-            return {}
-        names = ("mechanism", "epsilon", "delta", "scale", "threshold")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, slots=True)
 class Release:
     """A release as the store knows it.
 
     Attributes:
-        terms: what the stages need to know of the spec: plain values that survive JSON.
+        terms: what the stages need to know of it.
+        levels: the terms of levels 0 to T.
         supersedes: the release whose place it takes; None where it revises none.
     """
 
@@ -106,7 +36,7 @@ class Release:
     reason: str
     created: str
     spec: str
-    terms: Mapping[str, Any]
+    terms: Terms
     folder: str
     levels: tuple[LevelTerms, ...]
     supersedes: str | None = None
@@ -125,7 +55,7 @@ def add_release(con: Connection, release: Release) -> None:
             release.reason,
             release.created,
             release.spec,
-            json.dumps(release.terms),
+            release.terms.to_json(),
             release.folder,
             release.supersedes,
         ],
@@ -185,7 +115,7 @@ def find_release(con: Connection, release_id: str) -> Release:
         reason,
         created,
         spec,
-        json.loads(terms),
+        Terms.from_json(terms),
         folder,
         tuple(
             LevelTerms(
@@ -245,9 +175,9 @@ def set_state(con: Connection, release_id: str, state: str, reason: str = "") ->
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
 
 
-def set_terms(con: Connection, release_id: str, terms: Mapping[str, Any]) -> None:
+def set_terms(con: Connection, release_id: str, terms: Terms) -> None:
     """Record what the stages need to know of a release."""
-    con.execute("UPDATE releases SET terms = ? WHERE id = ?", [json.dumps(terms), release_id])
+    con.execute("UPDATE releases SET terms = ? WHERE id = ?", [terms.to_json(), release_id])
 
 
 def forget_refusal(con: Connection, release_id: str) -> None:

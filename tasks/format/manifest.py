@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from storage.counts.columns import INTERVAL, SIMULTANEOUS
-from storage.releases.register import DISCRETE_GAUSSIAN, RELEASED_CODES
+from storage.counts.columns import interval_columns
+from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES
 
 # what older manifests have not
 _OF_SOME_LEVELS = (
@@ -128,7 +128,7 @@ class Intervals(_Part):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the tables."""
-        return INTERVAL + SIMULTANEOUS if self.simultaneous else INTERVAL
+        return interval_columns(simultaneous=self.simultaneous)
 
 
 class SealEntry(_Part):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import NOISY, VARIANCE
-from storage.releases.register import LevelTerms
+from storage.releases.terms import LevelTerms
 from tasks.format.batches import UNREADABLE
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.measured_rows import misfit

@@ -14,8 +14,9 @@ from storage.errors import StoreError
 from storage.ledger.books import Charge, as_charged
 from storage.ledger.events import charges_of
 from storage.machine.locks import check_going_on, while_going_on
-from storage.releases.register import LevelTerms, Release, find_release
+from storage.releases.register import Release, find_release
 from storage.releases.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
+from storage.releases.terms import LevelTerms
 from tasks.machine import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
@@ -46,7 +47,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
         charge = charges_of(con, release_id).get(level)
     tree, terms = tree_of(release), release.levels[level]
     _check_charged(release, level, charge)
-    with vault(release_id, memory=memory_of(release.terms) // 4) as con:
+    with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         if level == 0:
             true_chunks = iter([read_true_slice(con, 0, 0, 0, 1)[1]])
             cells = 1
@@ -71,7 +72,7 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
     if sealed:
         return sealed
     tree, terms = tree_of(release), release.levels[level]
-    with vault(release_id, memory=memory_of(release.terms) // 4) as con:
+    with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         parts = (_true_counts(con, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
         row_groups = (
             {"noisy": _released(true_counts, terms, sampler)}
@@ -93,15 +94,15 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     release, level, sealed = _leaves(release_id)
     if sealed:
         return sealed
-    terms, privacy, axes = release.levels[level], release.terms["privacy"], len(release.terms["axes"])
+    terms, privacy, axes = release.levels[level], release.terms.privacy, len(release.terms.axes)
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
-    with vault(release_id, memory=memory_of(release.terms) // 4) as con:
+    with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         codes = read_true_codebooks(con)
         for areas, true_counts in read_true_leaves(con, level, axes, min(CHUNK_CELLS, _MAP_LEAVES)):
             check_going_on(release_id)
             rows, noisy = measure_thresholded(
-                true_counts, noise, privacy["neighbours"], privacy["max_records_per_unit"], sampler
+                true_counts, noise, privacy.neighbours, privacy.max_records_per_unit, sampler
             )
             kept.append((*(area[rows] for area in areas), noisy))
     nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))

@@ -58,7 +58,7 @@ def keep_leaves(release_id: str) -> FrontierShard:
         return frontiers[level, TRUNK]
     groups = read_row_groups(noisy_path(release_id, level, TRUNK), seal.sha256)
     parts: Iterator[Frontier]
-    if release.terms.get("unlisted"):
+    if release.terms.unlisted:
         leaves, codebooks = read_coded_leaves(release, seal)
         for axis, codebook in codebooks.items():
             write_codebook(release_id, axis, codebook)
@@ -83,7 +83,7 @@ def sum_level(release_id: str, level: int) -> FrontierShard:
 
 def _listed(release: Release, group: dict[str, IntArray]) -> Frontier:
     """Return leaves that were kept, from the columns of their shard."""
-    areas = tuple(group[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
+    areas = tuple(group[f"area_{axis}"] for axis in range(len(release.terms.axes)))
     return Frontier(len(release.levels) - 1, areas, group["noisy"])
 
 
@@ -97,7 +97,7 @@ def _all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
 
 def _write_frontier(release: Release, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
     """Write the released nodes of one level of one branch as a shard, a row group per part."""
-    tree, axes = tree_of(release), range(len(release.terms["axes"]))
+    tree, axes = tree_of(release), range(len(release.terms.axes))
     nonzero = cells_below = 0
 
     def counted() -> Iterator[dict[str, IntArray]]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from storage.counts.columns import INTERVAL, SIMULTANEOUS
+from storage.counts.columns import interval_columns
 from storage.counts.shards import frontier_path, noisy_path, read_row_groups, read_shard
 from storage.database.connections import store
 from storage.errors import StoreError
-from storage.releases.register import LevelTerms, Release
+from storage.releases.register import Release
 from storage.releases.seals import (
     TRUNK,
     Branch,
@@ -22,6 +22,7 @@ from storage.releases.seals import (
     list_released,
     list_seals,
 )
+from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.format.rows import Rows, in_order
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
@@ -29,7 +30,6 @@ from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.order import Tree
 from tasks.tree.task import load_frontier, load_parents
 from tasks.validate.intervals import (
-    CONFIDENCE,
     NO_CAP,
     Margins,
     caps,
@@ -45,38 +45,6 @@ from tasks.validate.quantiles import laplace_quantile
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalTerms:
-    """Which intervals a release publishes.
-
-    Attributes:
-        confidence: the probability with which the interval of a cell covers its truth.
-        simultaneous: whether there are also those that cover those of all cells at once.
-        rounded: whether they end at multiples of the noise's σ, since noisy counts were not to be kept.
-    """
-
-    confidence: float
-    simultaneous: bool
-    rounded: bool
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of published tables."""
-        return INTERVAL + SIMULTANEOUS if self.simultaneous else INTERVAL
-
-
-def interval_terms(release: Release) -> IntervalTerms:
-    """Return which intervals a release publishes; one that was reserved before there were any, the usual ones."""
-    asked: Mapping[str, float | bool] = release.terms.get("intervals", {})
-    return IntervalTerms(
-        float(asked.get("confidence", CONFIDENCE)),
-        bool(asked.get("simultaneous", False)),
-        not (
-            release.terms.get("keep_noisy_counts", True) or release.levels[-1].threshold or release.levels[0].is_summed
-        ),
-    )
 
 
 def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
@@ -130,7 +98,7 @@ class ReleasedLevels:
         parts = self._measured(level) if self._margins else self._leaves(level)
         size = sum(shard.nonzero for (of, _), shard in self._released.items() if of == level)
         areas = tuple(np.empty(size, dtype=np.int32) for _ in self.tree.axes)
-        ends = tuple(np.empty(size, dtype=np.int64) for _ in self.terms.columns)
+        ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self.terms.simultaneous))
         counts, first, end, is_stated = np.empty(size, dtype=np.int64), 0, 0, True
         for part in parts:
             end = first + len(part)

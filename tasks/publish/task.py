@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from storage.counts.columns import flat_features
+from storage.counts.columns import flat_features, interval_columns
 from storage.counts.published import partial_folder
 from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
@@ -26,7 +27,7 @@ from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
-from tasks.publish.published_levels import ReleasedLevels, interval_terms
+from tasks.publish.published_levels import ReleasedLevels
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
@@ -56,9 +57,9 @@ def publish(release_id: str) -> None:
             raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as beside:
-        csv = csv_kind(release.terms.get("csv"), levels[-1]["nonzero"])
+        csv = csv_kind(release.terms.csv, levels[-1]["nonzero"])
         cells = sum(seal.cells for seal in seals.values())
-        noisy = are_noisy_counts_published(release.terms.get("noisy_counts", False), cells)
+        noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         collector = Collector(tree_of(release), release.levels)
         records = _write_counts(beside, release, levels, collector, csv=csv, noisy=noisy)
         manifest = _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
@@ -104,10 +105,11 @@ def _write_counts(
     What is learnt on the way of the levels is added to their entries, and what the report shows of them is collected.
     """
     (folder / "counts").mkdir()
-    tree, terms = tree_of(release), interval_terms(release)
+    tree, terms = tree_of(release), release.terms
+    bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
-    levels = ReleasedLevels(release, tree, terms, sink.add if sink else None)
-    table = partial(level_tables, tree, flat=flat_features(release.terms["published_spec"]), bounds=terms.columns)
+    levels = ReleasedLevels(release, tree, terms.intervals, sink.add if sink else None)
+    table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
         for level in range(tree.depth + 1):
@@ -123,9 +125,9 @@ def _write_counts(
         entry |= known
     if csv is True:
         write_csv(folder / "counts.csv", table(tree.depth, rows))
-    records = records_kind(int(rows.counts.sum())) if release.terms.get("records") else None
+    records = records_kind(int(rows.counts.sum())) if terms.records else None
     if records in {"csv", "parquet"}:
-        flat = flat_features(release.terms["published_spec"])
+        flat = flat_features(terms.published_spec)
         tables = record_tables(table(tree.depth, rows), finest_columns(tree, flat))
         if records == "csv":
             write_csv(records_path(folder, records), tables)
@@ -145,22 +147,22 @@ def _write_manifest(
     records: RecordsKind | None,
     noisy: bool,
 ) -> Manifest:
-    terms = interval_terms(release)
+    terms = release.terms
     manifest = Manifest(
         id=release.id,
-        spec=release.terms["published_spec"],
-        privacy=Privacy(**release.terms["privacy"]),
-        unprotected=release.terms["unprotected"],
+        spec=dict(terms.published_spec),
+        privacy=Privacy(**asdict(terms.privacy)),
+        unprotected=list(terms.unprotected),
         levels=[LevelEntry(**entry) for entry in levels],
-        mechanism=release.terms["mechanism"],
-        codebooks=release.terms["codebooks"],
+        mechanism=terms.mechanism,
+        codebooks=dict(terms.codebooks),
         seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in seals.values()],
         ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
-        waived=release.terms.get("waived", []),
+        waived=list(terms.waived),
         records=records,
-        intervals=Intervals(confidence=terms.confidence, simultaneous=terms.simultaneous, rounded=terms.rounded),
+        intervals=Intervals(**asdict(terms.intervals)),
         noisy_counts=noisy,
         supersedes=release.supersedes,
     )

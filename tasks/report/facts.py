@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.releases.register import LevelTerms
+from storage.releases.terms import LevelTerms
 from tasks.format.rows import Rows
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.keys import AreaArray

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up

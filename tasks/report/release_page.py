@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from storage.releases.register import FIXED_TOTAL
+from storage.releases.terms import FIXED_TOTAL
 from tasks.format.manifest import Manifest
 from tasks.report.charts import (
     areas_picture,

@@ -74,7 +74,7 @@ def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tr
 
 def tree_of(release: Release) -> Tree:
     """Return the tree of a release that the store knows."""
-    return load_tree(shard_folder(release.id), tuple(release.terms["axes"]), tuple(release.terms["steps"]))
+    return load_tree(shard_folder(release.id), release.terms.axes, release.terms.steps)
 
 
 def read_coded_leaves(release: Release, seal: Seal) -> tuple[Frontier, dict[str, pl.DataFrame]]:
@@ -87,8 +87,8 @@ def read_coded_leaves(release: Release, seal: Seal) -> tuple[Frontier, dict[str,
     """
     table = read_shard_table(noisy_path(release.id, seal.level, seal.branch), seal.sha256)
     areas, codebooks = [], {}
-    for number, axis in enumerate(release.terms["axes"]):
-        if axis in release.terms["unlisted"]:
+    for number, axis in enumerate(release.terms.axes):
+        if axis in release.terms.unlisted:
             levels = [name for name in dict.fromkeys(terms.axes[axis] for terms in release.levels) if name]
             texts = [table.column(f"code_{number}_{own}") for own in range(1, len(levels) + 1)]
             codebooks[axis], of_axis = numbered(pl.DataFrame(dict(zip(levels, texts, strict=True))))
@@ -101,7 +101,7 @@ def read_coded_leaves(release: Release, seal: Seal) -> tuple[Frontier, dict[str,
 def load_frontier(release: Release, shard: FrontierShard) -> Frontier:
     """Return the nodes that are left of one level of one branch."""
     columns = read_shard(frontier_path(release.id, shard), shard.sha256)
-    areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
+    areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms.axes)))
     return Frontier(shard.level, areas, columns["count"])
 
 
@@ -133,7 +133,7 @@ def load_level(release: Release, level: int, frontiers: dict[tuple[int, str], Fr
     for (of, _), shard in frontiers.items():
         if of == level:
             for columns in read_row_groups(frontier_path(release.id, shard), shard.sha256):
-                areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms["axes"])))
+                areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms.axes)))
                 yield Frontier(level, areas, columns["count"])
 
 

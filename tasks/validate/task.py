@@ -9,8 +9,9 @@ from storage.database.connections import store
 from storage.ledger.books import Charge, as_charged
 from storage.ledger.events import charges_of
 from storage.machine.claims import shard_folder
-from storage.releases.register import COUNTS_POSITIVE, LevelTerms, Release, find_release
+from storage.releases.register import Release, find_release
 from storage.releases.seals import TRUNK, Seal, list_branches, list_released, list_seals
+from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts
 from tasks.tree.order import Tree
@@ -60,7 +61,7 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
                 )
     found["adds_to_total"] = total == int(load_frontier(release, frontiers[0, TRUNK]).counts.sum())
     found["seals_match"] = all(intact.values())
-    if release.terms.get("unlisted") and level == len(release.levels) - 1:
+    if release.terms.unlisted and level == len(release.levels) - 1:
         found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(release, seals[level, TRUNK])
     found["charged_as_planned"] = _charged_as_planned(release.levels[level], charge)
     return [(check, level, passed) for check, passed in found.items()]
@@ -75,7 +76,7 @@ def _codes_as_sealed(release: Release, seal: Seal) -> bool:
 
 def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:
     """Return the check of the counts: of one that waives `counts_positive`, whether they are whole."""
-    return counts_whole if COUNTS_POSITIVE in release.terms.get("waived", []) else counts_whole_and_positive
+    return counts_whole if COUNTS_POSITIVE in release.terms.waived else counts_whole_and_positive
 
 
 def _is_as_sealed(release_id: str, tree: Tree, parents: Frontier | None, seal: Seal, nodes: Frontier) -> bool:

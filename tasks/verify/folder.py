@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from storage.counts.columns import column_name, flat_features
 from storage.machine.files import sha256_of_all
-from storage.releases.register import COUNTS_POSITIVE, REPORT
+from storage.releases.register import REPORT
+from storage.releases.terms import COUNTS_POSITIVE
 from tasks.format.areas import AxisAreas
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import csv_failures

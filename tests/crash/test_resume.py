@@ -29,6 +29,7 @@ from storage.errors import SpecError, StageFailed, StoreError, UsageError
 from storage.ledger.events import read_books as read_ledger
 from storage.machine.locks import held
 from storage.releases.register import claim_id, find_release
+from storage.releases.terms import RunTerms
 from tasks.machine import cores, default_memory
 from tasks.noise.task import measure_branch
 from tests.support.draws import (
@@ -357,8 +358,8 @@ def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(
     spec.write_text(text + "run: {max_memory: 1GB, workers: processes}\n")
     refresh_run_keys("moved")
     with store() as con:
-        terms = find_release(con, "moved").terms
-    assert (terms["max_memory"], terms["workers"]) == (10**9, "processes")
+        run = find_release(con, "moved").terms.run
+    assert run == RunTerms("processes", 10**9)
     draws.forget()
     finish("moved", draws)
     assert_finished("moved", before, draws)

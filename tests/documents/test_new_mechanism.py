@@ -71,6 +71,6 @@ def test_the_line_is_released_and_verified(recipe: Mechanism, tmp_path: Path, mo
     """With the line in the table, the plain driver releases with it, cut into branches, and the folder is verified."""
     monkeypatch.setitem(MECHANISMS, recipe.name, recipe)
     made = make(tmp_path, quick(case_csv), discrete_gaussian, sizes=CUT, mechanism=recipe.name)
-    assert made.release.terms["mechanism"] == "tda_prorated"
+    assert made.release.terms.mechanism == "tda_prorated"
     assert verify(made.folder) == []
     assert made.level(0)["count"].to_list() == made.case.true_level(0)["count"].to_list()

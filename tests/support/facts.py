@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from storage.releases.register import LevelTerms
+from storage.releases.terms import LevelTerms
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.format.rows import Rows, in_order
 from tasks.report.facts import Collector, Facts

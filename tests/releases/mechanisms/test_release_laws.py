@@ -134,7 +134,7 @@ def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
         branches = list_branches(con, made.release.id)
     levels = range(1, len(made.case.order) + 1)
     assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(levels, "released")
-    assert float(sum(charge.rho for charge in charges.values())) == made.release.terms["privacy"]["rho"]
+    assert float(sum(charge.rho for charge in charges.values())) == made.release.terms.privacy.rho
     assert bool(branches) == made.is_cut
     assert set(seals) == {
         (level, name) for level in range(len(made.case.order) + 1) for name in walkers(branches, level)

@@ -18,7 +18,6 @@ from flows.walks.in_memory import Tried, Truth
 from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.thresholding import thresholded_laplace
-from tasks.publish.published_levels import interval_terms
 from tasks.tree.order import Tree
 from tasks.tree.task import tree_of
 from tasks.tree.true_tree import TrueLevel
@@ -56,7 +55,7 @@ def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
 def check_published(made: Made, tried: Tried) -> list[Bounds | None]:
     """Check the published lows and highs of every level, null where none is stated, against those of a trial; return these."""
     plan = make_plan(load_spec(made.home.parent / "spec.yaml"))
-    tree, terms, recipe = tree_of(made.release), interval_terms(made.release), plan.mechanism
+    tree, terms, recipe = tree_of(made.release), made.release.terms.intervals, plan.mechanism
     assert terms.rounded != plan.file.spec.keep_noisy_counts
     entry = Entry(recipe.name, 4.0, recipe, recipe.optimiser(None), plan.scheme, plan.guarantee, None)
     bounds = entry.bounds(tree, tried, terms)

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from storage.counts.shards import check_shard, read_row_groups, read_shard, writ
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.machine.files import sha256_of_all
-from storage.releases.register import find_release
+from storage.releases.register import find_release, set_terms
 from storage.releases.seals import list_frontiers
 from tasks.format.areas import AxisAreas
 from tasks.format.csv import csv_failures, write_csv
@@ -324,9 +325,8 @@ def test_csv_is_written_on_request_or_for_few_rows(home, monkeypatch, asked, lim
     monkeypatch.setattr("tasks.validate.size.MOST_CSV_ROWS", limit)
     aside = home.rename(home.with_name("aside"))
     with store() as con:
-        terms = dict(find_release(con, home.name).terms)
-        changed = terms if asked is None else terms | {"csv": asked}
-        con.execute("UPDATE releases SET terms = ? WHERE id = ?", [json.dumps(changed), home.name])
+        terms = find_release(con, home.name).terms
+        set_terms(con, home.name, replace(terms, csv=asked))
     try:
         publish.fn(home.name)
         assert (home / "counts.csv").exists() == written
@@ -339,7 +339,7 @@ def test_csv_is_written_on_request_or_for_few_rows(home, monkeypatch, asked, lim
             assert_frame_equal(table_of(home, level), table_of(aside, level))
     finally:
         with store() as con:
-            con.execute("UPDATE releases SET terms = ? WHERE id = ?", [json.dumps(terms), home.name])
+            set_terms(con, home.name, terms)
         shutil.rmtree(home, ignore_errors=True)
         aside.rename(home)
 

@@ -16,7 +16,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
 from storage.ledger.events import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
-from storage.releases.register import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases.terms import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 
 DELTA = 1e-6
@@ -180,5 +180,5 @@ def test_the_audit_counts_what_has_no_rho(con):
         text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         last = hash_of(last, text)
         con.execute("UPDATE ledger SET event = ?, hash = ? WHERE position = ?", [text, last, position])
-    found = audit_answer()["first_bad"]
-    assert "above its cap of 3" in found["reason"]
+    found = audit_answer().first_bad
+    assert "above its cap of 3" in found.reason

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.console.plans import show_plan
+from flows.console.plan_view import show_plan
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, faults_of, load_spec
@@ -344,9 +344,9 @@ def test_records_can_be_asked_for_beside_the_spec(load) -> None:
     """What the command line asks for is a term of the release, so that a rerun keeps it; the spec stays as written."""
     file = load(EXAMPLE)
     plain, asked = make_plan(file), make_plan(file.with_records())
-    assert (plain.stage_terms()["records"], asked.stage_terms()["records"]) == (False, True)
+    assert (plain.terms.records, asked.terms.records) == (False, True)
     assert asked.file.text == file.text
-    assert make_plan(load(changed(("release/records", True)))).stage_terms()["records"]
+    assert make_plan(load(changed(("release/records", True)))).terms.records
 
 
 @given(depths=st.lists(st.integers(1, 4), min_size=1, max_size=6), data=st.data())

@@ -12,6 +12,7 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from storage.errors import SpecError
+from storage.releases.terms import RunTerms
 from tasks.machine import cores, default_memory, memory_of
 from tasks.tree.branches import most_cells
 
@@ -52,7 +53,7 @@ def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat: Path) -
     keys = yaml.safe_load(flat.read_text())
     flat.write_text(yaml.safe_dump(keys | {"run": {"max_memory": wanted}}))
     plan = make_plan(load_spec(flat))
-    assert most_cells(memory_of(plan.stage_terms()), cores()) >= AREAS
+    assert most_cells(memory_of(plan.terms.run), cores()) >= AREAS
 
 
 def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,12 +61,12 @@ def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, m
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(tasks.machine, "_MEMORY_OF_CONTAINER", limit)
-    assert default_memory() == memory_of({}) == memory_of({"max_memory": None}) == there // 4
+    assert default_memory() == memory_of(RunTerms("threads", None)) == there // 4
     limit.write_text("max\n")
     assert default_memory() == there // 4
     limit.write_text("400000000\n")
     assert default_memory() == 100_000_000
-    assert memory_of({"max_memory": 7}) == 7
+    assert memory_of(RunTerms("threads", 7)) == 7
 
 
 def test_no_more_cores_than_the_process_may_use() -> None:

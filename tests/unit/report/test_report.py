@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.report.facts
-from storage.releases.register import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES
 from tasks.format.manifest import Intervals
 from tasks.report.charts import sizes_picture
 from tasks.report.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount

@@ -49,7 +49,7 @@ from storage.ledger.events import (
     reserve,
     users_of_table,
 )
-from storage.releases.register import LevelTerms
+from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
@@ -65,7 +65,7 @@ from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Claim
 from storage.ledger.events import Reservation, reserve
-from storage.releases.register import LevelTerms
+from storage.releases.terms import LevelTerms
 
 cap = cap_of(1.0, 1e-6)
 level = LevelTerms(

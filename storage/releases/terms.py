@@ -1,0 +1,238 @@
+"""The terms of a release: what was decided before anything was drawn, for the whole release and for each level."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Any, Literal
+
+from storage.errors import StoreError
+
+# what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
+COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
+
+# what levels are charged for
+DISCRETE_GAUSSIAN = "discrete_gaussian"
+THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
+
+# stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
+RELEASED_CODES = "from the released counts"
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyTerms:
+    """The guarantee of a release, as its manifest states it.
+
+    Attributes:
+        unit: who or what is protected, in words.
+        neighbours: the change that must not show: `substitution` or `add_remove`.
+        max_records_per_unit: how many records one unit has at most.
+        exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
+        distinct: the level at which a unit's records lie in distinct cells; None without that promise.
+        bounded_by: who enforces the bound: `ingest`, or the data owner's `promise`.
+        epsilon: of the whole release.
+        delta: of the whole release.
+        rho: of all discrete Gaussians together; 0 where there are none.
+        accountant: by which (ε, δ) follows from the noise.
+        sampler: which sampler draws the noise.
+        tau: how far the draws may be from the stated noise, in total variation over all the cells that one unit can
+            touch, at most.
+        statement: the guarantee in words.
+    """
+
+    unit: str
+    neighbours: str
+    max_records_per_unit: int
+    exact_records_per_unit: bool
+    distinct: str | None
+    bounded_by: Literal["ingest", "promise"]
+    epsilon: float
+    delta: float
+    rho: float
+    accountant: str
+    sampler: str
+    tau: float
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalTerms:
+    """Which intervals a release publishes.
+
+    Attributes:
+        confidence: the probability with which the interval of a cell covers its true count.
+        simultaneous: whether the release also publishes intervals that cover the true counts of all cells at once.
+        rounded: whether intervals end at multiples of the noise's σ, since the noisy counts are not kept.
+    """
+
+    confidence: float
+    simultaneous: bool
+    rounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileTerms:
+    """Where the spec and the codebooks were when the release was reserved, to notice changes; not published.
+
+    Attributes:
+        spec: the path of the spec.
+        codebooks: the path of each axis' codebook; axes that list their codes in the spec have none.
+    """
+
+    spec: str
+    codebooks: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTerms:
+    """How a release runs; nothing that it publishes depends on this.
+
+    Attributes:
+        workers: what branches are walked in: `threads` or `processes`.
+        max_memory: bytes for the arrays of all branches that are walked at once; None for a quarter of the machine.
+    """
+
+    workers: str
+    max_memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the stages need to know of a release. Everything here is public but `files`.
+
+    Attributes:
+        axes: the names of the axes.
+        steps: the order of refinement: the number of the axis that each level refines.
+        mechanism: its name.
+        priority: which of equally good counts the optimiser takes; None for its first choice.
+        sampler: which sampler draws the noise.
+        keep_vault: whether the true counts are kept after publication.
+        keep_noisy_counts: whether the sealed noisy counts are kept after publication.
+        published_spec: the spec as it is published, without paths.
+        unprotected: what is published exactly, in words.
+        codebooks: per axis, the sha256 of its codebook, or `from the released counts`.
+        unlisted: the axes whose codes no codebook lists.
+        waived: what the mechanism cannot meet by nature.
+        csv: whether the finest level is published as CSV too, or every level is; None where the number of rows decides.
+        records: whether the finest level is published as synthetic records too.
+        noisy_counts: whether the sealed noisy counts are published; None where the number of cells decides.
+        intervals: which intervals are published.
+        privacy: the guarantee.
+        run: how the release runs.
+        files: where the spec and the codebooks were.
+        different_people: whether the data owner says that the table holds other people than the datasets that used it before.
+        series: the id of the declared series that the release belongs to; empty where it stands alone.
+    """
+
+    axes: tuple[str, ...]
+    steps: tuple[int, ...]
+    mechanism: str
+    priority: str | None
+    sampler: str
+    keep_vault: bool
+    keep_noisy_counts: bool
+    published_spec: Mapping[str, Any]
+    unprotected: tuple[str, ...]
+    codebooks: Mapping[str, str]
+    unlisted: tuple[str, ...]
+    waived: tuple[str, ...]
+    csv: bool | Literal["every_level"] | None
+    records: bool
+    noisy_counts: bool | None
+    intervals: IntervalTerms
+    privacy: PrivacyTerms
+    run: RunTerms
+    files: FileTerms
+    different_people: bool = False
+    series: str = ""
+
+    def to_json(self) -> str:
+        """Return these terms as the store keeps them."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Terms":
+        """Return the terms that the store keeps.
+
+        Raises:
+            StoreError: a key is unknown or missing.
+        """
+        content = _checked(cls, json.loads(text), "terms")
+        parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
+        content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
+        content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}
+        return cls(**content)
+
+
+def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:
+    """Return the JSON of a value of a kind, if it has the kind's fields and no others."""
+    if not isinstance(content, dict):
+        raise StoreError(f"{place} must be an object.", field=place)
+    wanted = {field.name for field in fields(kind)}
+    for wrong, names in (("lacks", wanted - content.keys()), ("has the unknown", content.keys() - wanted)):
+        if names:
+            raise StoreError(f"{place} {wrong} {', '.join(sorted(names))}.", field=place)
+    return dict(content)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTerms:
+    """What was decided about a level before anything was drawn: it is measured, exact, or summed.
+
+    Attributes:
+        level: 0 for everything, T for the finest.
+        axes: per axis, the name of the axis level reached, None where it is not refined yet.
+        possible_cells: the cells if every node survived; None where no codebook lists them.
+        is_invariant: whether the level is published exactly; the spec decides that, and a share of 0 does not imply it.
+        rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
+        sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
+            widest cell; 0 where the level is invariant, or sums what reached a threshold, whose error is not noise alone.
+        l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
+        bound: with 95 % probability every count of the level is within so many records of the truth; None where none is
+            stated.
+        derivation: how Δ₂² comes about, in words.
+        tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
+        is_summed: whether nothing is measured here, and the counts are the sums of the finest level's.
+        mechanism: what is drawn here, as the ledger names it.
+        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`, `scale` and `threshold`.
+        scale: of discrete Laplace noise, records.
+        threshold: the least noisy count that is kept, records.
+    """
+
+    level: int
+    axes: Mapping[str, str | None]
+    possible_cells: int | None
+    is_invariant: bool
+    rho: Fraction
+    sigma: float
+    l2_sensitivity_squared: int
+    bound: float | None
+    derivation: str = ""
+    tau: Fraction = Fraction(0)
+    is_summed: bool = False
+    mechanism: str = DISCRETE_GAUSSIAN
+    epsilon: float = 0.0
+    delta: float = 0.0
+    scale: float = 0.0
+    threshold: int = 0
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether noise is drawn here, which is charged."""
+        return not (self.is_invariant or self.is_summed)
+
+    @property
+    def l2_sensitivity(self) -> float:
+        """Δ₂, records."""
+        return math.sqrt(self.l2_sensitivity_squared)
+
+    @property
+    def charge_details(self) -> dict[str, Any]:
+        """What manifests and JSON add about a level that is summed, or whose mechanism is only (ε, δ)."""
+        if self.is_summed:
+            return {"summed": True}
+        if not self.epsilon:
+            return {}
+        names = ("mechanism", "epsilon", "delta", "scale", "threshold")
+        return {name: getattr(self, name) for name in names}

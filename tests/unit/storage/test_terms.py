@@ -1,0 +1,116 @@
+"""The terms of a release: they survive the store, and the store takes no others."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.errors import StoreError
+from storage.releases.terms import FileTerms, IntervalTerms, PrivacyTerms, RunTerms, Terms
+from tasks.format.manifest import Privacy
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+TEXT = st.text(max_size=9)
+PATHS = st.dictionaries(TEXT, TEXT, max_size=2)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FINITE | TEXT,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=5,
+)
+PARTS = ("intervals", "privacy", "run", "files")
+
+
+def several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Return tuples of up to three values."""
+    return st.lists(values, max_size=3).map(tuple)
+
+
+ALL_TERMS = st.builds(
+    Terms,
+    axes=several(TEXT),
+    steps=several(st.integers(0, 9)),
+    mechanism=TEXT,
+    priority=st.none() | TEXT,
+    sampler=TEXT,
+    keep_vault=st.booleans(),
+    keep_noisy_counts=st.booleans(),
+    published_spec=st.dictionaries(TEXT, JSON, max_size=3),
+    unprotected=several(TEXT),
+    codebooks=PATHS,
+    unlisted=several(TEXT),
+    waived=several(TEXT),
+    csv=st.sampled_from([True, False, "every_level", None]),
+    records=st.booleans(),
+    noisy_counts=st.none() | st.booleans(),
+    intervals=st.builds(IntervalTerms, FINITE, st.booleans(), st.booleans()),
+    privacy=st.builds(
+        PrivacyTerms,
+        unit=TEXT,
+        neighbours=TEXT,
+        max_records_per_unit=st.integers(),
+        exact_records_per_unit=st.booleans(),
+        distinct=st.none() | TEXT,
+        bounded_by=st.sampled_from(["ingest", "promise"]),
+        epsilon=FINITE,
+        delta=FINITE,
+        rho=FINITE,
+        accountant=TEXT,
+        sampler=TEXT,
+        tau=FINITE,
+        statement=TEXT,
+    ),
+    run=st.builds(RunTerms, TEXT, st.none() | st.integers(1)),
+    files=st.builds(FileTerms, TEXT, PATHS),
+    different_people=st.booleans(),
+    series=TEXT,
+)
+
+
+@given(ALL_TERMS)
+def test_terms_come_back_from_the_store_as_they_went_in(terms: Terms) -> None:
+    """Every field of the terms survives JSON exactly, its type included."""
+    read = Terms.from_json(terms.to_json())
+    assert read == terms
+    assert repr(read) == repr(terms)
+
+
+@given(ALL_TERMS)
+def test_the_manifest_takes_every_privacy_term(terms: Terms) -> None:
+    """The privacy section of the terms has exactly the keys of the manifest's, so that the manifest publishes all of it."""
+    assert json.loads(terms.to_json())["privacy"].keys() == Privacy.model_fields.keys()
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+@given(terms=ALL_TERMS, data=st.data())
+def test_a_missing_key_is_an_error(part: str | None, terms: Terms, data: st.DataObject) -> None:
+    """The store refuses terms that lack a key, and names it: no default takes its place."""
+
+    def without_a_key(section: dict[str, Any]) -> str:
+        name = data.draw(st.sampled_from(sorted(section)))
+        del section[name]
+        return name
+
+    check_refused(terms, part, without_a_key)
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+@given(terms=ALL_TERMS)
+def test_an_unknown_key_is_an_error(part: str | None, terms: Terms) -> None:
+    """The store refuses terms with a key that it does not know, and names it."""
+
+    def with_another_key(section: dict[str, Any]) -> str:
+        section["of_tomorrow"] = 1
+        return "of_tomorrow"
+
+    check_refused(terms, part, with_another_key)
+
+
+def check_refused(terms: Terms, part: str | None, change: Callable[[dict[str, Any]], str]) -> None:
+    """Check that terms whose JSON is changed, as a whole or in a part, are refused, and that the error names the key."""
+    content = json.loads(terms.to_json())
+    name = change(content[part] if part else content)
+    with pytest.raises(StoreError, match=rf"^terms{rf'[.]{part}' if part else ''} .*{name}[.]$"):
+        Terms.from_json(json.dumps(content))
