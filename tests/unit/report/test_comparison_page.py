@@ -104,7 +104,7 @@ def test_numbers_beside_one_another_are_written_alike() -> None:
     assert _format_spread(THIRD, "false_negative") == "10.0 % [10.0, 10.0]"
 
 
-def test_mechanisms_are_format_spread_apart_without_colour() -> None:
+def test_mechanisms_are_told_apart_without_colour() -> None:
     """Twelve mechanisms have colours, markers and dashes of which no two are alike."""
     assert len(STYLES) >= 10
     for kind in zip(*STYLES, strict=True):
