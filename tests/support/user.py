@@ -1,4 +1,4 @@
-"""The command line as a user runs it: in a process of its own, beneath a Prefect server."""
+"""The command line as a user runs it: in a process of its own, warm or cold, beneath a Prefect server."""
 
 import json
 import os
@@ -13,9 +13,11 @@ import yaml
 
 from tests.support.server import Prefect
 from tests.support.spec import SPEC
+from tests.support.warm import run_warm
 
 TRELLIS = Path(sys.executable).with_name("trellis")
 REPOSITORY = Path(__file__).parents[2]
+PATIENCE = 240.0  # seconds for one command, which takes a few
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,16 @@ class User:
         )
 
     def run(self, *arguments: str, **variables: str) -> Said:
-        """Run a command in the folder, to its end."""
+        """Run a command in the folder, to its end: warm, or cold where variables change what is read at a start."""
+        if variables:
+            return self.run_cold(*arguments, **variables)
+        return Said(*run_warm(arguments, self.environment, self.folder, PATIENCE))
+
+    def run_cold(self, *arguments: str, **variables: str) -> Said:
+        """Run a command in the folder, to its end, as a shell starts it."""
         with self.start(*arguments, **variables) as process:
             try:
-                stdout, stderr = process.communicate(timeout=120)
+                stdout, stderr = process.communicate(timeout=PATIENCE)
             finally:
                 process.kill()
         return Said(process.returncode, stdout, stderr)

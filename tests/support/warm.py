@@ -1,0 +1,142 @@
+"""The command line without its start: a process that has imported everything forks a child for each command.
+
+A cold start spends two to five seconds of processor time on imports. The child is otherwise a process of its own: it has
+the environment, the folder and the streams that a shell would give it, enters the command line where the installed
+`trellis` does, and leaves where that leaves. This file is also the program of the warm process, which starts no thread and
+opens nothing itself.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from pkgutil import walk_packages
+from tempfile import TemporaryDirectory
+from threading import Lock, active_count
+
+LATE = (  # what commands import late, besides modules of Trellis: once here, instead of in every child
+    "dp_accounting.pld.privacy_loss_distribution",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+    "numpy.ctypeslib",
+    "opendp.prelude",
+    "pyarrow.dataset",
+    "rich.progress",
+    "rich.table",
+    "scipy.optimize",
+)
+FEW_THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def serve() -> None:
+    """Let each request of stdin, in turn, have a child that runs its command."""
+    import flows
+    import storage
+    import tasks
+    from flows.cli.main import run
+    from flows.server.process import quiet_prefect
+
+    quiet_prefect()
+    ours = (
+        found.name for room in (flows, storage, tasks) for found in walk_packages(room.__path__, f"{room.__name__}.")
+    )
+    for module in (*LATE, *ours):
+        importlib.import_module(module)
+    if active_count() > 1:  # those of jemalloc and Polars, which Python does not count, know what a fork is
+        raise SystemExit("The process that forks must have one thread.")
+    gc.freeze()  # children leave what was imported alone, so that none of it is copied
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    for request in sys.stdin:
+        if not os.fork():
+            _keep(run, **json.loads(request))
+    gc.unfreeze()
+
+
+def _keep(run: object, arguments: list[str], environment: dict[str, str], folder: str, streams: str) -> None:
+    """Fork the command, wait for its end, and tell its exit code: the keeper is the first process of a group of its own."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    result = os.open(f"{streams}/code", os.O_WRONLY)
+    child = os.fork()
+    if not child:
+        os.close(result)
+        try:
+            for descriptor, name, flags in (
+                (0, os.devnull, os.O_RDONLY),
+                (1, f"{streams}/stdout", os.O_WRONLY),
+                (2, f"{streams}/stderr", os.O_WRONLY),
+            ):
+                opened = os.open(name, flags)
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            os.environ.clear()
+            os.environ.update(environment)
+            os.chdir(folder)
+            sys.argv = ["trellis", *arguments]
+            run()  # type: ignore[operator]
+        finally:
+            os._exit(70)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.write(result, str(code).encode())
+    os._exit(0)
+
+
+_asking = Lock()
+
+
+@cache
+def _warm_process() -> "subprocess.Popen[str]":
+    """Start the warm process of this test process, which ends with it."""
+    here = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env=here | FEW_THREADS,
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def run_warm(
+    arguments: Sequence[str], environment: dict[str, str], folder: Path, patience: float
+) -> tuple[int, str, str]:
+    """Run a command to its end; return its exit code, its stdout and its stderr.
+
+    Raises:
+        TimeoutError: it has not ended after so many seconds; it is left to itself.
+    """
+    with TemporaryDirectory() as streams:
+        for name in ("stdout", "stderr"):
+            Path(streams, name).touch()
+        os.mkfifo(f"{streams}/code")
+        request = {"arguments": list(arguments), "environment": environment, "folder": str(folder), "streams": streams}
+        with _asking:
+            warm = _warm_process()
+            assert warm.stdin
+            answer = os.open(f"{streams}/code", os.O_RDONLY | os.O_NONBLOCK)
+            print(json.dumps(request), file=warm.stdin, flush=True)
+        deadline = time.monotonic() + patience
+        try:
+            while not select.select([answer], [], [], 1.0)[0]:
+                assert warm.poll() is None, "the warm process has died"
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"trellis {' '.join(arguments)} has not ended after {patience} seconds")
+            code = int(os.read(answer, 100))
+        finally:
+            os.close(answer)
+        return code, Path(streams, "stdout").read_text(), Path(streams, "stderr").read_text()
+
+
+if __name__ == "__main__":
+    serve()
