@@ -24,6 +24,7 @@ from paper_figures import CLOSEST, Theirs, theirs_at_hand
 from paper_page import SOLVER
 from results import save
 
+from flows.cli.json_object import json_object
 from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
@@ -95,8 +96,8 @@ def rows_of(spec: Path, mechanisms: Sequence[str], accountant: str, epsilons: Se
     tried = replace(comparison, entries=entries + variants)
     rows = [row for entry in tried.entries for row in trials_of(tried, entry, range(1, runs + 1))]
     trials = pl.DataFrame(rows, infer_schema_length=None)
-    results = comparison_answer(tried, trials, "")["results"]
-    return [{"set": spec.parent.name, "runs": runs} | result for result in results]
+    results = comparison_answer(tried, trials, "").results
+    return [{"set": spec.parent.name, "runs": runs} | json_object(result) for result in results]
 
 
 def facts_of(country: Country) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from flows.answers.audit import audit_answer
 from flows.answers.query import query_answer
 from flows.answers.store import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
 from flows.answers.verify import verify_answer
+from flows.cli.json_object import json_object
 from flows.cli.main import app, main
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
@@ -84,7 +86,7 @@ def spec_page() -> str:
 def commands_page() -> str:
     """Return the page of the command line; the shapes of `--json` are the answers of commands about a small release made here."""
     with tempfile.TemporaryDirectory() as folder:
-        shapes = {name: shape(answer) for name, answer in answers(Path(folder)).items()}
+        shapes = {name: shape(json_object(answer)) for name, answer in answers(Path(folder)).items()}
     intro = (
         "This page lists every command and option. `trellis --help` lists the commands, `trellis COMMAND --help` lists the"
         " options of a command, and `trellis --version` prints the version. `trellis --install-completion` makes the shell"
@@ -158,7 +160,7 @@ def answers(folder: Path) -> dict[str, Any]:
         planned = make_plan(load_spec(spec))
         told: dict[str, Any] = {
             "new": starter_answer(str(folder / "data" / "trips.csv"), None),
-            "check": check_answer(spec) | {"problems": check_answer(folder / "none.yaml")["problems"]},
+            "check": replace(check_answer(spec), problems=check_answer(folder / "none.yaml").problems),
             "plan": plan_answer(planned),
         }
         release = new_release(planned)

@@ -319,6 +319,6 @@ def _scheduled_time() -> datetime:
 
 
 def _rename_run(release_id: str) -> None:
-    """Name the flow run after its release: that is how people look for it."""
-    with get_client(sync_client=True) as client:
+    """Name the flow run after its release: that is how people look for it, and no reason to end where it does not work."""
+    with suppress(HTTPError, RuntimeError), get_client(sync_client=True) as client:
         client.set_flow_run_name(flow_run.id, release_id)

@@ -1,7 +1,7 @@
 """Made-up tables with a spec that is ready to release them."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -47,8 +47,27 @@ def write_ready(country: Country, folder: Path, name: str, dataset: str, epsilon
     return spec
 
 
-def synthesise_answer(kind: Kind, density: Density, folder: Path, seed: int) -> dict[str, Any]:
-    """Draw one of the paper's sets into a new folder, with a spec, and say what is in it.
+@dataclass(frozen=True, slots=True)
+class SyntheticSet:
+    """A made-up set of trips, and its spec.
+
+    Attributes:
+        set: which of the paper's sets.
+        seed: that it was drawn with.
+        spec: the file of the spec that releases it.
+        areas: how many it has; likewise `pairs`, of areas between which people go, and `people`.
+    """
+
+    set: str
+    seed: int
+    spec: str
+    areas: int
+    pairs: int
+    people: int
+
+
+def synthesise_answer(kind: Kind, density: Density, folder: Path, seed: int) -> SyntheticSet:
+    """Draw one of the paper's sets into a new folder, with a spec that releases it.
 
     Raises:
         UsageError: the folder is there already, and not empty.
@@ -59,11 +78,4 @@ def synthesise_answer(kind: Kind, density: Density, folder: Path, seed: int) -> 
     name = f"{kind}-{density}"
     spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0)
     people = int(drawn.trips["people"].sum())
-    return {
-        "set": f"{kind} {density}",
-        "seed": seed,
-        "spec": str(spec),
-        "areas": drawn.codebook.height,
-        "pairs": drawn.trips.height,
-        "people": people,
-    }
+    return SyntheticSet(f"{kind} {density}", seed, str(spec), drawn.codebook.height, drawn.trips.height, people)

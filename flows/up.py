@@ -20,7 +20,7 @@ from flows.execution.ending import sweep_orphans
 from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
-from flows.server.process import lasting_server
+from flows.server.process import AT_ONCE, lasting_server
 from flows.server.runs import UP, look_for_crashes, looking_for_crashes
 from flows.spec.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
@@ -28,7 +28,6 @@ from storage.machine.home import home, subfolder
 from storage.machine.locks import held
 
 SCHEDULED = "scheduled"  # the tag of deployments that are made from specs
-_AT_ONCE = 4  # runs that are started; those of one dataset take turns all the same
 _LOOK_EVERY = 2.0  # seconds, for runs that are due
 
 Say = Callable[[str], None]
@@ -75,7 +74,7 @@ def _serve(specs: Path, port: int, say: Say) -> None:
             *_scheduled(specs, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
-        runner = Runner(name="trellis", pause_on_shutdown=False, limit=_AT_ONCE, query_seconds=_LOOK_EVERY)
+        runner = Runner(name="trellis", pause_on_shutdown=False, limit=AT_ONCE, query_seconds=_LOOK_EVERY)
         for deployment in deployments:
             runner.add_deployment(deployment)
         say(f"Trellis is up: {address.removesuffix('/api')} shows it. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")

@@ -134,7 +134,7 @@ def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = 
             f"The disk that holds {place} is full.", field=field, hint="Free some space; what was sealed is kept."
         )
     if number == errno.EROFS or any(words in text for words in _NOT_WRITABLE):
-        return StoreError(f"{place} can be read and not written.", field=field, hint="Mount its disk for writing.")
+        return StoreError(f"{place} is mounted read-only.", field=field, hint="Mount its disk for writing.")
     return None
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,27 @@ class Finding:
     reason: str
 
 
-def audit_answer(folders: Sequence[Path] = ()) -> dict[str, Any]:
-    """Return what `trellis audit` says: whether everything fits, and the first event that does not.
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit found.
+
+    Attributes:
+        ok: whether everything fits.
+        events: how many the ledger has.
+        head: the hash of the last event; empty where the ledger is.
+        first_bad: the first of the findings.
+        findings: all that does not fit, in the order of the ledger.
+    """
+
+    ok: bool
+    events: int
+    head: str
+    first_bad: Finding | None
+    findings: Sequence[Finding]
+
+
+def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
+    """Audit the store, and the published folders that it knows.
 
     Args:
         folders: published folders, or folders of them, beyond those that the store knows; an archive of manifests shows
@@ -69,13 +88,13 @@ def audit_answer(folders: Sequence[Path] = ()) -> dict[str, Any]:
             findings += _manifests(con, books, hashes, folders)
             findings += _releases(con, books, rows)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
-    return {
-        "ok": not findings,
-        "events": len(rows),
-        "head": hashes[-1] if hashes else "",
-        "first_bad": asdict(findings[0]) if findings else None,
-        "findings": [asdict(finding) for finding in findings],
-    }
+    return AuditReport(
+        ok=not findings,
+        events=len(rows),
+        head=hashes[-1] if hashes else "",
+        first_bad=findings[0] if findings else None,
+        findings=findings,
+    )
 
 
 def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Finding]:

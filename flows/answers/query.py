@@ -1,8 +1,8 @@
 """What `trellis query` answers: a question about areas, from a published folder alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from storage.errors import UsageError
 from tasks.query.answers import answer, catalogue_of
@@ -10,9 +10,53 @@ from tasks.query.areas import Area, find_area
 from tasks.query.folder import PublishedFolder, open_folder
 
 
+@dataclass(frozen=True, slots=True)
+class AreaCounted:
+    """An area that a question is about.
+
+    Attributes:
+        level: the name of its level.
+        path: its code, behind the codes of the areas that it lies in.
+    """
+
+    level: str
+    path: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """The answer to a question about areas.
+
+    Attributes:
+        id: of the release.
+        where: per axis the area that was counted; None for everything.
+        count: as released.
+        low: the lower end of its interval; None, like `high`, where no interval can be stated.
+        exact: whether the count is published exactly.
+        confidence: with at least this probability, over all noise, the interval holds the true count.
+        simultaneous: whether it does so together with those of all other questions.
+        level: the tree level whose cells were added up; `axes` is its reach.
+        cells: how many were added up, by how they came about.
+        how: the count and the interval were put together, in words.
+    """
+
+    id: str
+    where: Mapping[str, AreaCounted | None]
+    count: int
+    low: int | None
+    high: int | None
+    exact: bool
+    confidence: float | None
+    simultaneous: bool
+    level: int
+    axes: Mapping[str, str | None]
+    cells: Mapping[str, int]
+    how: str
+
+
 def query_answer(
     folder: Path, origin: str | None, destination: str | None, where: Sequence[str], *, simultaneous: bool
-) -> dict[str, Any]:
+) -> QueryAnswer:
     """Return the count of a question, its interval, and how both were put together.
 
     Args:
@@ -29,29 +73,30 @@ def query_answer(
     check_axes(published, asked_for)
     catalogue = catalogue_of(published)
     areas = [find_area(published, catalogue, axis, asked_for.get(axis)) for axis in published.axes]
-    return {"id": published.manifest.id} | answer_about(published, areas, simultaneous=simultaneous)
+    return answer_about(published, areas, simultaneous=simultaneous)
 
 
-def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool) -> dict[str, Any]:
-    """Return what is answered about an area of each axis."""
+def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool) -> QueryAnswer:
+    """Return the answer about an area of each axis."""
     found, intervals = answer(published, areas, simultaneous=simultaneous), published.manifest.intervals
     level = published.manifest.levels[found.level]
-    return {
-        "where": {
-            axis: {"level": names[area.level - 1], "path": list(area.path)} if area.level else None
+    return QueryAnswer(
+        id=published.manifest.id,
+        where={
+            axis: AreaCounted(names[area.level - 1], list(area.path)) if area.level else None
             for (axis, names), area in zip(published.axes.items(), areas, strict=True)
         },
-        "count": found.count,
-        "low": found.low,
-        "high": found.high,
-        "exact": found.low == found.high and not (level.sigma or level.summed),
-        "confidence": intervals.confidence if intervals and found.low is not None else None,
-        "simultaneous": simultaneous,
-        "level": found.level,
-        "axes": dict(level.axes),
-        "cells": found.cells,
-        "how": found.how,
-    }
+        count=found.count,
+        low=found.low,
+        high=found.high,
+        exact=found.low == found.high and not (level.sigma or level.summed),
+        confidence=intervals.confidence if intervals and found.low is not None else None,
+        simultaneous=simultaneous,
+        level=found.level,
+        axes=dict(level.axes),
+        cells=found.cells,
+        how=found.how,
+    )
 
 
 def check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:

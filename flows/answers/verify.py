@@ -1,10 +1,10 @@
 """What `trellis verify` answers: what is wrong with a published folder, from the folder alone."""
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
 from flows.planning.guarantee import PRIVACY_MAP
@@ -19,10 +19,18 @@ from tasks.verify.folder import verify
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
 
 
-def verify_answer(folder: Path) -> dict[str, Any]:
-    """Return what is wrong with a published folder, by itself: no store, no codebook, no network."""
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether a published folder is whole, and what is wrong with it."""
+
+    ok: bool
+    failures: Sequence[str]
+
+
+def verify_answer(folder: Path) -> Verification:
+    """Check a published folder by itself: no store, no codebook, no network."""
     failures = verify(folder) or _guarantee_failures(folder)
-    return {"ok": not failures, "failures": failures}
+    return Verification(not failures, failures)
 
 
 def _guarantee_failures(folder: Path) -> list[str]:

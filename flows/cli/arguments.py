@@ -1,11 +1,15 @@
-"""What commands have in common: their arguments, their exit codes, and how an answer is printed."""
+"""What commands have in common: their arguments, their exit codes, and how they print what they return."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import typer
+
+from flows.cli.json_object import json_object
+
+T = TypeVar("T")
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -29,9 +33,14 @@ ReleaseId = Annotated[
 ]
 
 
-def print_answer(answer: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
-    """Print what a command answers, as one JSON object or as it is drawn for people."""
+def print_answer(answer: T, as_json: bool, show: Callable[[T], None]) -> None:
+    """Print the value that a command returns, as one JSON object or drawn for people."""
     if as_json:
-        print(json.dumps(answer, ensure_ascii=False))  # noqa: T201 (the command line)
+        print_json(answer)
     else:
         show(answer)
+
+
+def print_json(value: object) -> None:
+    """Print a value as one JSON object on stdout."""
+    print(json.dumps(json_object(value), ensure_ascii=False))  # noqa: T201 (the command line)

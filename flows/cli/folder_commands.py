@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import DONE, FAILED, AsJson, print_answer
-from flows.console.releases import show_verification
+from flows.console.release_view import show_verification
 
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
 
@@ -17,7 +17,7 @@ def verify(folder: FolderPath, as_json: AsJson = False) -> int:
 
     answer = verify_answer(folder)
     print_answer(answer, as_json, show_verification)
-    return DONE if answer["ok"] else FAILED
+    return DONE if answer.ok else FAILED
 
 
 def query(
@@ -42,6 +42,6 @@ def query(
 ) -> None:
     """Answer how many there are in any areas, from a published folder alone: the count, its interval, and how."""
     from flows.answers.query import query_answer
-    from flows.console.questions import show_query
+    from flows.console.query_view import show_query
 
     print_answer(query_answer(folder, origin, destination, where or (), simultaneous=simultaneous), as_json, show_query)

@@ -3,7 +3,6 @@
 What takes long to import is imported by the command that needs it.
 """
 
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from flows.cli import folder_commands, release_commands, spec_commands, store_commands
-from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG
+from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, print_json
 from flows.console import terminal
 from flows.server.process import quiet_prefect
 from storage.errors import (
@@ -149,7 +148,7 @@ def _show_error(fault: TrellisError, arguments: list[str]) -> int:
     from flows.answers.store import error_answer
 
     if "--json" in arguments:
-        print(json.dumps(error_answer(fault), ensure_ascii=False))  # noqa: T201 (the command line)
+        print_json(error_answer(fault))
     else:
         terminal.error(fault)
     if isinstance(fault, BudgetExceeded):

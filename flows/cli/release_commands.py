@@ -8,8 +8,8 @@ import typer
 
 from flows.cli.arguments import AsJson, ReleaseId, SpecPath, print_answer
 from flows.console import terminal
-from flows.console.plans import show_plan
-from flows.console.releases import show_ending, show_release
+from flows.console.plan_view import show_plan
+from flows.console.release_view import show_ending, show_release
 from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.caller import heard_by_caller
 
@@ -91,19 +91,14 @@ def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """End a failed release for good: what it has drawn stays charged, the rest is given back, its vault is deleted."""
     from flows.execution.ending import abandon_release
 
-    print_answer({"id": release_id, "state": "abandoned", "deleted": abandon_release(release_id)}, as_json, show_ending)
+    print_answer(abandon_release(release_id), as_json, show_ending)
 
 
 def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """Delete the vault that a published or abandoned release has kept."""
     from flows.execution.ending import forget_release
-    from storage.database.connections import store
-    from storage.releases.register import state_of
 
-    deleted = forget_release(release_id)
-    with store() as con:
-        state = state_of(con, release_id)
-    print_answer({"id": release_id, "state": state, "deleted": deleted}, as_json, show_ending)
+    print_answer(forget_release(release_id), as_json, show_ending)
 
 
 def _make(
@@ -152,6 +147,7 @@ def _planned(spec: Path, *, records: bool) -> "Plan":
 def _rehearse(spec: Path, output: Path | None, different_people: bool, records: bool, as_json: bool) -> None:
     """Say what a release would be once its table, codebooks and budget have been found to do."""
     from concurrent.futures import ThreadPoolExecutor
+    from dataclasses import replace
 
     from flows.execution.driver import rehearse
     from flows.planning.forecast import plan_answer
@@ -160,10 +156,10 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     planned = _planned(spec, records=records)
     with ThreadPoolExecutor(1) as executor, heard_by_caller():
         rehearse(planned, submit_to(executor), output, different_people=different_people)
-    answer = plan_answer(planned) | {"dry_run": True}
+    forecast = replace(plan_answer(planned), dry_run=True)
     if different_people:
-        answer["warnings"] = []
-    print_answer(answer, as_json, show_plan)
+        forecast = replace(forecast, warnings=[])
+    print_answer(forecast, as_json, show_plan)
 
 
 def _show_outcome(release_id: str) -> str | None:

@@ -4,8 +4,9 @@ import json
 import math
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from flows.cli.json_object import json_object
 from flows.console import terminal
 from flows.server.process import prefect_server, wait_until_recorded
 from flows.spec.file import SpecFile
@@ -13,6 +14,9 @@ from storage.errors import InputError, StoreError, UsageError, disk_fault
 from storage.machine.clock import utc_now
 from storage.machine.files import beside
 from storage.machine.home import home, subfolder
+
+if TYPE_CHECKING:
+    from tasks.report.trial_results import TrialResults
 
 
 def numbers_of(option: str, text: str) -> list[float]:
@@ -32,8 +36,8 @@ def numbers_of(option: str, text: str) -> list[float]:
 
 def compare_directly(
     file: SpecFile, mechanisms: list[str], epsilons: list[float], runs: int, out: Path | None
-) -> dict[str, Any]:
-    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what is to be said.
+) -> "TrialResults":
+    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what was found.
 
     Where no folder is named, each comparison has one of its own; in one that is named, it takes the place of an earlier one.
 
@@ -56,7 +60,7 @@ def compare_directly(
             except HTTPError as fault:
                 raise StoreError(f"The Prefect server does not answer any more ({type(fault).__name__}).") from None
         wait_until_recorded(run, task_runs)
-    answer = comparison_answer(comparison, rows, str(folder))
+    found = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with beside(folder / "errors.parquet") as written:
@@ -64,14 +68,14 @@ def compare_directly(
         with beside(folder / "coverage.parquet") as written:
             coverage_rows(rows).write_parquet(written)
         with beside(folder / "comparison.json") as written:
-            written.write(json.dumps(answer, ensure_ascii=False, indent=2).encode() + b"\n")
+            written.write(json.dumps(json_object(found), ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:
-            written.write(comparison_page(answer).encode())
+            written.write(comparison_page(found).encode())
     except OSError as fault:
         raise disk_fault(fault, "--out", str(folder)) or InputError(
             f"--out: {folder} cannot be written ({fault.strerror}).", field="--out"
         ) from None
-    return answer
+    return found
 
 
 def new_folder(file: SpecFile) -> Path:

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
-from flows.console.comparisons import show_comparison
-from flows.console.plans import show_check, show_plan, show_starter
-from flows.console.releases import show_synthesised
+from flows.console.comparison_view import show_comparison
+from flows.console.plan_view import show_check, show_plan, show_starter
+from flows.console.release_view import show_synthesised
 
 
 def new(
@@ -34,7 +34,7 @@ def check(spec: SpecPath, as_json: AsJson = False) -> int:
 
     answer = check_answer(spec)
     print_answer(answer, as_json, show_check)
-    return DONE if answer["ok"] else WRONG
+    return DONE if answer.ok else WRONG
 
 
 def plan(

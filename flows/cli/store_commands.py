@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, print_answer
-from flows.console.releases import show_audit, show_cleaned, show_ledger, show_one, show_raised, show_releases
+from flows.console.release_view import show_audit, show_cleaned, show_ledger, show_one, show_raised, show_releases
 
 
 def releases(as_json: AsJson = False) -> None:
@@ -56,7 +56,7 @@ def audit(
 
     answer = audit_answer(folders or ())
     print_answer(answer, as_json, show_audit)
-    return DONE if answer["ok"] else FAILED
+    return DONE if answer.ok else FAILED
 
 
 def raise_budget(
@@ -80,5 +80,4 @@ def clean(as_json: AsJson = False) -> None:
     """Remove shards that published and abandoned releases do not need, and what dead processes have left."""
     from flows.execution.ending import clean as clean_up
 
-    cleaned = clean_up()
-    print_answer({"cleaned": cleaned, "bytes": sum(entry["bytes"] for entry in cleaned)}, as_json, show_cleaned)
+    print_answer(clean_up(), as_json, show_cleaned)

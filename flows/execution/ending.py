@@ -2,8 +2,9 @@
 
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import standing_of
@@ -20,6 +21,32 @@ from storage.releases.register import Release, find_release, is_out, list_releas
 from storage.releases.seals import list_released, list_seals
 
 _ENDED = {"published", "refused", "abandoned"}
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRelease:
+    """A release that has ended, and what was deleted of it just now, in words."""
+
+    id: str
+    state: str
+    deleted: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedRelease:
+    """How many files of a release were removed, and their bytes."""
+
+    release: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """What was removed of each release, and the bytes in all."""
+
+    cleaned: Sequence[CleanedRelease]
+    bytes: int
 
 
 def close_the_books(release: Release) -> None:
@@ -46,14 +73,12 @@ def remove_what_is_not_kept(release: Release) -> None:
         _delete_shards(con, find_release(con, release.id))
 
 
-def abandon_release(release_id: str) -> list[str]:
+def abandon_release(release_id: str) -> EndedRelease:
     """End a release for good: what it has drawn stays charged, its vault and whatever else is confidential is deleted.
 
     Sealed noisy counts stay if the spec keeps them. What was drawn and never sealed, and the exact counts of invariant
     levels, which were never published, go with the vault.
 
-    Returns:
-        What was deleted, in words.
     Raises:
         UsageError: there is none of that id, or it is in a state that has no such end.
     """
@@ -76,11 +101,9 @@ def abandon_release(release_id: str) -> list[str]:
     return forget_release(release_id)
 
 
-def forget_release(release_id: str) -> list[str]:
+def forget_release(release_id: str) -> EndedRelease:
     """Delete what a release was told to keep, or has left behind: its vault, and shards that were to go.
 
-    Returns:
-        What was deleted, in words.
     Raises:
         UsageError: there is none of that id, or it could still be finished.
     """
@@ -101,17 +124,14 @@ def forget_release(release_id: str) -> list[str]:
         deleted += ["shards"] * _delete_shards(con, release)
         _remove_partial_folder(release)
     sweep_orphans()
-    return deleted
+    return EndedRelease(release_id, release.state, deleted)
 
 
-def clean() -> list[dict[str, Any]]:
+def clean() -> Cleaning:
     """Remove what releases that have ended do not need, by their own rules, and what dead processes have left.
 
     Of a published release the shards of counts go, which its folder and the store hold; sealed noisy counts stay if its
     spec keeps them, with the codebooks that explain them.
-
-    Returns:
-        Per release how many files, and bytes, are gone.
     """
     note_crashes()
     sweep_orphans()
@@ -124,8 +144,8 @@ def clean() -> list[dict[str, Any]]:
             _remove_partial_folder(release)
             gone = {path: size for path, size in before.items() if not path.exists()}
             if gone:
-                cleaned.append({"release": release.id, "files": len(gone), "bytes": sum(gone.values())})
-    return cleaned
+                cleaned.append(CleanedRelease(release.id, len(gone), sum(gone.values())))
+    return Cleaning(cleaned, sum(entry.bytes for entry in cleaned))
 
 
 def _files_of(release: Release) -> dict[Path, int]:

@@ -3,17 +3,16 @@
 What is said of the confidential table is said from its header; no row of it is read.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import duckdb
 
 from flows.planning.admission import check_budget, check_writable, different_people_from
-from flows.planning.budget import standing_of
 from flows.planning.compatibility import incompatible_keys, mechanism_named
-from flows.planning.forecast import plan_answer
-from flows.planning.least_cost import asked_by_keys, least_spendings
+from flows.planning.forecast import BudgetForecast, Forecast, PlannedLevel, plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.explanations import next_step
 from flows.spec.file import SpecFile, expand_variables, faults_of, output_below, parse_spec, text_of
@@ -22,44 +21,89 @@ from flows.spec.starter import FILL_IN, left_to_fill_in
 from flows.spec.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
-from storage.ledger.books import Books
-from storage.ledger.events import agreed_terms, read_books
+from storage.ledger.events import read_books
 from tasks.ingest.tables import check_columns, opened, table_at
 
 T = TypeVar("T")
 
 
-def check_answer(path: Path) -> dict[str, Any]:
-    """Return what `trellis check` says of a spec: every problem, or that it can be released and what that would cost.
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a spec: the rule, the key at fault, and what to do next."""
+
+    error: str
+    field: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCheck:
+    """A spec that cannot be released as it is."""
+
+    ok: Literal[False]
+    problems: Sequence[Problem]
+
+
+@dataclass(frozen=True, slots=True)
+class PassedCheck:
+    """A spec that can be released, down to which level, and what that would cost."""
+
+    ok: Literal[True]
+    problems: Sequence[Problem]
+    name: str
+    dataset: str
+    mechanism: str
+    epsilon: float
+    delta: float
+    rho: float
+    levels: Sequence[PlannedLevel]
+    statement: str
+    unprotected: Sequence[str]
+    budget: BudgetForecast
+
+
+def check_answer(path: Path) -> PassedCheck | FailedCheck:
+    """Return every problem of a spec, or that it can be released and what that would cost.
 
     Args:
         path: of the spec.
     """
     found: list[TrellisError] = []
-    answer: dict[str, Any] = {}
     try:
         text = text_of(path)
         found += _undecided(text)
         wrong = faults_of(text)
     except SpecError as fault:
-        return _answer([*found, fault])
+        return _failed([*found, fault])
     keys = keys_in(text)
     about_mechanism = _about_name(keys) if wrong else _about_mechanism(parse_spec(text, path))
     about_spec = [*wrong, *about_mechanism, *_about_tables(keys, path.absolute().parent)]
     found += about_spec
-    if about_spec:
-        found += _about_budget(keys)
-    elif plan := _kept(lambda: make_plan(parse_spec(text, path)), found):
-        answer = _about_ledger(plan, found)
-    return _answer(found) | (answer if not found else {})
+    plan = None if about_spec else _kept(lambda: make_plan(parse_spec(text, path)), found)
+    forecast = _about_ledger(plan, found) if plan else None
+    return _failed(found) if found or forecast is None else _passed(forecast)
 
 
-def _answer(found: list[TrellisError]) -> dict[str, Any]:
-    told = [{"error": str(fault), "field": fault.field, "hint": fault.hint or _hint(fault)} for fault in found]
-    return {
-        "ok": not told,
-        "problems": [problem for number, problem in enumerate(told) if problem not in told[:number]],
-    }
+def _failed(found: Sequence[TrellisError]) -> FailedCheck:
+    problems = [Problem(str(fault), fault.field, fault.hint or _hint(fault)) for fault in found]
+    return FailedCheck(False, list(dict.fromkeys(problems)))
+
+
+def _passed(forecast: Forecast) -> PassedCheck:
+    return PassedCheck(
+        ok=True,
+        problems=[],
+        name=forecast.name,
+        dataset=forecast.dataset,
+        mechanism=forecast.mechanism,
+        epsilon=forecast.epsilon,
+        delta=forecast.delta,
+        rho=forecast.rho,
+        levels=forecast.levels,
+        statement=forecast.statement,
+        unprotected=forecast.unprotected,
+        budget=forecast.budget,
+    )
 
 
 def _hint(fault: TrellisError) -> str:
@@ -79,7 +123,9 @@ def _kept(work: Callable[[], T], found: list[TrellisError]) -> T | None:
 def _undecided(text: str) -> Iterator[SpecError]:
     for number, key in left_to_fill_in(text):
         yield SpecError(
-            f"{key} (line {number}) is still to be decided.", field=key, hint=f"Set it, and take {FILL_IN} away."
+            f"{key} (line {number}) is still marked {FILL_IN}.",
+            field=key,
+            hint="Edit the value, then delete the marker.",
         )
 
 
@@ -150,56 +196,25 @@ def _about_table(folder: Path, field: str, location: str, columns: list[str]) ->
     return found
 
 
-def _about_budget(keys: dict[str, Any]) -> list[TrellisError]:
-    """Return why their people's budget forbids a release that nothing more can be planned of, as far as its keys tell."""
-    asked, spendings = asked_by_keys(keys), least_spendings(keys)
-    if asked is None or not spendings:
-        return []
-    found: list[TrellisError] = []
-
-    def read() -> Books:
-        with store() as con:
-            return read_books(con)
-
-    books = _kept(read, found)
-    terms = _kept(lambda: agreed_terms(books, asked), found) if books else None
-    if books is None or terms is None:
-        return found
-    account = books.accounts.get(terms.dataset)
-    before = account.spendings if account else []
-    least = min(standing_of([*before, spending], terms.cap).epsilon for spending in spendings)
-    if least > terms.cap.epsilon:
-        found.append(
-            SpecError(
-                f"With this release dataset {terms.dataset} would come to epsilon {least:.8g} or more at delta"
-                f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}.",
-                field="privacy.epsilon",
-                hint="`trellis ledger` shows what it was spent on; `trellis plan` says more once the rest is right.",
-            )
-        )
-    return found
-
-
-def _about_ledger(plan: Plan, found: list[TrellisError]) -> dict[str, Any]:
-    """Return what is to be said of a release that is possible; add to what was found why its people's budget forbids it."""
-    answer = _kept(lambda: plan_answer(plan), found)
-    if answer is None:
-        return {}
+def _about_ledger(plan: Plan, found: list[TrellisError]) -> Forecast | None:
+    """Return the forecast of a release that is possible; add to what was found why its people's budget forbids it."""
+    forecast = _kept(lambda: plan_answer(plan), found)
+    if forecast is None:
+        return None
     with store() as con:
         books = read_books(con)
-    schedule, budget = answer["schedule"], answer["budget"]
+    schedule, budget = forecast.schedule, forecast.budget
     _kept(lambda: different_people_from(plan, books, different_people=False), found)
-    if not (schedule and schedule["declared"]):  # whose releases are reserved, and paid for
+    if not (schedule and schedule.declared):  # whose releases are reserved, and paid for
         is_refused = len(found)
         _kept(lambda: check_budget(plan, books), found)
-        if len(found) == is_refused and budget["after"]["epsilon"] > budget["cap"]["epsilon"]:
+        if len(found) == is_refused and budget.after.epsilon > budget.cap.epsilon:
             found.append(
                 SpecError(
-                    f"schedule.until: the series would come to epsilon {budget['after']['epsilon']:.8g} at delta"
-                    f" {budget['cap']['delta']:g}; the cap of dataset {answer['dataset']} is {budget['cap']['epsilon']:g}.",
+                    f"schedule.until: the series would come to epsilon {budget.after.epsilon:.8g} at delta"
+                    f" {budget.cap.delta:g}; the cap of dataset {forecast.dataset} is {budget.cap.epsilon:g}.",
                     field="schedule.until",
                     hint="Declare fewer releases, or a smaller privacy.epsilon.",
                 )
             )
-    kept = ("name", "dataset", "mechanism", "epsilon", "delta", "rho", "levels", "statement", "unprotected", "budget")
-    return {key: answer[key] for key in kept}
+    return forecast

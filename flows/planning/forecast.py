@@ -1,12 +1,14 @@
 """What `trellis plan` says: the plan of a release, beside what is known of its people, its disk and its days."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
-from typing import Any
 
 from flows.planning.budget import composed_epsilon
-from flows.planning.guarantee import Guarantee, guarantee_for
+from flows.planning.costs import CapTerms, Cost
+from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
 from flows.spec.file import is_same_spec
@@ -19,6 +21,7 @@ from storage.ledger.books import Books, Cap, Spending
 from storage.ledger.events import agreed_terms, read_books, users_of_table
 from storage.releases.register import published_specs
 from storage.releases.terms import IntervalTerms
+from tasks.accounting.floats import float_above
 from tasks.publish.published_levels import margins_by_level
 from tasks.validate.bounds import finest_above_noise
 from tasks.validate.size import disk_size, expected_leaves
@@ -26,61 +29,229 @@ from tasks.validate.size import disk_size, expected_leaves
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
 
 
-def plan_answer(plan: Plan, target: Target | None = None) -> dict[str, Any]:
-    """Return what `trellis plan` says.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLevel:
+    """One level of a planned release.
+
+    Attributes:
+        level: 0 for everything, T for the finest.
+        axes: per axis, the name of the axis level reached, None where it is not refined yet.
+        possible_cells: None where no codebook lists them.
+        rho: what the level would cost; 0 where it is not measured, or is only (ε, δ).
+        sigma: the standard deviation of the noise, records.
+        l2_sensitivity: Δ₂, records.
+        derivation: how Δ₂ comes about, in words.
+        bound: with 95% probability, every count at this level is within this many records of the true count; None where
+            none is stated.
+        half_width: of the interval around a noisy count, records; None where intervals differ from cell to cell.
+        typical_count: of a cell, if a public total were spread evenly; None without such a total.
+        summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
+        mechanism: what is drawn, where it is only (ε, δ).
+        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
+    """
+
+    level: int
+    axes: Mapping[str, str | None]
+    possible_cells: int | None
+    rho: float
+    sigma: float
+    l2_sensitivity: float
+    derivation: str
+    bound: float | None
+    half_width: int | None
+    typical_count: float | None
+    summed: bool | None = None
+    mechanism: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    scale: float | None = None
+    threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalCells:
+    """Down to which level a typical cell stands above the noise.
+
+    Attributes:
+        total: a public guess of the number of records.
+        from_: where the guess is from: `expected_total`, or an earlier release.
+        finest_above_noise: the level; None for none.
+    """
+
+    total: int
+    from_: str
+    finest_above_noise: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """The bytes that a release would leave on disk.
+
+    Attributes:
+        upper_bound: whether it may leave fewer, since nothing is known of the total.
+    """
+
+    shards: int
+    published: int
+    store: int
+    total: int
+    upper_bound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDays:
+    """The releases of a schedule.
+
+    Attributes:
+        until: where the series ends; None for a schedule without an end.
+        declared: whether the series is declared, and so reserved.
+        releases: the ids of its releases, or of the next ones of a schedule without an end.
+    """
+
+    cron: str
+    timezone: str
+    until: str | None
+    declared: bool
+    releases: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetForecast:
+    """The cap of a dataset's people, and what is spent before and after the planned release."""
+
+    cap: CapTerms
+    before: Cost
+    after: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCost:
+    """What an error bound would cost.
+
+    Attributes:
+        level: the name of the level.
+        max_error: records; no count of the level is further off.
+        confidence: the probability with which that holds.
+        epsilon: that it takes, at the spec's δ; likewise `rho`.
+    """
+
+    level: str
+    max_error: float
+    confidence: float
+    epsilon: float
+    rho: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a release would protect, cost and be worth.
+
+    Attributes:
+        epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
+        tau: how far the sampler may be from its law, in total variation.
+        statement: the guarantee, in words.
+        confidence: with which an interval holds the true count.
+        unprotected: what is published exactly, in words.
+        unlisted: the axes whose codes no codebook lists.
+        curve: the δ that holds at other values of ε.
+        typical: None without a public total.
+        disk: None where nothing is known of the codes.
+        schedule: None without a schedule.
+        caution: what the owner should know before the release; may be empty.
+        warnings: what must be settled before the release.
+        for_: the cost of an error bound, where one was asked for.
+        dry_run: True after a rehearsal.
+    """
+
+    name: str
+    dataset: str
+    supersedes: str | None
+    mechanism: str
+    neighbours: str
+    epsilon: float
+    delta: float
+    rho: float
+    accountant: str
+    sampler: str
+    tau: float
+    statement: str
+    levels: Sequence[PlannedLevel]
+    confidence: float
+    unprotected: Sequence[str]
+    unlisted: Sequence[str]
+    curve: Sequence[CurvePoint]
+    typical: TypicalCells | None
+    disk: DiskUse | None
+    schedule: PlannedDays | None
+    caution: str
+    warnings: Sequence[str]
+    budget: BudgetForecast
+    for_: TargetCost | None = None
+    dry_run: bool | None = None
+
+
+def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
+    """Return the forecast of a planned release.
 
     Args:
         plan: the plan.
-        target: the error bound whose ε is asked for besides.
+        target: an error bound whose ε is asked for too.
     """
-    spec = plan.file.spec
+    spec, guarantee = plan.file.spec, plan.guarantee
     with store() as con:
         books = read_books(con)
         check_supersedes(con, plan, books)
         total, source = _public_total(con, books, plan)
         repeated = _repeated(con, plan)
-    guarantee, intervals = plan.guarantee, spec.release.intervals
-    margins = margins_by_level(plan.levels, IntervalTerms(intervals.confidence, simultaneous=False, rounded=False))
-    answer = {
-        "name": spec.name,
-        "dataset": spec.dataset,
-        "supersedes": spec.supersedes,
-        "mechanism": spec.mechanism,
-        "neighbours": spec.privacy.neighbours,
-        **plan.stated(),
-        "levels": [
-            {
-                "level": level.level,
-                "axes": dict(level.axes),
-                "possible_cells": level.possible_cells,
-                "rho": float(level.rho),
-                "sigma": level.sigma,
-                "l2_sensitivity": level.l2_sensitivity,
-                "derivation": level.derivation,
-                "bound": level.bound,
-                "half_width": margins[0][level.level].own if margins else None,
-                "typical_count": total / level.possible_cells
-                if total is not None and level.possible_cells is not None
-                else None,
-                **level.charge_details,
-            }
-            for level in plan.levels
-        ],
-        "confidence": intervals.confidence,
-        "unprotected": plan.unprotected,
-        "unlisted": plan.unlisted,
-        "curve": guarantee.curve(),
-        "typical": _typical(plan, total, source),
-        "disk": _disk(plan, books, total),
-        "schedule": _schedule(plan, books),
-        "caution": " ".join(filter(None, (plan.mechanism.caution, repeated))),
-        "warnings": _warnings(plan, books),
-        "budget": _budget_summary(plan, books),
-    }
-    if target:
-        wanted = _wanted(plan, target)
-        answer["for"] = target.model_dump() | {"epsilon": wanted.epsilon, "rho": float(wanted.rho)}
-    return answer
+    return Forecast(
+        name=spec.name,
+        dataset=spec.dataset,
+        supersedes=spec.supersedes,
+        mechanism=spec.mechanism,
+        neighbours=spec.privacy.neighbours,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        rho=float(guarantee.rho),
+        accountant=guarantee.accountant.name,
+        sampler=spec.noise.sampler,
+        tau=float_above(guarantee.tau),
+        statement=plan.statement(),
+        levels=_levels(plan, total),
+        confidence=spec.release.intervals.confidence,
+        unprotected=plan.unprotected,
+        unlisted=plan.unlisted,
+        curve=guarantee.curve(),
+        typical=_typical(plan, total, source),
+        disk=_disk(plan, books, total),
+        schedule=_schedule(plan, books),
+        caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
+        warnings=_warnings(plan, books),
+        budget=_budget_summary(plan, books),
+        for_=_target_cost(plan, target) if target else None,
+    )
+
+
+def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
+    terms = IntervalTerms(plan.file.spec.release.intervals.confidence, simultaneous=False, rounded=False)
+    margins = margins_by_level(plan.levels, terms)
+    return [
+        PlannedLevel(
+            level=level.level,
+            axes=dict(level.axes),
+            possible_cells=level.possible_cells,
+            rho=float(level.rho),
+            sigma=level.sigma,
+            l2_sensitivity=level.l2_sensitivity,
+            derivation=level.derivation,
+            bound=level.bound,
+            half_width=margins[0][level.level].own if margins else None,
+            typical_count=total / level.possible_cells
+            if total is not None and level.possible_cells is not None
+            else None,
+            **level.charge_details,
+        )
+        for level in plan.levels
+    ]
 
 
 def _repeated(con: Connection, plan: Plan) -> str:
@@ -95,6 +266,11 @@ def _repeated(con: Connection, plan: Plan) -> str:
         f"{same[-1]} was released by this very spec: another release is a new measurement, charged again. One that takes its"
         f" place says supersedes: {same[-1]}."
     )
+
+
+def _target_cost(plan: Plan, target: Target) -> TargetCost:
+    wanted = _wanted(plan, target)
+    return TargetCost(target.level, target.max_error, target.confidence, wanted.epsilon, float(wanted.rho))
 
 
 def _wanted(plan: Plan, target: Target) -> Guarantee:
@@ -122,12 +298,12 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
     return None, ""
 
 
-def _typical(plan: Plan, total: int | None, source: str) -> dict[str, Any] | None:
+def _typical(plan: Plan, total: int | None, source: str) -> TypicalCells | None:
     if total is None:
         return None
     sigmas, possible = [level.sigma for level in plan.levels], [level.possible_cells for level in plan.levels]
     finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
-    return {"total": total, "from": source, "finest_above_noise": finest}
+    return TypicalCells(total, source, finest)
 
 
 def _possible_cells(plan: Plan) -> list[int]:
@@ -136,7 +312,7 @@ def _possible_cells(plan: Plan) -> list[int]:
     return possible if len(possible) == len(plan.levels) else []
 
 
-def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any] | None:
+def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
     """Return the bytes that a release is expected to leave on disk, or may at most where nothing is known of the total.
 
     None where nothing is known of the codes either.
@@ -159,16 +335,10 @@ def _disk(plan: Plan, books: Books, total: int | None) -> dict[str, Any] | None:
         bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
         noisy_counts=plan.noisy_counts_asked,
     )
-    return {
-        "shards": size.shards,
-        "published": size.published,
-        "store": size.store,
-        "total": size.total,
-        "upper_bound": size.upper_bound,
-    }
+    return DiskUse(size.shards, size.published, size.store, size.total, size.upper_bound)
 
 
-def _schedule(plan: Plan, books: Books) -> dict[str, Any] | None:
+def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
     """Return the days of a schedule: those that a series was declared for, or would be, or else the next ones."""
     spec, keys = plan.file.spec, plan.file.spec.schedule
     if keys is None:
@@ -181,7 +351,7 @@ def _schedule(plan: Plan, books: Books) -> dict[str, Any] | None:
         ids = [scheduled_id(spec.name, day) for day in days_of_series(keys.cron, keys.timezone, keys.until, now)]
     else:
         ids = [scheduled_id(spec.name, day) for day in islice(days(keys.cron, keys.timezone, now), _NEXT_DAYS)]
-    return keys.model_dump() | {"declared": declared is not None, "releases": ids}
+    return PlannedDays(keys.cron, keys.timezone, keys.until, declared is not None, ids)
 
 
 def _warnings(plan: Plan, books: Books) -> list[str]:
@@ -193,21 +363,19 @@ def _warnings(plan: Plan, books: Books) -> list[str]:
     ]
 
 
-def _budget_summary(plan: Plan, books: Books) -> dict[str, Any]:
+def _budget_summary(plan: Plan, books: Books) -> BudgetForecast:
     """Return the cap, what is spent before a release, and what would be after it."""
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
     before = account.spendings if account else []
     cap, scheduled = terms.cap, _schedule(plan, books)
-    releases = len(scheduled["releases"]) if scheduled and scheduled["until"] and not scheduled["declared"] else 1
-    cost = [] if scheduled and scheduled["declared"] else [plan.spending(releases, cap.delta)]
-    return {
-        "cap": {"epsilon": cap.epsilon, "delta": cap.delta, "rho": float(cap.rho)},
-        "before": _stand(before, cap),
-        "after": _stand([*before, *cost], cap),
-    }
+    releases = len(scheduled.releases) if scheduled and scheduled.until and not scheduled.declared else 1
+    cost = [] if scheduled and scheduled.declared else [plan.spending(releases, cap.delta)]
+    return BudgetForecast(
+        CapTerms(cap.epsilon, cap.delta, float(cap.rho)), _composed(before, cap), _composed([*before, *cost], cap)
+    )
 
 
-def _stand(spendings: list[Spending], cap: Cap) -> dict[str, float]:
+def _composed(spendings: list[Spending], cap: Cap) -> Cost:
     rho = sum((spending.rho for spending in spendings), Fraction(0))
-    return {"epsilon": composed_epsilon(spendings, cap.delta, cap), "rho": float(rho)}
+    return Cost(composed_epsilon(spendings, cap.delta, cap), float(rho))

@@ -86,6 +86,14 @@ class Scheme:
 
 
 @dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The δ that holds at an ε."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """(ε, δ)-differential privacy, and the measurements that promise it.
 
@@ -118,14 +126,13 @@ class Guarantee:
         """How far the samplers may be from their laws, in total variation over the cells that one unit can touch."""
         return tau_of(self.measurements)
 
-    def curve(self) -> list[dict[str, float]]:
+    def curve(self) -> list[CurvePoint]:
         """Return the δ that holds at five values of ε around the stated one; none of what has no ρ: its map has one point."""
         if self.thresholded:
             return []
         points = (part * self.epsilon for part in _CURVE)
         return [
-            {"epsilon": epsilon, "delta": min(1.0, self.accountant.least_delta(self.measurements, epsilon))}
-            for epsilon in points
+            CurvePoint(epsilon, min(1.0, self.accountant.least_delta(self.measurements, epsilon))) for epsilon in points
         ]
 
 

@@ -7,7 +7,6 @@ stops a release.
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -19,11 +18,12 @@ from prefect.artifacts import (
 from prefect.logging import get_logger
 from prefect.settings import PREFECT_API_URL
 
+from flows.answers.levels import ReleasedLevel, released_levels
 from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.releases.register import Release, find_release
-from storage.releases.seals import cells_of_level, level_entries, list_branches, list_frontiers, list_seals, walkers
+from storage.releases.seals import cells_of_level, list_branches, list_frontiers, list_seals, walkers
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
@@ -77,7 +77,7 @@ def show_published(release_id: str) -> None:
     """Show the levels of a release, its privacy statement, and where it is."""
     with store() as con:
         release = find_release(con, release_id)
-        levels = level_entries(con, release)
+        levels = released_levels(con, release)
     privacy, unprotected = release.terms.privacy, release.terms.unprotected
     statement = "\n".join(
         [
@@ -96,7 +96,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
     """Show what failed, what is kept, and what to press."""
     with store() as con:
         release = find_release(con, release_id)
-        levels, branches = level_entries(con, release), list_branches(con, release_id)
+        levels, branches = released_levels(con, release), list_branches(con, release_id)
         done = list_frontiers(con, release_id)
     finest = release.levels[-1].level
     there = walkers(branches, finest) if branches else []
@@ -156,20 +156,20 @@ def show_refusal(name: str, fault: TrellisError) -> None:
 
 
 def _levels_table(
-    release_id: str, levels: Sequence[dict[str, Any]], title: str, done: Mapping[int, str] | None = None
+    release_id: str, levels: Sequence[ReleasedLevel], title: str, done: Mapping[int, str] | None = None
 ) -> None:
-    columns = level_columns([entry["axes"] for entry in levels])
+    columns = level_columns([level.axes for level in levels])
     rows = [
         {
-            "level": entry["level"],
+            "level": level.level,
             **{heading: texts[number] for heading, texts in columns.items()},
-            **({"done": done[entry["level"]]} if done else {}),
-            "cells": f"{entry['cells']:,}",
-            "non-zero": f"{entry['nonzero']:,}",
-            "sigma": format_sigma(entry["sigma"], summed="summed" in entry),
-            "bound (95 %)": format_bound(entry["sigma"], entry["bound"], summed="summed" in entry),
+            **({"done": done[level.level]} if done else {}),
+            "cells": f"{level.cells:,}",
+            "non-zero": f"{level.nonzero:,}",
+            "sigma": format_sigma(level.sigma, summed=bool(level.summed)),
+            "bound (95 %)": format_bound(level.sigma, level.bound, summed=bool(level.summed)),
         }
-        for number, entry in enumerate(levels)
+        for number, level in enumerate(levels)
     ]
     create_table_artifact(rows, _key(release_id, "levels"), title)
 

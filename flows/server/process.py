@@ -16,11 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from storage.errors import StoreError, disk_fault
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
 _LEAST_ROOM = 2**20  # bytes; a new database has 1.5 MB
@@ -49,6 +54,15 @@ RECORD_IN_BATCHES = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_ENABLED": "true",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+}
+
+# Runs that begin at once crowd Prefect's server. On SQLite it refuses with 503 what it cannot write at that moment, and a
+# client that gives up crashes its run. Both sides are mended: `_write_in_turn` lets our own server wait instead, and
+# clients of any server ask for longer. deployments/ sets the same, and has a worker take AT_ONCE runs at most.
+AT_ONCE = 4  # runs that are started; those of one dataset take turns all the same
+PATIENT = {
+    "PREFECT_CLIENT_MAX_RETRIES": "6",  # waits of 2, 4, … 64 seconds
+    "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0.5",  # so that those who were refused together do not come back together
 }
 
 
@@ -102,7 +116,7 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterato
     def forget_address() -> None:
         address_file.unlink(missing_ok=True)
 
-    with _child(prefect_home.absolute(), port, {}, forget_address) as address:
+    with _child(prefect_home.absolute(), port, {}, forget_address) as address, _environment(PATIENT):
         partial = address_file.with_name(address_file.name + ".partial")
         partial.write_text(address + "\n")
         partial.rename(address_file)
@@ -308,9 +322,40 @@ def _serve(listening: int, parent: int) -> None:
     import uvicorn
 
     prefect.__ui_v2_static_path__ = Path(__file__).with_name("no second UI")
-    app = "prefect.server.api.server:create_app"
-    config = uvicorn.Config(app, factory=True, log_level="warning", timeout_graceful_shutdown=3)
+    config = uvicorn.Config(create_app, factory=True, log_level="warning", timeout_graceful_shutdown=3)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])
+
+
+def create_app() -> "FastAPI":
+    """Return Prefect's server, with its services, for uvicorn. Its transactions on SQLite wait for each other.
+
+    An operator of a worker pool whose server is on SQLite has uvicorn run it too: docs/operations.md has the command.
+    """
+    from prefect.server.api.server import create_app as app_of_prefect
+
+    _write_in_turn()
+    return app_of_prefect()
+
+
+def _write_in_turn() -> None:
+    """Have this server's transactions on SQLite wait for each other, up to the minute that Prefect lets SQLite wait.
+
+    Prefect begins most of them as readers. SQLite refuses at once a reader that wants to write after somebody else has
+    written (SQLITE_BUSY_SNAPSHOT): no timeout applies, and Prefect has no setting for how transactions begin. One that
+    begins as a writer waits for its turn.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration
+
+    begin = AioSqliteConfiguration.begin_transaction
+
+    def begin_as_writer(
+        self: AioSqliteConfiguration,
+        session: "AsyncSession",
+        with_for_update: bool = False,  # noqa: ARG001 (it always is)
+    ) -> AbstractAsyncContextManager["AsyncSessionTransaction"]:
+        return begin(self, session, with_for_update=True)
+
+    AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[assignment, method-assign]
 
 
 def _end_with(parent: int) -> None:

@@ -1,4 +1,7 @@
-"""Flow runs whose end Prefect has not seen: it calls those that were started directly Running for ever."""
+"""Flow runs that Prefect leaves alone: those whose end it has not seen, and those that crashed before they began.
+
+It calls the first Running for ever, where they were started directly, and has given up the second.
+"""
 
 import atexit
 import os
@@ -14,22 +17,27 @@ from httpx import HTTPError
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
     FlowRunFilter,
+    FlowRunFilterEndTime,
     FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
     TaskRunFilter,
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Cancelled, Completed, Crashed
+from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
 
 from flows.execution.crashes import note_crashes
 from storage.database.connections import store
-from storage.errors import StoreError
-from storage.machine.locks import holder_of, in_turn
+from storage.errors import HeldElsewhere, StoreError
+from storage.machine.locks import held, holder_of, in_turn
 from storage.releases.register import state_of
-from storage.releases.runs import OpenRun, close_run, open_runs
+from storage.releases.runs import OpenRun, close_run, open_runs, release_of
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there
@@ -37,6 +45,13 @@ _LOOK_FOR_CRASHES_EVERY = 30.0  # seconds
 # A run that is tried again takes some seconds from a state to the next, until it holds its release.
 _JUST_PENDING, _JUST_RUNNING = timedelta(minutes=3), timedelta(seconds=10)
 _SECOND = timedelta(seconds=1)
+
+# A run that crashed before it began is tried again. Later than this it is left alone: by then somebody may have triggered
+# another in its place, and each makes a release of its own.
+TRIES_AGAIN = 3
+_TRIED_WITHIN = timedelta(hours=1)
+_APART = timedelta(seconds=5)  # so that what crashed together does not begin together
+_TRIED = ["release", "rerun"]  # the flows of deployments
 
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
@@ -62,10 +77,14 @@ def begin_deployed(run: str) -> None:
 
 
 def look_for_crashes() -> None:
-    """Record as failed, and tell Prefect of, what dead processes have left; where one does not answer, the next look will."""
+    """Record as failed, and tell Prefect of, what dead processes have left, and try again what crashed before it began.
+
+    Where store or server does not answer, the next look will do it.
+    """
     note_crashes()
     with suppress(StoreError, HTTPError, RuntimeError):  # RuntimeError: what the client makes of a server that is gone
         tell_prefect_of_crashes()
+        try_again()
 
 
 @contextmanager
@@ -94,6 +113,34 @@ def tell_prefect_of_crashes() -> None:
         if not is_alive and _has_ended(run, known):
             with store() as con:
                 close_run(con, run)
+
+
+def try_again() -> None:
+    """Schedule again the runs of deployments that crashed before they began, each at most `TRIES_AGAIN` times.
+
+    A run has not begun if Prefect has never called it Running and the store knows no release of it. Prefect keeps every
+    state of a run, so that the UI shows each try with its reason, and counts them.
+    """
+    crashed = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED])),
+        end_time=FlowRunFilterEndTime.model_validate({"after_": datetime.now(UTC) - _TRIED_WITHIN}),
+    )
+    flows = FlowFilter(name=FlowFilterName(any_=_TRIED))
+    # One process at a time looks and schedules: of two, the second could call a run back that has just begun.
+    with suppress(HeldElsewhere), held("tries"), get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(flow_filter=flows, flow_run_filter=crashed)
+        for number, run in enumerate([run for run in runs if run.deployment_id and not _has_begun(run)], start=1):
+            tried = sum(state.type == StateType.CRASHED for state in client.read_flow_run_states(run.id))
+            if tried <= TRIES_AGAIN:
+                message = f"It crashed before it began, and is tried again: {tried} of {TRIES_AGAIN}."
+                again: State[None] = AwaitingRetry(scheduled_time=datetime.now(UTC) + number * _APART, message=message)
+                client.set_flow_run_state(run.id, again)
+
+
+def _has_begun(run: FlowRun) -> bool:
+    """Return whether a flow run has ever begun, or is alive after all."""
+    with store() as con:
+        return run.run_count > 0 or release_of(con, str(run.id)) is not None or holder_of(str(run.id)) is not None
 
 
 def is_cancelled(run: str) -> bool:

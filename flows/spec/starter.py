@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import duckdb
 import yaml
@@ -51,10 +51,10 @@ _WIDTH = 110  # columns
 
 _HEAD = (
     "a release spec for {table}, begun by `trellis new`",
-    f"Lines that end in {FILL_IN} are yours to decide: do, and take the two words away.",
-    "If names of columns below are values, the table has no line of names, and nothing of this file must be shared.",
-    "Keys behind a # are left out, and show their default or an example: take the # away to give one.",
-    "`trellis check` says what is left to do, `trellis plan` what it would cost and be worth, `trellis release` makes it.",
+    f"Lines marked {FILL_IN} need a decision. Edit the value, then delete the marker.",
+    "If the column names below are data values, the table has no header line: do not share this file.",
+    "Keys behind a # are left out and show their default or an example. Delete the # to set a key.",
+    "`trellis check` lists what is left to do, `trellis plan` shows cost and accuracy, `trellis release` makes the release.",
 )
 
 
@@ -93,8 +93,23 @@ def starter(table: str, folder: Path) -> Starter:
     return Starter("\n".join([*head, "", *_section(Spec, "", given, columns)]).rstrip() + "\n", columns)
 
 
-def starter_answer(table: str, out: Path | None) -> dict[str, Any]:
-    """Return what `trellis new` says, having written the starter where it is to go.
+@dataclass(frozen=True, slots=True)
+class WrittenStarter:
+    """A starter spec, and where it is.
+
+    Attributes:
+        path: the file; None where none was asked for.
+        spec: its text.
+        columns: what it takes the columns of the table for.
+    """
+
+    path: str | None
+    spec: str
+    columns: Columns
+
+
+def starter_answer(table: str, out: Path | None) -> WrittenStarter:
+    """Return a starter spec, having written it where it is to go.
 
     Args:
         table: where the table is.
@@ -114,19 +129,7 @@ def starter_answer(table: str, out: Path | None) -> dict[str, Any]:
             ) from None
         except OSError as fault:
             raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
-    columns = begun.columns
-    return {
-        "path": str(out) if out else None,
-        "spec": begun.text,
-        "columns": {
-            "origin": list(columns.origin),
-            "destination": list(columns.destination),
-            "features": list(columns.features),
-            "count": columns.count,
-            "unit": columns.unit,
-            "left_over": list(columns.left_over),
-        },
-    }
+    return WrittenStarter(str(out) if out else None, begun.text, begun.columns)
 
 
 def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:

@@ -29,6 +29,7 @@ from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
+from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
@@ -184,30 +185,26 @@ def error_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("mechanism", "epsilon", "run", "level", *MEASURES, "seconds")
 
 
-def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> dict[str, Any]:
-    """Return what `trellis compare` says: per mechanism, ε and level the mean, the least and the most of every measure."""
-    plan = comparison.plan
-    return {
-        "name": plan.file.spec.name,
-        "dataset": plan.file.spec.dataset,
-        "delta": plan.file.spec.privacy.delta,
-        "neighbours": plan.file.spec.privacy.neighbours,
-        "runs": comparison.runs,
-        "confidence": comparison.interval_terms.confidence,
-        "levels": [
-            {
-                "level": terms.level,
-                "axes": dict(terms.axes),
-                "possible_cells": terms.possible_cells,  # None where the codes come from the records
-                "true_cells": len(true),
-            }
-            for terms, true in zip(plan.levels, comparison.truth.levels, strict=True)
-        ],
-        "results": [_result(entry, rows) for entry in comparison.entries],
-        "refused": comparison.refused,
-        "notes": comparison.notes,
-        "folder": folder,
-    }
+def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> TrialResults:
+    """Return what a comparison found: per mechanism, ε and level the mean, the least and the most of every measure."""
+    spec = comparison.plan.file.spec
+    levels = [
+        ComparedLevel(terms.level, dict(terms.axes), terms.possible_cells, len(true))
+        for terms, true in zip(comparison.plan.levels, comparison.truth.levels, strict=True)
+    ]
+    return TrialResults(
+        name=spec.name,
+        dataset=spec.dataset,
+        delta=spec.privacy.delta,
+        neighbours=spec.privacy.neighbours,
+        runs=comparison.runs,
+        confidence=comparison.interval_terms.confidence,
+        levels=levels,
+        results=[_result(entry, rows) for entry in comparison.entries],
+        refused=comparison.refused,
+        notes=comparison.notes,
+        folder=folder,
+    )
 
 
 def _named(name: str) -> tuple[Mechanism, str]:
@@ -303,19 +300,15 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     )
 
 
-def _result(entry: Entry, rows: pl.DataFrame) -> dict[str, Any]:
+def _result(entry: Entry, rows: pl.DataFrame) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = [
-        {"level": level}
-        | {measure: spread(of_level[measure].to_list()) for measure in MEASURES}
-        | {"intervals": coverage_answer(of_level)}
+        LevelResult(
+            int(level),
+            **{measure: spread(of_level[measure].to_list()) for measure in MEASURES},
+            intervals=coverage_answer(of_level),
+        )
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]
-    seconds = of_entry.filter(level=0)["seconds"].to_list()
-    return {
-        "mechanism": entry.name,
-        "epsilon": entry.epsilon,
-        "sigmas": entry.sigmas,
-        "seconds": spread(seconds),
-        "levels": levels,
-    }
+    seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
+    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels)

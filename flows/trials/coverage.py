@@ -1,12 +1,12 @@
-"""Coverage in a comparison: columns of the rows of its trials, a table of their own, and what is said of them."""
+"""Coverage in a comparison: columns of the rows of its trials, a table of its own, and a summary by group of cells."""
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
-from typing import Any
 
 import polars as pl
 
+from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.validate.coverage import GROUPS, Covered
 
 
@@ -33,23 +33,25 @@ def coverage_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(groups, how="vertical_relaxed").drop_nulls("cells")
 
 
-def coverage_answer(of_level: pl.DataFrame) -> dict[str, Any] | None:
-    """Return, per group of cells, how they were covered in the runs in which there were any; None where nothing is stated."""
+def coverage_answer(of_level: pl.DataFrame) -> dict[str, GroupIntervals] | None:
+    """Return the intervals of each group of cells, over the runs that had such cells; None where none are stated."""
     groups = {}
     for group in GROUPS:
         columns = coverage_columns(group)
         cells, coverage, width = (of_level[columns[measure]].drop_nulls().to_list() for measure in columns)
         if not cells:
             return None
-        error = stdev(coverage) / sqrt(len(coverage)) if len(coverage) > 1 else None
-        groups[group] = {
-            "cells": fmean(cells),
-            "coverage": spread(coverage) | {"standard_error": error} if coverage else None,
-            "width": spread(width) if width else None,
-        }
+        groups[group] = GroupIntervals(fmean(cells), _coverage(coverage), spread(width) if width else None)
     return groups
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> Spread:
     """Return the mean, the least and the most of some values."""
-    return {"mean": fmean(values), "min": min(values), "max": max(values)}
+    return Spread(fmean(values), min(values), max(values))
+
+
+def _coverage(values: Sequence[float]) -> CoverageSpread | None:
+    if not values:
+        return None
+    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else None
+    return CoverageSpread(fmean(values), min(values), max(values), error)

@@ -1,4 +1,4 @@
-"""The names that a shell completes: of releases and datasets, from a store that is there and free."""
+"""The names that a shell completes: of releases and datasets, read from the store if no other process has it open."""
 
 import duckdb
 
@@ -6,15 +6,15 @@ from storage.machine.home import place_of_home
 
 
 def known_names(column: str) -> list[str]:
-    """Return the ids of the releases, or their datasets, the newest first; nothing where the store cannot say at once.
+    """Return the ids of the releases, or their datasets, the newest first; nothing if the store cannot be read at once.
 
-    Who presses a key waits for no lock, sees no error, and makes or migrates no store.
+    Completion runs at each key press: it waits for no lock, shows no error, and neither creates nor migrates a store.
 
     Args:
         column: `id` or `dataset`.
     """
     path = place_of_home() / "store.duckdb"
-    if not path.is_file():  # DuckDB would make it
+    if not path.is_file():  # DuckDB would create it
         return []
     try:
         with duckdb.connect(str(path), read_only=True) as con:

@@ -1,4 +1,4 @@
-"""Connections to DuckDB: short transactions, a wait for the lock, and the store's migrations."""
+"""Connections to DuckDB: short transactions, waiting for the lock, and the store's migrations."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from threading import Lock
 
 import duckdb
 
-from storage.database.migrations import MIGRATIONS
+from storage.database.schema import STEPS
 from storage.errors import StoreError, disk_fault
 from storage.machine.files import replace
 from storage.machine.home import home, subfolder
@@ -21,7 +21,9 @@ Connection = duckdb.DuckDBPyConnection
 
 _SAY_WHO_HOLDS_IT_AFTER = 10.0  # seconds
 _GIVE_UP_AFTER = 120.0  # seconds
-_IN_THE_MAKING = 2.0  # seconds in which a file that is no database may become one: another process has just begun it
+_BEING_MADE = (
+    2.0  # seconds for which to wait for a file that is no database yet: another process may just be creating it
+)
 
 
 @dataclass(slots=True)
@@ -32,26 +34,27 @@ class _Shared:
 
 _OPEN: dict[Path, _Shared] = {}
 _SHARING = Lock()
-_SEEN: set[Path] = set()  # stores that this process has opened: one that is gone since is not made anew
-_WRITING = Lock()  # one writer: two transactions of one process would only end in conflict
+_SEEN: set[Path] = set()  # stores that this process has opened: if one disappears, it must not be created again, empty
+_WRITING = Lock()  # one writer at a time: two transactions of one process would conflict
 
 
 @contextmanager
 def store() -> Iterator[Connection]:
-    """Open `store.duckdb` for one short piece of work, waiting for another process that holds it.
+    """Open `store.duckdb` for one short piece of work; wait while another process has it open.
 
-    A store on a disk that cannot be written is opened for reading.
+    A store on a read-only disk is opened read-only.
 
     Raises:
-        StoreError: the store cannot be opened or is gone, another process keeps it, a newer version wrote it, or its disk
-            is full or cannot be written.
+        StoreError: the store cannot be opened or has disappeared, another process keeps it open, a newer version of Trellis
+            wrote it, or its disk is full or read-only.
     """
     path = home() / "store.duckdb"
     if path in _SEEN and not path.exists():
         raise StoreError(
             f"{path} was there a moment ago and is gone.",
             field="TRELLIS_HOME",
-            hint="Mount its disk again, or put it back: a new ledger would know nothing of what it has charged.",
+            hint="Mount its disk again, or put the file back. Trellis does not start a new ledger here: it would be missing what"
+            " this one has charged.",
         )
     read_only = path.exists() and not os.access(path, os.W_OK)
     try:
@@ -61,18 +64,18 @@ def store() -> Iterator[Connection]:
             _SEEN.add(path)
             yield con
     except (OSError, duckdb.Error) as fault:
-        told = disk_fault(fault)
-        if told is None:
+        public = disk_fault(fault)
+        if public is None:
             raise
-        raise told from None
+        raise public from None
 
 
 @contextmanager
 def connect(path: Path, *, spill: Path, read_only: bool = False) -> Iterator[Connection]:
-    """Open a DuckDB file that only its owner can read; what does not fit in memory spills to a folder.
+    """Open a DuckDB file that only its owner can read; DuckDB writes to a folder what does not fit in memory.
 
-    Threads that have the same file open at the same time share one instance, each with a cursor of its own: DuckDB
-    refuses a second instance. The file is free for other processes as soon as the last of them is done.
+    Threads that open the same file at the same time share one instance, since DuckDB refuses a second one; each has its own
+    cursor. Other processes can open the file as soon as the last thread closes it.
     """
     with _SHARING:
         shared = _OPEN.get(path)
@@ -93,7 +96,7 @@ def connect(path: Path, *, spill: Path, read_only: bool = False) -> Iterator[Con
 
 @contextmanager
 def transaction(con: Connection) -> Iterator[Connection]:
-    """Commit what is done inside as one, or nothing of it; other threads that write wait."""
+    """Commit everything that is done inside, or nothing; other threads that write wait."""
     with _WRITING, _all_or_nothing(con):
         yield con
 
@@ -115,7 +118,7 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
         "temp_directory": str(spill),
         "allow_community_extensions": False,
     }
-    began, told = time.monotonic(), False
+    began, has_named_holder = time.monotonic(), False
     while True:
         before = os.umask(0o077)
         try:
@@ -124,64 +127,64 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
             holder = re.search(r"PID (\d+)", str(fault))
             if time.monotonic() - began > _patience_with(str(fault)):
                 reason = f"process {holder[1]} holds it" if holder else "it cannot be read or written"
-                hint = "Wait for that process, or end it." if holder else "It must be a DuckDB file of your own."
+                hint = "Wait for that process, or end it." if holder else "It must be a DuckDB file that you own."
                 unopened = StoreError(f"{path} cannot be opened: {reason}.", field="TRELLIS_HOME", hint=hint)
                 raise disk_fault(fault) or unopened from None
         finally:
             os.umask(before)
-        if not told and time.monotonic() - began > _SAY_WHO_HOLDS_IT_AFTER:
-            told = True
+        if not has_named_holder and time.monotonic() - began > _SAY_WHO_HOLDS_IT_AFTER:
+            has_named_holder = True
             print(f"Waiting for {path.name}, held by process {holder[1] if holder else '?'}.", file=sys.stderr)  # noqa: T201 (the caller's terminal)
         time.sleep(0.05)
 
 
 def _patience_with(fault: str) -> float:
-    """Return for how many seconds a file is tried again that DuckDB does not open."""
+    """Return for how many seconds to try again, after DuckDB failed to open a file."""
     if "Could not set lock" in fault:
         return _GIVE_UP_AFTER
-    return _IN_THE_MAKING if "not a valid DuckDB" in fault else 0.0
+    return _BEING_MADE if "not a valid DuckDB" in fault else 0.0
 
 
 def _migrate(con: Connection) -> None:
-    """Bring the store to this version, each step in one transaction with its record; first keep a copy of an old one."""
+    """Bring the store to this version: each step is one transaction with its record. An older store is copied first."""
     try:
         version = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchall()[0][0]
     except duckdb.CatalogException:
         con.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY, applied_at TIMESTAMP)")
         version = 0
-    if version > len(MIGRATIONS):
+    if version > len(STEPS):
         raise StoreError(
-            f"The store has version {version}; this Trellis knows versions up to {len(MIGRATIONS)}.",
+            f"The store has version {version}; this Trellis knows versions up to {len(STEPS)}.",
             field="TRELLIS_HOME",
-            hint="Use the newer Trellis that wrote it.",
+            hint="Use the version of Trellis that wrote it.",
         )
-    if version == len(MIGRATIONS):
+    if version == len(STEPS):
         return
     backup = _back_up(con, version) if version else None
-    for number in range(version, len(MIGRATIONS)):
+    for number in range(version, len(STEPS)):
         try:
             with _all_or_nothing(con):
-                con.execute(MIGRATIONS[number])
+                con.execute(STEPS[number])
                 con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
         except duckdb.Error as fault:
             raise disk_fault(fault) or StoreError(
                 f"The store cannot be brought from version {number} to {number + 1} ({type(fault).__name__}).",
                 field="TRELLIS_HOME",
-                hint="Nothing of that step is kept." + (f" The store as it was is also in {backup}." if backup else ""),
+                hint="The store stays as it was before that step." + (f" {backup} is a copy of it." if backup else ""),
             ) from None
 
 
 def _back_up(con: Connection, version: int) -> Path:
-    """Copy the store beside itself, whole or not at all, and return the copy.
+    """Copy the store to a file beside it, completely or not at all, and return the copy's path.
 
-    DuckDB copies what is committed. To read the file here would free it for other processes: closing any handle of a file
-    ends all locks that this process has on it.
+    DuckDB copies what is committed. Reading the file here instead would release it to other processes: closing any handle of
+    a file ends all locks that this process has on it.
     """
     if _is_read_only(con):
         raise StoreError(
-            f"The store has version {version} and must be brought to {len(MIGRATIONS)}; it can be read and not written.",
+            f"The store has version {version} and must be brought to version {len(STEPS)}, but it is mounted read-only.",
             field="TRELLIS_HOME",
-            hint="Mount its disk for writing, or use the Trellis that wrote it.",
+            hint="Mount its disk for writing, or use the version of Trellis that wrote it.",
         )
     path = home() / f"store.duckdb.version-{version}.backup"
     partial = path.with_name(path.name + ".partial")
@@ -215,5 +218,5 @@ def _text(path: Path) -> str:
 
 
 def file_literal(path: Path) -> str:
-    """Return a path as SQL text that DuckDB takes for this one file, and for no pattern that matches others."""
+    """Return a path as SQL text that DuckDB reads as this one file, not as a pattern that may match others."""
     return "'" + re.sub(r"([*?\[])", r"[\1]", str(path)).replace("'", "''") + "'"

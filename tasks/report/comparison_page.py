@@ -1,14 +1,13 @@
 """The page of a comparison: one self-contained HTML file, whose figures are those of the papers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from tasks.report.coverage_section import coverage_section
 from tasks.report.frame import page, table
 from tasks.report.svg import as_svg, figure, level_ticks, line_style, log_ticks
-
-Answer = Mapping[str, Any]
+from tasks.report.trial_results import Spread, TrialResults
 
 _FIGURES = (
     ("max_absolute", "Maximum absolute error", "records", "log"),
@@ -35,72 +34,62 @@ a released count. Made by <code>trellis compare</code>; the rows of every run ar
 of intervals in <code>coverage.parquet</code>, beside this page.</p>"""
 
 
-def comparison_page(answer: Answer) -> str:
+def comparison_page(found: TrialResults) -> str:
     """Return the page.
 
     Args:
-        answer: what `trellis compare --json` says.
+        found: what the comparison found.
     """
-    epsilons = list(dict.fromkeys(result["epsilon"] for result in answer["results"]))
-    mechanisms = list(dict.fromkeys(result["mechanism"] for result in answer["results"]))
-    runs = f"{answer['runs']} run{'' if answer['runs'] == 1 else 's'}"
+    epsilons, mechanisms = found.epsilons, found.mechanisms
+    runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
     summary = (
-        f"Mechanisms against the truth on the public table of <b>{escape(answer['name'])}</b>: {runs} each, with fresh noise, at"
-        f" ε = {', '.join(f'{epsilon:g}' for epsilon in epsilons)} and δ = {answer['delta']:g}, neighbours by"
-        f" {escape(answer['neighbours'])}. Level 0 is the total; every level below is finer."
+        f"Mechanisms against the truth on the public table of <b>{escape(found.name)}</b>: {runs} each, with fresh noise, at"
+        f" ε = {', '.join(f'{epsilon:g}' for epsilon in epsilons)} and δ = {found.delta:g}, neighbours by"
+        f" {escape(found.neighbours)}. Level 0 is the total; every level below is finer."
     )
     refused = "".join(
         f"<p><b>{escape(mechanism)}</b> could not be tried: {escape(reason)}</p>"
-        for mechanism, reason in answer["refused"].items()
+        for mechanism, reason in found.refused.items()
     )
     notes = "".join(
-        f"<p>For <b>{escape(mechanism)}</b> {escape(' '.join(of_it))}</p>"
-        for mechanism, of_it in answer["notes"].items()
+        f"<p>For <b>{escape(mechanism)}</b> {escape(' '.join(of_it))}</p>" for mechanism, of_it in found.notes.items()
     )
-    title = f"Comparison of {len(mechanisms)} mechanism{'' if len(mechanisms) == 1 else 's'} on {answer['name']}"
+    title = f"Comparison of {len(mechanisms)} mechanism{'' if len(mechanisms) == 1 else 's'} on {found.name}"
     body = _BODY.format(
         title=escape(title),
         summary=summary,
         refused=refused,
         notes=notes,
-        figures="\n".join(_figure(answer, mechanisms, epsilons, *what) for what in _FIGURES)
-        + _seconds(answer, mechanisms, epsilons),
-        intervals=coverage_section(answer, epsilons, mechanisms),
-        tables="\n".join(_tables(answer, mechanisms, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
+        figures="\n".join(_figure(found, *what) for what in _FIGURES) + _seconds(found),
+        intervals=coverage_section(found),
+        tables="\n".join(_tables(found, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
     )
     return page(title, body, _STYLE)
 
 
-def _figure(
-    answer: Answer,
-    mechanisms: Sequence[str],
-    epsilons: Sequence[float],
-    measure: str,
-    title: str,
-    unit: str,
-    scale: str,
-) -> str:
+def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str) -> str:
     """Draw a measure against the level, a panel per ε, a line per mechanism with bars from the least to the most."""
+    epsilons, mechanisms = found.epsilons, found.mechanisms
     width = _ONE_PANEL if len(epsilons) == 1 else max(_WHOLE_PAGE, 3.2 * len(epsilons))
     with figure(width, 3.4, len(epsilons)) as (drawn, panels):
         for panel, epsilon in zip(panels, epsilons, strict=True):
-            for result in _at(answer, epsilon):
-                number = mechanisms.index(result["mechanism"])
-                levels = [level for level in result["levels"] if level[measure]["mean"] or scale != "log"]
-                spreads = [level[measure] for level in levels]
-                means = [spread["mean"] for spread in spreads]
+            for result in found.at(epsilon):
+                number = mechanisms.index(result.mechanism)
+                levels = [level for level in result.levels if level.measure(measure).mean or scale != "log"]
+                spreads = [level.measure(measure) for level in levels]
+                means = [spread.mean for spread in spreads]
                 aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide one another
                 panel.errorbar(
-                    [level["level"] + aside for level in levels],
+                    [level.level + aside for level in levels],
                     means,
                     yerr=_reach(spreads),
-                    label=result["mechanism"],
+                    label=result.mechanism,
                     capsize=2,
                     **line_style(number),
                 )
             panel.set_title(f"ε = {epsilon:g}")
             panel.set_xlabel("level")
-            panel.set_xticks(level_ticks(len(answer["levels"]), width / len(epsilons)))
+            panel.set_xticks(level_ticks(len(found.levels), width / len(epsilons)))
             if scale == "log" and any(line.get_ydata().size for line in panel.lines):
                 panel.set_yscale("log", nonpositive="clip")
             elif scale != "log":
@@ -125,18 +114,18 @@ def _legend(panels: Sequence[Any], mechanisms: Sequence[str]) -> tuple[list[Any]
     return [lines[name] for name in named], named
 
 
-def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float]) -> str:
-    found = {(result["mechanism"], result["epsilon"]): result["seconds"] for result in answer["results"]}
-    tried = [(name, epsilon) for name in mechanisms for epsilon in epsilons if (name, epsilon) in found]
+def _seconds(found: TrialResults) -> str:
+    seconds = {(result.mechanism, result.epsilon): result.seconds for result in found.results}
+    tried = [(name, epsilon) for name in found.mechanisms for epsilon in found.epsilons if (name, epsilon) in seconds]
     with figure(_ONE_PANEL, 0.9 + 0.3 * len(tried)) as (drawn, (panel,)):
         labels = [f"{name}, ε = {epsilon:g}" for name, epsilon in tried]
-        spreads = [found[key] for key in tried]
-        means = [spread["mean"] for spread in spreads]
+        spreads = [seconds[key] for key in tried]
+        means = [spread.mean for spread in spreads]
         panel.barh(range(len(labels)), means, xerr=_reach(spreads), color="#9db4c0", edgecolor="#444444", capsize=2)
         panel.set_yticks(range(len(labels)), labels)
         panel.invert_yaxis()
         panel.set_xscale("log")
-        ticks = log_ticks(min(spread["min"] for spread in spreads), max(spread["max"] for spread in spreads))
+        ticks = log_ticks(min(spread.min for spread in spreads), max(spread.max for spread in spreads))
         panel.set_xlim(ticks[0], ticks[-1])
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.set_xticks([], minor=True)
@@ -148,41 +137,37 @@ def _seconds(answer: Answer, mechanisms: Sequence[str], epsilons: Sequence[float
     )
 
 
-def _reach(spreads: Sequence[Mapping[str, float]]) -> list[list[float]]:
+def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
     """Return how far bars reach below and above the means, which rounding may put beside the least and the most."""
     return [
-        [max(0.0, spread["mean"] - spread["min"]) for spread in spreads],
-        [max(0.0, spread["max"] - spread["mean"]) for spread in spreads],
+        [max(0.0, spread.mean - spread.min) for spread in spreads],
+        [max(0.0, spread.max - spread.mean) for spread in spreads],
     ]
 
 
-def _tables(answer: Answer, mechanisms: Sequence[str], epsilon: float, *, is_open: bool) -> str:
-    found = {result["mechanism"]: result for result in _at(answer, epsilon)}
-    mechanisms = [name for name in mechanisms if name in found]
+def _tables(found: TrialResults, epsilon: float, *, is_open: bool) -> str:
+    results = {result.mechanism: result for result in found.at(epsilon)}
+    mechanisms = [name for name in found.mechanisms if name in results]
     heads = ["level", *map(escape, mechanisms)]
     tables = []
     for measure, title, unit, _ in _FIGURES:
         rows = [
-            [str(level["level"])]
-            + [_format_spread(found[name]["levels"][number][measure], measure) for name in mechanisms]
-            for number, level in enumerate(answer["levels"])
+            [str(level.level)]
+            + [_format_spread(results[name].levels[number].measure(measure), measure) for name in mechanisms]
+            for number, level in enumerate(found.levels)
         ]
         tables.append(table(heads, rows, caption=f"{title}, {unit}"))
     opened = " open" if is_open else ""
     return f"<details{opened}><summary>ε = {epsilon:g}</summary>\n{chr(10).join(tables)}\n</details>"
 
 
-def _format_spread(spread: Mapping[str, float], measure: str) -> str:
+def _format_spread(spread: Spread, measure: str) -> str:
     if measure.startswith("false"):
-        return f"{100 * spread['mean']:.1f} % [{100 * spread['min']:.1f}, {100 * spread['max']:.1f}]"
-    mean, least, most = (_number(spread[what]) for what in ("mean", "min", "max"))
+        return f"{100 * spread.mean:.1f} % [{100 * spread.min:.1f}, {100 * spread.max:.1f}]"
+    mean, least, most = map(_number, (spread.mean, spread.min, spread.max))
     return f"{mean} [{least}, {most}]"
 
 
 def _number(value: float) -> str:
     """Return a number of records as the others beside it are read: tenths where they say anything."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}"
-
-
-def _at(answer: Answer, epsilon: float) -> list[Answer]:
-    return [result for result in answer["results"] if result["epsilon"] == epsilon]

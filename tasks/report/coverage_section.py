@@ -1,14 +1,12 @@
 """The intervals on the page of a comparison: how often they hold the truth and how wide they are, by level and true count."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from tasks.report.frame import table
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
+from tasks.report.trial_results import GroupIntervals, MechanismResult, TrialResults
 from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
-
-Answer = Mapping[str, Any]
 
 _WIDTH = 9.6  # inches, of the whole page
 
@@ -25,50 +23,44 @@ those zeroed, which are released as 0, measured or not, while their true count i
 {tables}"""
 
 
-def coverage_section(answer: Answer, epsilons: Sequence[float], mechanisms: Sequence[str]) -> str:
+def coverage_section(found: TrialResults) -> str:
     """Return the section; empty where nothing that was tried states intervals.
 
     Args:
-        answer: what `trellis compare --json` says.
-        epsilons: of its results.
-        mechanisms: of its results, by whose place lines have their style.
+        found: what the comparison found.
     """
-    stated = [result for result in answer["results"] if any(level["intervals"] for level in result["levels"])]
-    of_epsilons = {epsilon: [result for result in stated if result["epsilon"] == epsilon] for epsilon in epsilons}
+    stated = found.with_intervals
+    of_epsilons = {epsilon: [result for result in stated if result.epsilon == epsilon] for epsilon in found.epsilons}
     if not stated:
         return ""
     return _SECTION.format(
-        confidence=f"{100 * answer['confidence']:g} %",
+        confidence=f"{100 * found.confidence:g} %",
         few=FEW_INTERVALS,
-        figures="\n".join(
-            _figure(answer, mechanisms, epsilon, results) for epsilon, results in of_epsilons.items() if results
-        ),
-        tables="\n".join(
-            _tables(epsilon, results, answer["runs"]) for epsilon, results in of_epsilons.items() if results
-        ),
+        figures="\n".join(_figure(found, epsilon, results) for epsilon, results in of_epsilons.items() if results),
+        tables="\n".join(_tables(epsilon, results, found.runs) for epsilon, results in of_epsilons.items() if results),
     )
 
 
-def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: Sequence[Answer]) -> str:
+def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> str:
     """Draw coverage against the level, a panel per true count, a line per mechanism, and what is promised."""
     with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
         for panel, group in zip(panels, TRUE_COUNTS, strict=True):
             for result in results:
                 covered = [
-                    (level["level"], level["intervals"][group]["coverage"]["mean"])
-                    for level in result["levels"]
-                    if level["intervals"] and not _are_few(level["intervals"][group], answer["runs"])
+                    (level.level, of.coverage.mean)
+                    for level in result.levels
+                    if level.intervals and (of := level.intervals[group]).coverage and not _are_few(of, found.runs)
                 ]
                 panel.plot(
                     *([of[place] for of in covered] for place in (0, 1)),
-                    label=result["mechanism"],
-                    **line_style(mechanisms.index(result["mechanism"])),
+                    label=result.mechanism,
+                    **line_style(found.mechanisms.index(result.mechanism)),
                 )
-            panel.axhline(answer["confidence"], color="#444444", linestyle=(0, (6, 3)), linewidth=1)
+            panel.axhline(found.confidence, color="#444444", linestyle=(0, (6, 3)), linewidth=1)
             panel.set_title(f"true count {_LABELS.get(group, group)}")
             panel.set_xlabel("level")
-            panel.set_xticks(level_ticks(len(answer["levels"]), _WIDTH / len(TRUE_COUNTS)))
-            panel.set_xlim(-0.5, len(answer["levels"]) - 0.5)
+            panel.set_xticks(level_ticks(len(found.levels), _WIDTH / len(TRUE_COUNTS)))
+            panel.set_xlim(-0.5, len(found.levels) - 0.5)
         panels[0].set_ylabel("covered")
         lines, names = panels[0].get_legend_handles_labels()
         drawn.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4))
@@ -77,12 +69,12 @@ def _figure(answer: Answer, mechanisms: Sequence[str], epsilon: float, results: 
     return f'<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
 
 
-def _are_few(of: Answer, runs: int) -> bool:
+def _are_few(of: GroupIntervals, runs: int) -> bool:
     """Return whether the intervals of a group of cells, in all runs, are too few for the share that is covered."""
-    return are_few(of["cells"] * runs)
+    return are_few(of.cells * runs)
 
 
-def _tables(epsilon: float, results: Sequence[Answer], runs: int) -> str:
+def _tables(epsilon: float, results: Sequence[MechanismResult], runs: int) -> str:
     tables = "\n".join(_table(result, runs) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>By true count: the share"
@@ -92,29 +84,29 @@ def _tables(epsilon: float, results: Sequence[Answer], runs: int) -> str:
     )
 
 
-def _table(result: Answer, runs: int) -> str:
+def _table(result: MechanismResult, runs: int) -> str:
     heads = ["level"]
     for group in TRUE_COUNTS:
         heads += [_LABELS.get(group, group), "width"]
     heads += [_LABELS.get(group, group) for group in SELECTED]
     rows = []
-    for level in result["levels"]:
-        groups = level["intervals"] or {}
+    for level in result.levels:
+        groups = level.intervals or {}
         cells = [
             told for group in TRUE_COUNTS for told in (_covered(groups.get(group), runs), _width(groups.get(group)))
         ]
         cells += [_covered(groups.get(group), runs) for group in SELECTED]
-        rows.append([str(level["level"]), *cells])
-    return table(heads, rows, caption=escape(result["mechanism"]))
+        rows.append([str(level.level), *cells])
+    return table(heads, rows, caption=escape(result.mechanism))
 
 
-def _covered(of: Answer | None, runs: int) -> str:
-    if not of or not of["coverage"]:
+def _covered(of: GroupIntervals | None, runs: int) -> str:
+    if not of or not of.coverage:
         return ""
-    error = of["coverage"]["standard_error"]
-    told = f"{100 * of['coverage']['mean']:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
+    error = of.coverage.standard_error
+    told = f"{100 * of.coverage.mean:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
     return f"({told})" if _are_few(of, runs) else told
 
 
-def _width(of: Answer | None) -> str:
-    return f"{of['width']['mean']:,.1f}" if of and of["width"] else ""
+def _width(of: GroupIntervals | None) -> str:
+    return f"{of.width.mean:,.1f}" if of and of.width else ""

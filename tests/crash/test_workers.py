@@ -57,7 +57,7 @@ def test_a_release_in_processes_is_a_release(spec: Path) -> None:
         with pytest.raises(InputError, match="nowhere"):
             make_release(faulty, refused, submit_to(executor), report_nothing)
     assert verify(Path(release.folder)) == []
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     with store() as con:
         assert (state_of(con, release.id), state_of(con, refused.id)) == ("published", None)
 

@@ -98,7 +98,7 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_variants_change_what_they_say(paper: ModuleType, tmp_path: Path) -> None:
     """Beside each mechanism runs its variant: √2 of the noise where half of ρ is spent, and no count below zero."""
-    spec = Path(synthesise_answer("random", "sparse", tmp_path / "random_sparse", 1)["spec"])
+    spec = Path(synthesise_answer("random", "sparse", tmp_path / "random_sparse", 1).spec)
     rows = {row["mechanism"]: row for row in paper.rows_of(spec, ["inftda", "gaussian"], "lemma", [1.0], 1)}
     assert list(rows) == ["inftda", "gaussian", "inftda, half ρ", "gaussian, counts > 0"]
     assert rows["inftda, half ρ"]["sigmas"][1:] == pytest.approx([2**0.5 * of for of in rows["inftda"]["sigmas"][1:]])

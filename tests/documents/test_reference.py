@@ -73,7 +73,7 @@ def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
 
 
 def test_every_table_and_column_of_the_store_is_explained() -> None:
-    """Each has words beside it in its migration, or in storage/database/catalogue.py; a column that was renamed has its last name."""
+    """Each table has a comment above it in storage/database/schema.py, and each column one beside it."""
     tables = {table.name: table for table in catalogue()}
     assert {"releases", "levels", "branches", "seals", "ledger"} <= tables.keys()
     unsaid = [table.name for table in tables.values() if not table.says]
@@ -85,9 +85,8 @@ def test_every_table_and_column_of_the_store_is_explained() -> None:
     assert (cut.type, cut.may_be_null, cut.says) == (
         "INTEGER",
         False,
-        "of the frontier of which the branch is a slice",
+        "the level of the frontier that was cut into branches",
     )
-    assert "trunk_level" not in [column.name for column in tables["branches"].columns]
 
 
 def test_every_command_and_option_has_its_line() -> None:

@@ -13,7 +13,7 @@ from prefect.flows import Flow
 from prefect.settings import Settings
 
 from flows.release import SPECS
-from flows.server.process import NO_TELEMETRY, RECORD_IN_BATCHES
+from flows.server.process import AT_ONCE, NO_TELEMETRY, PATIENT, RECORD_IN_BATCHES
 from flows.spec.file import load_spec
 
 REPOSITORY = Path(__file__).parents[3]
@@ -118,6 +118,19 @@ def test_telemetry_is_off(service: str) -> None:
 def test_the_server_records_in_batches() -> None:
     """The server has the settings of the one that Trellis starts itself."""
     assert RECORD_IN_BATCHES.items() <= environment("server").items()
+
+
+def test_clients_are_patient_and_a_worker_takes_few_runs() -> None:
+    """What `trellis up` sets for its runs, a worker and its runs have too, in containers and in deployments."""
+    assert PATIENT.items() <= environment("worker").items()
+    definition: dict[str, Any] = PREFECT_FILE["definitions"]["on_the_worker"]
+    assert PATIENT.items() <= definition["job_variables"]["env"].items()
+    assert [deployment["work_pool"] for deployment in PREFECT_FILE["deployments"]] == [definition] * 4
+    worker = SERVICES["worker"]["command"]
+    assert worker[worker.index("--limit") + 1] == str(AT_ONCE)
+    for name, value in PATIENT.items():
+        assert is_setting(name)
+        assert f"`{name}={value}`" in (REPOSITORY / "docs" / "operations.md").read_text()
 
 
 @pytest.mark.parametrize("service", OWN)

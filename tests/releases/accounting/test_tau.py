@@ -256,12 +256,12 @@ def test_plan_ledger_manifest_and_readme_state_tau(made: Path) -> None:
     assert (manifest["privacy"]["sampler"], manifest["privacy"]["tau"]) == ("table", CHARGED)
     assert f"τ = {CHARGED:.2g}" in (made / "README.md").read_text()
     plan = plan_answer(make_plan(load_spec(made.parents[1] / "spec.yaml")))
-    assert (plan["sampler"], plan["tau"]) == ("table", CHARGED)
+    assert (plan.sampler, plan.tau) == ("table", CHARGED)
     with store() as con:
         charges = read_books(con).accounts["small"].charges.values()
     assert [charge.tau / LARGEST_TAU for charge in charges] == [1, 3, 3]
-    assert audit_answer()["findings"] == []
-    assert verify_answer(made) == {"ok": True, "failures": []}
+    assert audit_answer().findings == []
+    assert verify_answer(made).failures == []
 
 
 def test_a_manifest_that_hides_its_tau_is_found(made: Path, tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_a_manifest_that_hides_its_tau_is_found(made: Path, tmp_path: Path) -> N
         hashed = hashlib.sha256(text.encode()).hexdigest()
         sums = [f"{hashed}  manifest.json" if line.endswith("  manifest.json") else line for line in sums]
         (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
-        assert verify_answer(folder)["failures"] == [
+        assert verify_answer(folder).failures == [
             "manifest.json: its sampler table is further from its law than its tau says."
         ]
-        reasons = {finding["reason"] for finding in audit_answer([tmp_path / str(tau)])["findings"]}
+        reasons = {finding.reason for finding in audit_answer([tmp_path / str(tau)]).findings}
         assert "its manifest states another tau." in reasons

@@ -19,9 +19,10 @@ import yaml
 import flows.execution.ending
 from flows.answers.audit import audit_answer
 from flows.answers.store import budget_answer
+from flows.cli.json_object import json_object
 from flows.cli.main import DONE, FAILED, app
 from flows.execution.driver import make_release
-from flows.execution.ending import abandon_release, forget_release
+from flows.execution.ending import EndedRelease, abandon_release, forget_release
 from flows.execution.reservation import new_release
 from flows.planning.budget import standing_of
 from flows.planning.plan import make_plan
@@ -123,14 +124,14 @@ class World:
         """Audit, and return the first reason, having checked what is blamed first, and that only its release is."""
         answer = audit_answer(folders)
         release = self.ids.get(name, name)
-        first = answer["first_bad"]
-        assert not answer["ok"]
+        first = answer.first_bad
+        assert not answer.ok
         if kind == "missing":
-            position = answer["events"]  # where what is missing would be
-        assert (first["position"], first["event"], first["release"]) == (position, kind, release)
+            position = answer.events  # where what is missing would be
+        assert (first.position, first.event, first.release) == (position, kind, release)
         if only:
-            assert {finding["release"] for finding in answer["findings"]} == {release}
-        return str(first["reason"])
+            assert {finding.release for finding in answer.findings} == {release}
+        return str(first.reason)
 
 
 def submit_before(level: int, submit: Submit) -> Submit:
@@ -205,9 +206,8 @@ def test_what_nobody_touched_is_found_whole(world: World, snapshot: str) -> None
     for event in world.events():
         text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         last = hashlib.sha256(f"{last}\n{text}".encode()).hexdigest()
-    assert answer["ok"] is True
-    assert set(answer) >= {"ok", "events", "head", "first_bad"}
-    assert (answer["events"], answer["head"], answer["first_bad"]) == (len(world.events()), last, None)
+    assert answer.ok is True
+    assert (answer.events, answer.head, answer.first_bad) == (len(world.events()), last, None)
     assert audit_answer([world.place / "out", world.place]) == answer
 
 
@@ -215,7 +215,7 @@ def test_a_store_without_releases_is_whole(tmp_path: Path, monkeypatch: pytest.M
     """An empty ledger has no head and nothing that does not fit."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     answer = audit_answer()
-    assert (answer["ok"], answer["events"], answer["head"], answer["first_bad"]) == (True, 0, "", None)
+    assert (answer.ok, answer.events, answer.head, answer.first_bad) == (True, 0, "", None)
 
 
 def test_what_trellis_does_to_a_ledger_is_no_tampering(world: World) -> None:
@@ -226,13 +226,13 @@ def test_what_trellis_does_to_a_ledger_is_no_tampering(world: World) -> None:
     budget_answer(str(SPEC["dataset"]), 50.0, "a census year")
     forget_release(world.ids["one"])
     abandon_release(world.ids["failed"])
-    assert audit_answer()["findings"] == []
+    assert audit_answer().findings == []
 
 
 def test_another_stores_manifests_in_the_same_folder_raise_no_alarm(world: World) -> None:
     """They belong to another ledger: they are passed over where they lie, and told where one asks about them."""
     shutil.copytree(world.snapshots / "other" / world.ids["other"], world.published("other"))
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     reason = world.blames(0, "manifest", "other", world.published("other"))
     assert "another ledger" in reason
 
@@ -241,7 +241,7 @@ def test_the_command_says_it_with_its_exit_code(world: World, capsys: pytest.Cap
     """`trellis audit --json` prints the answer and ends with 0 where everything fits, with 1 where not."""
     for code in (DONE, FAILED):
         assert app(args=["audit", "--json"], prog_name="trellis", standalone_mode=False) == code
-        assert json.loads(capsys.readouterr().out) == audit_answer()
+        assert json.loads(capsys.readouterr().out) == json_object(audit_answer())
         noisy_path(world.ids["one"], 2, TRUNK).unlink(missing_ok=True)
     with pytest.raises(UsageError):
         audit_answer([world.place / "nowhere"])
@@ -404,7 +404,7 @@ def test_a_rewritten_past_is_found_by_the_manifests_that_saw_another(world: Worl
     assert "another event" in world.blames(seen(world.published("two")) - 1, "manifest", "two")
     world.rewrite([events[0], {**events[1], "at": "2001-01-01T00:00:00Z"}, *events[2:]])
     world.blames(seen(world.published("one")) - 1, "manifest", "one", only=False)
-    assert [finding["release"] for finding in audit_answer()["findings"]] == [world.ids["one"], world.ids["two"]]
+    assert [finding.release for finding in audit_answer().findings] == [world.ids["one"], world.ids["two"]]
 
 
 def test_a_rewritten_beginning_is_found(world: World) -> None:
@@ -412,7 +412,7 @@ def test_a_rewritten_beginning_is_found(world: World) -> None:
     events = world.events()
     world.rewrite([{**events[0], "cap": {**events[0]["cap"], "epsilon": 400.0}}, *events[1:]])
     assert "another ledger" in world.blames(0, "manifest", "one", only=False)
-    assert {finding["position"] for finding in audit_answer()["findings"]} == {0}
+    assert {finding.position for finding in audit_answer().findings} == {0}
 
 
 def test_a_truncated_tail_is_found_by_a_manifest(world: World) -> None:
@@ -421,7 +421,7 @@ def test_a_truncated_tail_is_found_by_a_manifest(world: World) -> None:
     world.execute("DELETE FROM ledger WHERE position >= ?", cut)
     assert "cut off" in world.blames(cut, "manifest", "two")
     answer = audit_answer()
-    assert "no reservation" in answer["findings"][-1]["reason"]
+    assert "no reservation" in answer.findings[-1].reason
 
 
 @pytest.mark.parametrize("level", range(1, DEPTH + 1))
@@ -432,7 +432,7 @@ def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level
     assert cut >= seen(world.published("one"))
     world.execute("DELETE FROM ledger WHERE position >= ?", cut)
     assert world.blames(None, "missing", "one") == f"it is published and level {level} is sealed."
-    assert len(audit_answer()["findings"]) == DEPTH + 2 - level  # the levels, and what became of the noisy counts
+    assert len(audit_answer().findings) == DEPTH + 2 - level  # the levels, and what became of the noisy counts
 
 
 def test_an_older_copy_of_the_store_is_found_by_what_lies_beside(world: World) -> None:
@@ -448,9 +448,9 @@ def test_an_older_copy_of_the_store_is_found_by_an_archive(world: World) -> None
     archive = world.place / "archive" / "of" / "2026"
     archive.mkdir(parents=True)
     shutil.move(world.published("two"), archive)
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     world.restore("one", "home")
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     cut = len(world.events())
     for given in (world.place / "archive", archive / world.ids["two"]):
         world.blames(cut, "manifest", "two", given)
@@ -460,7 +460,7 @@ def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest
     """A store begun anew has seen none of the events that the manifests saw."""
     shutil.rmtree(world.place / "home")
     monkeypatch.setattr(database, "_SEEN", set())  # as in another process: this one has seen the store that is gone
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     world.blames(0, "manifest", "one", world.place / "out", only=False)
 
 
@@ -497,7 +497,7 @@ def test_an_edited_seal_is_found(world: World) -> None:
     at = world.at("sealed", "one", 3)
     world.execute("UPDATE seals SET sha256 = repeat('a', 64) WHERE release_id = ? AND level = 3", world.ids["one"])
     assert "seals of level 3" in world.blames(at, "sealed", "one")
-    assert {finding["position"] for finding in audit_answer()["findings"]} == {at, None}  # None: the manifest's seals
+    assert {finding.position for finding in audit_answer().findings} == {at, None}  # None: the manifest's seals
 
 
 def test_an_edited_seal_of_counts_that_are_gone_is_found(world: World) -> None:
@@ -529,7 +529,7 @@ def test_a_seal_of_what_was_never_charged_is_found(world: World) -> None:
     world.execute("UPDATE seals SET level = 9 WHERE release_id = ? AND level = 0", world.ids["two"])
     reason = world.blames(world.at("reserved", "two"), "reserved", "two")
     assert reason == "level 9 is sealed and it has no such level."
-    assert "other seals" in audit_answer()["findings"][-1]["reason"]
+    assert "other seals" in audit_answer().findings[-1].reason
 
 
 @pytest.mark.parametrize("level", range(1, DEPTH + 1))
@@ -539,7 +539,7 @@ def test_an_altered_shard_is_found(world: World, level: int) -> None:
     with path.open("ab") as file:
         file.write(b"0")
     assert world.blames(at, "sealed", "one") == f"{path.name} is not what was sealed."
-    assert len(audit_answer()["findings"]) == 1
+    assert len(audit_answer().findings) == 1
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     world.execute("UPDATE seals SET sha256 = ? WHERE release_id = ? AND level = ?", sha256, world.ids["one"], level)
     assert f"seals of level {level}" in world.blames(at, "sealed", "one")
@@ -550,7 +550,7 @@ def test_a_deleted_shard_is_found(world: World) -> None:
     path = noisy_path(world.ids["one"], 2, TRUNK)
     path.unlink()
     assert world.blames(world.at("sealed", "one", 2), "sealed", "one") == f"{path.name} is missing."
-    assert len(audit_answer()["findings"]) == 1
+    assert len(audit_answer().findings) == 1
 
 
 def test_an_altered_shard_of_an_exact_level_is_found(world: World) -> None:
@@ -567,8 +567,8 @@ def test_destroyed_counts_must_be_gone(world: World) -> None:
     assert not any(shard.exists() for shard in shards)
     shutil.copy(noisy_path(world.ids["one"], 2, TRUNK), shards[2])
     assert "still there" in world.blames(world.at("sealed", "two", 2), "sealed", "two")
-    assert forget_release(world.ids["two"]) == ["shards"]
-    assert audit_answer()["ok"]
+    assert forget_release(world.ids["two"]).deleted == ["shards"]
+    assert audit_answer().ok
 
 
 def test_counts_that_are_not_recorded_as_destroyed_are_missed(world: World) -> None:
@@ -590,13 +590,13 @@ def test_a_forgotten_vault_is_gone_and_recorded(world: World) -> None:
     """The true counts that a release was told to keep are deleted once, with an event; no charge moves."""
     before = world.events()
     assert vault_path(world.ids["one"]).exists()
-    assert forget_release(world.ids["one"]) == ["vault"]
+    assert forget_release(world.ids["one"]).deleted == ["vault"]
     assert not vault_path(world.ids["one"]).exists()
     *rest, last = world.events()
     assert rest == before
     assert (last["event"], last["release"]) == ("vault deleted", world.ids["one"])
     assert set(states(world, "one").values()) == {"released"}
-    assert forget_release(world.ids["one"]) == []
+    assert forget_release(world.ids["one"]).deleted == []
     assert world.events() == [*before, last]
 
 
@@ -606,7 +606,7 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> 
     before = world.events()
     assert states(world, "failed") == {1: "sealed", 2: "drawing", 3: "reserved", 4: "reserved"}
     assert vault_path(world.ids["failed"]).exists()
-    assert abandon_release(world.ids["failed"]) == ["vault", "shards"]
+    assert abandon_release(world.ids["failed"]).deleted == ["vault", "shards"]
     assert states(world, "failed") == {1: "sealed", 2: "drawing", 3: "void", 4: "void"}
     assert not vault_path(world.ids["failed"]).exists()
     added = world.events()[len(before) :]
@@ -630,7 +630,7 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> 
     drawn = [charge.rho for charge in account.charges_of(world.ids["failed"]).values() if charge.state != "void"]
     assert account.spendings[-1].rho == sum(drawn) > 0
     assert account.standing == standing_of(account.spendings, account.terms.cap)
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
 
 
 def test_what_was_given_back_can_be_spent(world: World) -> None:
@@ -678,7 +678,7 @@ def test_a_crash_while_abandoning_leaves_the_release_as_it_was(world: World, mon
             abandon_release(world.ids["failed"])
     assert world.events() == before
     assert vault_path(world.ids["failed"]).exists()
-    assert abandon_release(world.ids["failed"]) == ["vault", "shards"]
+    assert abandon_release(world.ids["failed"]).deleted == ["vault", "shards"]
 
 
 def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
@@ -687,14 +687,14 @@ def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
     """Where the vault outlives the transaction, `forget` deletes it and gives back nothing a second time."""
     world.restore("failed")
     with monkeypatch.context() as patch:
-        patch.setattr(flows.execution.ending, "forget_release", lambda _: [])
+        patch.setattr(flows.execution.ending, "forget_release", lambda id_: EndedRelease(id_, "abandoned", []))
         abandon_release(world.ids["failed"])
     assert vault_path(world.ids["failed"]).exists()
     before = world.events()
-    assert forget_release(world.ids["failed"]) == ["vault", "shards"]
+    assert forget_release(world.ids["failed"]).deleted == ["vault", "shards"]
     assert not vault_path(world.ids["failed"]).exists()
     assert [event["event"] for event in world.events()[len(before) :]] == ["vault deleted"]
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
 
 
 # balances -------------------------------------------------------------------------------------------------------------
@@ -710,8 +710,8 @@ def test_a_charge_that_is_none_is_found(world: World, charge: dict[str, Any]) ->
     events, at = world.events(), world.at("reserved", "two")
     wrong = [{**events[at]["levels"][0], **charge}, *events[at]["levels"][1:]]
     world.rewrite([*events[:at], {**events[at], "levels": wrong}, *events[at + 1 :]])
-    first = audit_answer()["first_bad"]
-    assert at <= first["position"] <= at + len(wrong)
+    first = audit_answer().first_bad
+    assert at <= first.position <= at + len(wrong)
     if charge != {"level": None}:
         with store() as con, pytest.raises(StoreError, match="does not add up"):
             read_books(con)
@@ -724,7 +724,7 @@ def test_a_cap_that_is_lowered_by_an_event_is_found(world: World, epsilon: float
     cap = {**events[0]["cap"], "epsilon": min(epsilon, events[0]["cap"]["epsilon"])}
     dataset = events[0]["dataset"]
     world.rewrite([*events, {"event": "budget raised", "dataset": dataset, "cap": cap, "reason": "none"}])
-    assert "does not rise" in audit_answer()["first_bad"]["reason"]
+    assert "does not rise" in audit_answer().first_bad.reason
 
 
 def test_a_balance_that_says_too_much_is_found(world: World) -> None:
@@ -739,7 +739,7 @@ def test_a_balance_that_says_too_much_is_found(world: World) -> None:
     ):
         raised = {"event": "budget raised", "dataset": events[0]["dataset"], "cap": cap, "reason": "war"}
         world.rewrite([*events, {**raised, "standing": standing}])
-        assert audit_answer()["first_bad"]["position"] == len(events)
+        assert audit_answer().first_bad.position == len(events)
 
 
 def test_levels_of_the_store_must_be_those_of_the_ledger(world: World) -> None:
@@ -751,7 +751,7 @@ def test_levels_of_the_store_must_be_those_of_the_ledger(world: World) -> None:
 def test_a_note_without_a_release_does_not_stop_the_audit(world: World) -> None:
     """A note that says nothing of anybody changes nothing."""
     world.rewrite([*world.events(), {"event": "noisy counts destroyed"}])
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
 
 
 @pytest.mark.parametrize(

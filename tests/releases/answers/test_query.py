@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.answers.query import query_answer
+from flows.answers.query import AreaCounted, query_answer
 from flows.api import PublishedRelease, open_release, release
-from flows.console.questions import show_query
+from flows.console.query_view import show_query
 from flows.walks.in_memory import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -454,13 +454,13 @@ def test_an_answer_says_how_it_was_put_together(released: PublishedRelease) -> N
     codes = released.table(6)["origin_municipality"].unique().sort()
     for code in codes:
         told = query_answer(released.folder, str(code), None, [], simultaneous=False)
-        cells = told["cells"]
-        assert told["axes"] == {"origin": "municipality", "destination": "municipality"}
-        assert (told["level"], told["confidence"], cells["possible"]) == (6, 0.9, 7)
+        cells = told.cells
+        assert told.axes == {"origin": "municipality", "destination": "municipality"}
+        assert (told.level, told.confidence, cells["possible"]) == (6, 0.9, 7)
         assert cells["measured"] + cells["dropped"] == 7
         assert bool(cells["dropped"]) == bool(cells["dropped_under"])
-        assert (f"under {cells['dropped_under']} cell" in told["how"]) == bool(cells["dropped"])
-        assert (f"{cells['cap']:,}" in told["how"]) or not cells["dropped"]
+        assert (f"under {cells['dropped_under']} cell" in told.how) == bool(cells["dropped"])
+        assert (f"{cells['cap']:,}" in told.how) or not cells["dropped"]
         assert cells["released"] == released.table(6).filter(pl.col("origin_municipality") == code).height
 
 
@@ -598,9 +598,9 @@ def test_features_are_asked_by_their_names(people: PublishedRelease) -> None:
     """A flat feature is asked by its code, a deep one by level too; each row is answered as its table has it."""
     check_rows(people, ["", "simultaneous_"])
     told = query_answer(people.folder, None, None, ["sex=f", "school=stage=a"], simultaneous=False)
-    assert told["where"]["school"] == {"level": "stage", "path": ["a"]}
-    assert told["where"]["sex"]["path"] == ["f"]
-    assert told["count"] == people.table(2).filter(sex="f", school_stage="a")["count"].sum()
+    assert told.where["school"] == AreaCounted("stage", ["a"])
+    assert told.where["sex"].path == ["f"]
+    assert told.count == people.table(2).filter(sex="f", school_stage="a")["count"].sum()
     both = people.query(school=["a", "b"])
     assert both["level"].to_list() == [2, 2]
     assert both["count"].sum() == people.query()["count"][0]
@@ -624,7 +624,7 @@ def test_folders_from_before_intervals_have_counts(released, tmp_path):
     found = old.query(origin="01").row(0, named=True)
     assert (found["count"], found["low"], found["high"]) == (released.query(origin="01")["count"][0], None, None)
     assert "before intervals were stated" in found["how"]
-    assert query_answer(old.folder, "01", None, [], simultaneous=False)["confidence"] is None
+    assert query_answer(old.folder, "01", None, [], simultaneous=False).confidence is None
 
 
 def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):
@@ -652,7 +652,7 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(make):
     for row in rows.iter_rows(named=True):
         where = {axis: areas_in(row, axis) for axis in ("origin", "destination")}
         told = found.query(where).row(0, named=True)
-        assert (told["count"], told["low"], told["high"]) == (row["count"], row["low"], row["high"])
+        assert (told.count, told.low, told.high) == (row["count"], row["low"], row["high"])
     there = set(rows.select("origin_municipality", "destination_municipality").iter_rows())
     pairs = product(*(rows[f"{axis}_municipality"].unique().sort() for axis in ("origin", "destination")))
     one, other = next(pair for pair in pairs if pair not in there)

@@ -15,9 +15,9 @@ import yaml
 
 import flows.execution.driver
 from flows.answers.audit import audit_answer
-from flows.answers.store import releases_answer, show_answer
-from flows.console.plans import show_plan
-from flows.console.releases import show_one, show_releases
+from flows.answers.store import ReleaseList, releases_answer, show_answer
+from flows.console.plan_view import show_plan
+from flows.console.release_view import show_one, show_releases
 from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release, reserve_release
@@ -118,7 +118,7 @@ def failed(world: World, **keys: Any) -> str:
     """Make a release that fails and return its id."""
     with pytest.raises(StoreError, match="disk is full"):
         world.release(failing, **keys)
-    [newest] = [entry["id"] for entry in releases_answer()["releases"] if entry["state"] == "failed"]
+    [newest] = [entry.id for entry in releases_answer().releases if entry.state == "failed"]
     return str(newest)
 
 
@@ -151,14 +151,14 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(made.place / "home"))
         first, second = show_answer(made.first), show_answer(made.second)
-        listed = {entry["id"]: entry for entry in releases_answer()["releases"]}
+        listed = {entry.id: entry for entry in releases_answer().releases}
         with store() as con:
             viewed = dict(con.execute("SELECT DISTINCT release, supersedes FROM published").fetchall())
-        assert audit_answer()["ok"]
+        assert audit_answer().ok
     for answer in (first, listed[made.first]):
-        assert (answer["supersedes"], answer["superseded_by"]) == (None, made.second)
+        assert (answer.supersedes, answer.superseded_by) == (None, made.second)
     for answer in (second, listed[made.second]):
-        assert (answer["supersedes"], answer["superseded_by"]) == (made.first, None)
+        assert (answer.supersedes, answer.superseded_by) == (made.first, None)
     assert viewed == {made.first: None, made.second: made.first}
     folder = made.place / "out" / made.second
     assert json.loads((folder / "manifest.json").read_text())["supersedes"] == made.first
@@ -168,7 +168,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     assert verify(folder) == []
     show_one(first)
     show_one(second)
-    show_releases({"releases": list(listed.values())})
+    show_releases(ReleaseList(list(listed.values())))
     said = capsys.readouterr().out
     assert f"superseded by {made.second}\n" in said
     assert f"supersedes {made.first}\n" in said
@@ -179,10 +179,10 @@ def test_a_plan_says_that_a_revision_is_charged(world: World, capsys: pytest.Cap
     """The plan of a revision costs what the first release did, and says so."""
     answer = plan_answer(world.plan(supersedes=world.second))
     show_plan(answer)
-    assert answer["supersedes"] == world.second
-    assert answer["budget"]["after"]["rho"] == pytest.approx(1.5 * answer["budget"]["before"]["rho"])
-    assert f"supersedes {world.second}: a revision is a new measurement, charged like" in capsys.readouterr().out
-    assert plan_answer(world.plan())["supersedes"] is None
+    assert answer.supersedes == world.second
+    assert answer.budget.after.rho == pytest.approx(1.5 * answer.budget.before.rho)
+    assert f"supersedes {world.second}: a revision is a new measurement and is charged like" in capsys.readouterr().out
+    assert plan_answer(world.plan()).supersedes is None
 
 
 REFUSED = {
@@ -216,9 +216,9 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
 
 def test_a_plan_says_what_the_same_spec_has_released(world: World) -> None:
     """The same spec once more is a new measurement that is charged again, which its plan says; another spec, or a revision, is none."""
-    assert f"{world.first} was released by this very spec" in plan_answer(world.plan())["caution"]
-    assert plan_answer(world.plan(expected_total=100))["caution"] == ""
-    assert plan_answer(world.plan(supersedes=world.second))["caution"] == ""
+    assert f"{world.first} was released by this very spec" in plan_answer(world.plan()).caution
+    assert plan_answer(world.plan(expected_total=100)).caution == ""
+    assert plan_answer(world.plan(supersedes=world.second)).caution == ""
 
 
 def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
@@ -230,8 +230,8 @@ def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
         same_people_as=SPEC["dataset"],
         input=SPEC["input"] | {"table": "data/corrected.csv"},
     )
-    assert show_answer(world.second)["superseded_by"] == release.id
-    assert audit_answer()["ok"]
+    assert show_answer(world.second).superseded_by == release.id
+    assert audit_answer().ok
 
 
 def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
@@ -255,7 +255,7 @@ def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
 def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     """Where another has taken its place, a failed revision cannot be gone on with, and can be abandoned."""
     waiting = failed(world, supersedes=world.second)
-    assert show_answer(world.second)["superseded_by"] is None
+    assert show_answer(world.second).superseded_by is None
     third = world.release(supersedes=world.second).id
     with (
         ThreadPoolExecutor(1) as threads,
@@ -263,9 +263,9 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     ):
         finish_release(waiting, submit_to(threads), report_nothing)
     assert f"`trellis abandon {waiting}`" in refused.value.hint
-    assert abandon_release(waiting)
-    assert show_answer(world.second)["superseded_by"] == third
-    assert audit_answer()["ok"]
+    assert abandon_release(waiting).deleted
+    assert show_answer(world.second).superseded_by == third
+    assert audit_answer().ok
 
 
 def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
         patch.setattr(flows.execution.driver, "close_the_books", stop)
         with pytest.raises(StoreError, match="disk is full"):
             world.release(supersedes=world.second)
-    (waiting,) = [entry["id"] for entry in releases_answer()["releases"] if entry["state"] == "failed"]
+    (waiting,) = [entry.id for entry in releases_answer().releases if entry.state == "failed"]
     with pytest.raises(SpecError, match=f"superseded already by {waiting}, which is failed"):
         plan_answer(world.plan(supersedes=world.second))
     with pytest.raises(UsageError, match="is out") as refused:
@@ -286,15 +286,15 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
     assert f"`trellis rerun {waiting}`" in refused.value.hint
     with ThreadPoolExecutor(1) as threads:
         finish_release(waiting, submit_to(threads), report_nothing)
-    assert show_answer(world.second)["superseded_by"] == waiting
+    assert show_answer(world.second).superseded_by == waiting
 
 
 def test_a_manifest_that_supersedes_another_is_found(world: World) -> None:
     """`verify` finds a manifest that is not as its spec, and the audit one that is not as the store."""
     folder = world.manifest_of(world.second, lambda manifest: manifest.update(supersedes="jobs-20200101T000000Z"))
     assert verify(folder) == ["manifest.json: it supersedes another release than its spec says, or itself."]
-    found = audit_answer()["findings"]
-    assert [(entry["release"], entry["reason"]) for entry in found] == [
+    found = audit_answer().findings
+    assert [(entry.release, entry.reason) for entry in found] == [
         (world.second, "its manifest supersedes another release than the store has it.")
     ]
 
@@ -310,7 +310,7 @@ def test_a_store_whose_chain_was_changed_is_found(world: World, change: str, bla
     """The audit finds a release that supersedes what is not there, or what came later."""
     with store() as con:
         con.execute(change.replace("FIRST", f"'{world.first}'").replace("SECOND", f"'{world.second}'"))
-    reasons = " ".join(entry["reason"] for entry in audit_answer()["findings"])
+    reasons = " ".join(entry.reason for entry in audit_answer().findings)
     assert blamed in reasons
     assert "another release than the store" in reasons
 
@@ -325,6 +325,6 @@ def test_a_fork_is_found(world: World) -> None:
         manifest["supersedes"] = manifest["spec"]["supersedes"] = world.first
 
     assert verify(world.manifest_of(third, fork)) == []
-    assert [(entry["release"], entry["reason"]) for entry in audit_answer()["findings"]] == [
+    assert [(entry.release, entry.reason) for entry in audit_answer().findings] == [
         (third, f"it supersedes {world.first}, which {world.second} does too.")
     ]

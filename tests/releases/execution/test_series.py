@@ -516,7 +516,7 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
     assert account.standing.epsilon == series.epsilon < account.terms.cap.epsilon
     assert place.declare(now=datetime(2027, 2, 20, tzinfo=UTC), **BY_PLD) == series
     assert len(place.events()) == 5
-    assert audit_answer()["findings"] == []
+    assert audit_answer().findings == []
     with pytest.raises(BudgetExceeded):  # by hand, between two days
         new_release(make_plan(load_spec(place.write(**BY_PLD | {"name": "by-hand"}))))
 
@@ -576,7 +576,7 @@ def test_another_spec_waits_until_the_series_is_over(place: Place) -> None:
     shorter = SPEC["schedule"] | {"until": "2 releases"}
     later = place.declare(now=datetime(2027, 6, 2, tzinfo=UTC), schedule=shorter)
     assert later.releases[0] == "monthly-2027-07-01"
-    assert audit_answer()["findings"] == []
+    assert audit_answer().findings == []
 
 
 def test_a_series_that_has_no_day_or_too_many_is_refused(place: Place) -> None:
@@ -704,10 +704,10 @@ def test_the_audit_finds_what_is_done_to_a_series(spoilable: Place, what: str) -
     at, words, events = spoilt(spoilable.events())[what]
     spoilable.rewrite(events)
     answer = audit_answer()
-    assert not answer["ok"]
-    first = answer["first_bad"]
-    assert words in first["reason"]
-    assert at is None or first["position"] == at
+    assert not answer.ok
+    first = answer.first_bad
+    assert words in first.reason
+    assert at is None or first.position == at
 
 
 @pytest.mark.parametrize("position", range(1, 5))
@@ -715,8 +715,8 @@ def test_an_edited_event_of_a_series_breaks_the_chain(spoilable: Place, position
     """A single digit of its time is enough."""
     with store() as con:
         con.execute('UPDATE ledger SET event = replace(event, \'"at":"2\', \'"at":"3\') WHERE position = ?', [position])
-    first = audit_answer()["first_bad"]
-    assert (first["position"], "hash" in first["reason"]) == (position, True)
+    first = audit_answer().first_bad
+    assert (first.position, "hash" in first.reason) == (position, True)
 
 
 def test_books_that_lost_a_release_of_a_series_are_not_read(spoilable: Place) -> None:

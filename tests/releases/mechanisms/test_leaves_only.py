@@ -20,12 +20,13 @@ import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
-from flows.console.plans import show_plan
+from flows.console.plan_view import show_plan
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.admission import check_budget
+from flows.planning.costs import Cost
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
@@ -185,7 +186,7 @@ def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monk
     parents = {codes[:2] for codes in counts(levels[-1])}
     assert parents - {codes[:2] for codes in counts(levels[3])} or levels[2].height < 4
     assert_sums(levels)
-    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert verify_answer(folder).failures == []
 
 
 def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +231,7 @@ def test_an_empty_table_is_released_too(world: World, mechanism: str) -> None:
     folder = world.release(mechanism, privacy={"neighbours": "add_remove"})
     assert_sums(tables(folder))
     assert (tables(folder)[-1].height == 0) == (mechanism == "stability_histogram")
-    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert verify_answer(folder).failures == []
 
 
 @pytest.mark.parametrize("mechanism", MECHANISM_NAMES)
@@ -307,11 +308,11 @@ def test_a_declared_series_of_histograms_is_reserved_as_a_whole(world: World) ->
     plan = world.plan("stability_histogram", schedule=schedule, budget=budget)
     spending = plan.spending(3, 1e-7)
     assert (spending.epsilon, len(spending.approximate), spending.rho) == (3.0, 3, 0)
-    assert plan_answer(plan)["budget"]["after"] == {"epsilon": 3.0, "rho": 0.0}
+    assert plan_answer(plan).budget.after == Cost(epsilon=3.0, rho=0.0)
     assert plan.spending(3, 1e-8).epsilon == float("inf")
     series = declare_series(plan, datetime.now(UTC))
     assert (len(series.releases), series.epsilon, series.delta) == (3, 3.0, 1e-7)
-    assert audit_answer()["ok"]
+    assert audit_answer().ok
     with pytest.raises(BudgetExceeded):
         world.release("stability_histogram", "more", name="more", privacy={"epsilon": 1.1}, budget=budget)
 
@@ -384,7 +385,7 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     assert "at most Δ₀ = 2 counts change" in said
     assert "other ε" not in said
     wide = plan_answer(world.plan("stability_histogram", expected_total=10_000))
-    assert (wide["curve"], wide["typical"]["finest_above_noise"]) == ([], DEPTH)
+    assert (wide.curve, wide.typical.finest_above_noise) == ([], DEPTH)
     show_plan(wide)
     assert "left out" not in capsys.readouterr().out
     show_plan(plan_answer(world.plan("gaussian")))
@@ -400,9 +401,9 @@ def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:
     assert [cells.nonzero for cells in expected_leaves([1, 4, 25], 0, 10)] == [1, 1, 1]
     assert [cells.nonzero for cells in expected_leaves([1, 10**400], None, 10)] == [1, 2**1000]
     folder = world.release("gaussian")
-    expected = plan_answer(world.plan("gaussian", expected_total=2_000))["disk"]
+    expected = plan_answer(world.plan("gaussian", expected_total=2_000)).disk
     published = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    assert published / 3 < expected["published"] < 3 * published
+    assert published / 3 < expected.published < 3 * published
 
 
 def test_a_target_is_met_on_a_sum(world: World) -> None:
@@ -448,9 +449,9 @@ def test_verification_finds_what_a_manifest_has_no_right_to_say(world: World) ->
     for mechanism, lie, told in LIES:
         folder = folders[mechanism]
         before = {name: (folder / name).read_bytes() for name in ("manifest.json", "SHA256SUMS")}
-        assert verify_answer(folder)["ok"]
+        assert verify_answer(folder).ok
         rewrite(folder, lie)
-        failures = verify_answer(folder)["failures"]
+        failures = verify_answer(folder).failures
         assert any(part in failure for part in told.split("|") for failure in failures), (mechanism, told, failures)
         for name, content in before.items():
             (folder / name).write_bytes(content)

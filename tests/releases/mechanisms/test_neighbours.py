@@ -11,7 +11,7 @@ import pytest
 import tasks.optimize.task
 from flows.answers.store import ledger_answer, release_answer
 from flows.answers.verify import verify_answer
-from flows.console.releases import show_release
+from flows.console.release_view import show_release
 from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.errors import StoreError
@@ -56,7 +56,7 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
 
 def manifest_of(made: Made) -> Manifest:
     """Return the published manifest, of a folder in which verification finds nothing."""
-    assert verify_answer(made.folder) == {"ok": True, "failures": []}
+    assert verify_answer(made.folder).failures == []
     return Manifest.model_validate_json((made.folder / "manifest.json").read_bytes())
 
 
@@ -159,13 +159,13 @@ def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.Ca
     assert "origin region, destination region" in manifest.unprotected[2]
     assert "only between tables that agree on every count of the levels 0 to 2" in manifest.privacy.statement
     assert "not protected at all" in manifest.privacy.statement
-    (account,) = ledger_answer(None)["datasets"]
-    assert account["unprotected"] == manifest.unprotected[1:]  # the total would be public anyway
+    (account,) = ledger_answer(None).datasets
+    assert account.unprotected == manifest.unprotected[1:]  # the total would be public anyway
     readme = " ".join((made.folder / "README.md").read_text().split())
     assert "**Levels 0 to 2 are published exactly, and in which of their cells a unit is, is not protected" in readme
     assert "almost the same" not in readme
     shown = release_answer(made.release.id, {"total": 1.0})
-    assert shown["unprotected"] == manifest.unprotected
+    assert shown.unprotected == manifest.unprotected
     show_release(shown)
     said = " ".join(capsys.readouterr().out.split())
     assert "unprotected: level 2 (origin region, destination region)" in said

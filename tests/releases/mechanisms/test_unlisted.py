@@ -21,8 +21,8 @@ import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.store import show_answer
 from flows.answers.verify import verify_answer
-from flows.console.plans import show_plan
-from flows.console.releases import show_one
+from flows.console.plan_view import show_plan
+from flows.console.release_view import show_one
 from flows.execution.driver import finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
@@ -184,7 +184,7 @@ def test_only_codes_above_the_threshold_are_published(world: World, capsys: pyte
     assert found.keys() == SEEN.keys()
     assert all(abs(count - SEEN[leaf]) < 100 for leaf, count in found.items())
     assert counts(folder, 0) == {(): sum(found.values())}
-    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert verify_answer(folder).failures == []
     shards = shard_folder("one")
     for axis, codes in (("origin", {leaf[:2] for leaf in SEEN}), ("destination", {leaf[2:] for leaf in SEEN})):
         assert read_codebook(shards, axis).rows() == sorted(codes)
@@ -324,7 +324,7 @@ def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> Non
     assert counts(folder, 0) == {(): 0}
     assert [counts(folder, level) for level in range(1, DEPTH + 1)] == [{}] * DEPTH
     assert read_codebook(shard_folder("one"), "origin").shape == (0, 2)
-    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert verify_answer(folder).failures == []
     assert world.exposed() == []
 
 
@@ -344,7 +344,7 @@ def test_an_altered_code_is_found(world: World, monkeypatch: pytest.MonkeyPatch)
     folder = world.folder / "out" / "one"
     level = folder / "counts" / "level_4.parquet"
     pl.read_parquet(level).with_columns(pl.col("origin_area").str.replace("c", "d")).write_parquet(level)
-    assert verify_answer(folder)["failures"][0] == "counts/level_4.parquet is not the file that was published."
+    assert verify_answer(folder).failures[0] == "counts/level_4.parquet is not the file that was published."
 
 
 def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None:
@@ -352,7 +352,7 @@ def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None
     folder = world.release()
     waived = sorted(MECHANISMS["gaussian"].waived)
     rewrite(folder, lambda manifest: manifest.update(mechanism="gaussian", waived=waived))
-    assert verify_answer(folder)["failures"] == [
+    assert verify_answer(folder).failures == [
         "manifest.json: mechanism gaussian takes no codes that no codebook lists."
     ]
 
@@ -405,9 +405,9 @@ def test_one_end_may_be_listed_and_features_too(world: World) -> None:
     ends = {"origin": {"levels": levels}, "destination": {"table": "areas.csv", "levels": levels}}
     folder = world.release(hierarchy=ends)
     assert counts(folder).keys() == SEEN.keys()
-    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert verify_answer(folder).failures == []
     shown = show_answer("one")
-    assert (shown["unlisted"], shown["levels"][1]["axes"]["destination"]) == (["origin"], "region")
+    assert (shown.unlisted, shown.levels[1].axes.destination) == (["origin"], "region")
     with store() as con:
         possible = [level.possible_cells for level in find_release(con, "one").levels]
     assert possible == [1, len({region for region, _ in areas}), None, None, None]
@@ -417,15 +417,15 @@ def test_one_end_may_be_listed_and_features_too(world: World) -> None:
     budget = {"epsilon": 10.0, "delta": 1e-7}
     folder = world.release("two", name="two", input=of_people, hierarchy=domains, release=order, budget=budget)
     assert counts(folder, 2).keys() == {("a", "south"), ("a", "north"), ("c", "south")}
-    assert verify_answer(folder) == {"ok": True, "failures": []}
+    assert verify_answer(folder).failures == []
 
 
 def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Possible cells are unknown, bytes on disk are not forecast, a public guess bounds the leaves, and the table is not read."""
     (world.folder / "trips.csv").write_text("")
     answer = plan_answer(world.plan())
-    assert [level["possible_cells"] for level in answer["levels"]] == [1, *[None] * DEPTH]
-    assert (answer["disk"], answer["typical"], answer["unlisted"]) == (None, None, ["origin", "destination"])
+    assert [level.possible_cells for level in answer.levels] == [1, *[None] * DEPTH]
+    assert (answer.disk, answer.typical, answer.unlisted) == (None, None, ["origin", "destination"])
     assert json.loads(json.dumps(answer))["levels"][1]["possible_cells"] is None
     show_plan(answer)
     said = capsys.readouterr().out
@@ -483,8 +483,8 @@ def test_they_are_compared_where_the_table_may_be_seen(world: World) -> None:
     assert leaves["false_negative"].to_list() == [len(UNSEEN) / len(UNSEEN | SEEN)]
     assert leaves["max_absolute"].item() < 100
     answer = comparison_answer(comparison, rows, "")
-    assert answer["levels"][-1]["possible_cells"] is None
-    assert answer["levels"][-1]["true_cells"] == len(UNSEEN | SEEN)
+    assert answer.levels[-1].possible_cells is None
+    assert answer.levels[-1].true_cells == len(UNSEEN | SEEN)
 
 
 def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer: User) -> None:

@@ -2,41 +2,86 @@
 
 import signal
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 import pytest
 
+from flows.answers.levels import ReleasedLevel
+from flows.answers.store import (
+    AccountStatement,
+    BudgetBalance,
+    CapRaise,
+    LedgerStatement,
+    LevelCharge,
+    MadeRelease,
+    ReleaseClaim,
+)
 from flows.cli import main as cli
 from flows.console import terminal
-from flows.console.comparisons import show_comparison
-from flows.console.releases import show_ledger, show_release
+from flows.console.comparison_view import show_comparison
+from flows.console.release_view import show_ledger, show_release
+from flows.planning.costs import CapTerms, Cost
 from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
+from tasks.report.trial_results import (
+    ComparedLevel,
+    CoverageSpread,
+    GroupIntervals,
+    LevelResult,
+    MechanismResult,
+    Spread,
+    TrialResults,
+)
 from tasks.validate.coverage import GROUPS
 
-ACCOUNT = {
-    "dataset": "jobs",
-    "unit": "one job [/tax] [red]of[/] one :smile: person",
-    "neighbours": "substitution",
-    "same_people": ["jobs-2020"],
-    "unprotected": ["level 1 [red]cty[/]"],
-    "cap": {"epsilon": 10.0, "delta": 1e-7, "rho": 1.2},
-    "spent": {"epsilon": 1.0, "rho": 0.1},
-    "left": {"epsilon": 9.0, "rho": 1.1},
-    "raises": [{"at": "2026", "before": 5.0, "epsilon": 10.0, "reason": "decree [7]"}],
-    "releases": [{"release": "a[b]", "epsilon": 1.0, "delta": 1e-8, "different_people_from": ["other"]}],
-    "charges": [{"release": "a[b]", "level": 1, "state": "released", "mechanism": "discrete_gaussian", "rho": 0.1}],
-}
+ACCOUNT = AccountStatement(
+    dataset="jobs",
+    same_people=["jobs-2020"],
+    unit="one job [/tax] [red]of[/] one :smile: person",
+    neighbours="substitution",
+    unprotected=["level 1 [red]cty[/]"],
+    cap=CapTerms(10.0, 1e-7, 1.2),
+    spent=Cost(1.0, 0.1),
+    left=Cost(9.0, 1.1),
+    raises=[CapRaise("2026", 5.0, 10.0, "decree [7]")],
+    releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], ["other"], {})],
+    charges=[
+        LevelCharge(
+            release="a[b]",
+            level=1,
+            state="released",
+            mechanism="discrete_gaussian",
+            rho=0.1,
+            sigma=2.0,
+            l2_sensitivity=1.0,
+            epsilon=0.0,
+            delta=0.0,
+        )
+    ],
+)
+LEVEL = ReleasedLevel(
+    level=0,
+    axes={"origin": None},
+    cells=1,
+    nonzero=1,
+    rho=0.0,
+    sigma=0.0,
+    l2_sensitivity=0.0,
+    derivation="",
+    bound=None,
+)
 
 
 def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets in a unit or a name are no markup: nothing disappears, and nothing fails."""
-    show_ledger({"datasets": [ACCOUNT]})
+    show_ledger(LedgerStatement([ACCOUNT]))
     said = capsys.readouterr().out
     assert "one job [/tax] [red]of[/] one :smile: person" in said
     assert "a[b]" in said
     assert "level 1 [red]cty[/]" in said
     assert "from 5 to 10: decree [7]" in said
-    assert "the claim about these people is the weaker one:\nunprotected: level 1 [red]cty[/]\n" in said
+    weaker = "Some releases of this dataset published exact counts, which weakens its guarantee:"
+    assert f"{weaker}\nunprotected: level 1 [red]cty[/]\n" in said
 
 
 @pytest.mark.parametrize("code", [cli.DONE, cli.FAILED, None])
@@ -60,18 +105,20 @@ def test_ctrl_c_is_no_success(monkeypatch: pytest.MonkeyPatch, code: int | None)
 
 def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[str]) -> None:
     """After `rerun --branch` it is failed because others are missing, and not published: that reads as no folder None."""
-    level = {"level": 0, "axes": {"origin": None}, "cells": 1, "nonzero": 1, "rho": 0.0, "sigma": 0.0, "bound": 0.0}
-    answer = {
-        "id": "jobs-1",
-        "state": "failed",
-        "reason": "Still missing: b00, b01.",
-        "folder": None,
-        "report": None,
-        "levels": [level],
-    }
-    answer |= {"statement": "", "unprotected": [], "seconds": {"noise": 1.0, "total": 2.0}, "home": "/home"}
-    answer["budget"] = {"delta": 1e-7, "cap": 4.0, "spent": 1.23456789, "left": 2.7654321}
-    show_release(answer)
+    made = MadeRelease(
+        id="jobs-1",
+        state="failed",
+        reason="Still missing: b00, b01.",
+        folder=None,
+        report=None,
+        levels=[replace(LEVEL, bound=0.0)],
+        unprotected=[],
+        statement="",
+        budget=BudgetBalance(1e-7, 4.0, 1.23456789, 2.7654321),
+        seconds={"noise": 1.0, "total": 2.0},
+        home="/home",
+    )
+    show_release(made)
     said = capsys.readouterr().out
     assert "budget (ε at δ = 1e-07): cap 4, spent 1.23457, left 2.76543" in said
     assert said.splitlines()[0] == "jobs-1 failed Still missing: b00, b01."
@@ -81,20 +128,33 @@ def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[
 
 def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFixture[str]) -> None:
     """What is promised holds within sampling error, and of fewer than a hundred intervals the share is in brackets."""
-    spread = {"mean": 2 / 3, "min": 0.0, "max": 1.0}
+    spread = Spread(2 / 3, 0.0, 1.0)
+    coverage = CoverageSpread(2 / 3, 0.0, 1.0, standard_error=None)
     groups = [
-        {"cells": cells, "coverage": measured, "width": measured}
-        for cells, measured in ((100 / 3, spread), (33.0, spread), (0.0, None))
+        GroupIntervals(100 / 3, coverage, spread),
+        GroupIntervals(33.0, coverage, spread),
+        GroupIntervals(0.0, None, None),
     ]
     levels = [
-        {"level": level, "intervals": dict.fromkeys(GROUPS, group)} | dict.fromkeys(MEASURES, spread)
+        LevelResult(level, **dict.fromkeys(MEASURES, spread), intervals=dict.fromkeys(GROUPS, group))
         for level, group in enumerate(groups)
     ]
-    answer = {"name": "jobs", "delta": 1e-8, "runs": 3, "confidence": 0.9, "levels": levels, "folder": "out"}
-    answer |= {"results": [{"mechanism": "inftda", "epsilon": 1.0, "seconds": spread, "levels": levels}]}
-    show_comparison(answer | {"refused": {}, "notes": {}}, intervals=True)
+    found = TrialResults(
+        name="jobs",
+        dataset="jobs",
+        delta=1e-8,
+        neighbours="substitution",
+        runs=3,
+        confidence=0.9,
+        levels=[ComparedLevel(level, {}, None, 1) for level in range(3)],
+        results=[MechanismResult("inftda", 1.0, [], spread, levels)],
+        refused={},
+        notes={},
+        folder="out",
+    )
+    show_comparison(found, intervals=True)
     said = capsys.readouterr().out
-    assert "90 % are promised for each fixed cell, and so, within sampling error, for each true count\n" in said
+    assert "the promise is 90 % for each fixed cell, and so, within sampling error, for each true count\n" in said
     lines = [line.split() for line in said.partition("intervals:")[2].splitlines()]
     assert ["0", "inftda", *(["66.7", "%"] * 6)] in lines
     assert ["1", "inftda", *(["(66.7", "%)"] * 6)] in lines
@@ -106,8 +166,7 @@ def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixtu
     told = "unprotected: " + " ".join(["level"] * 60)
     terminal.show_unprotected([told.removeprefix("unprotected: ")])
     names = [f"{number:03}" for number in range(200)]
-    level = {"level": 0, "cells": 1, "nonzero": 1, "rho": 0.0, "sigma": 0.0, "bound": None}
-    terminal.show_levels([level | {"axes": {"origin": None, "destination": "-".join(names)}}])
+    terminal.show_levels([replace(LEVEL, axes={"origin": None, "destination": "-".join(names)})])
     said = capsys.readouterr().out.splitlines()
     assert said[0] == told
     assert 100 < max(map(len, said[1:])) <= 140

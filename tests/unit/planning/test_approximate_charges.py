@@ -180,5 +180,5 @@ def test_the_audit_counts_what_has_no_rho(con):
         text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         last = hash_of(last, text)
         con.execute("UPDATE ledger SET event = ?, hash = ? WHERE position = ?", [text, last, position])
-    found = audit_answer()["first_bad"]
-    assert "above its cap of 3" in found["reason"]
+    found = audit_answer().first_bad
+    assert "above its cap of 3" in found.reason

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.console.plans import show_plan
+from flows.console.plan_view import show_plan
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, faults_of, load_spec

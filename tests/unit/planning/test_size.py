@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.console import terminal
-from flows.console.plans import show_plan
+from flows.console.plan_view import show_plan
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.planning.forecast import plan_answer
+from flows.planning.forecast import DiskUse, Forecast, plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
@@ -51,8 +51,6 @@ SPEC = {
     "output": "out",
 }
 
-Answer = dict[str, Any]
-
 universes = st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 1e9)), min_size=1, max_size=10)
 
 
@@ -65,18 +63,18 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def planned(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
+def planned(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forecast]:
     """Return what plans the country's release with other keys of the spec, in a store of its own."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
-    def plan(**keys: Any) -> Answer:
+    def plan(**keys: Any) -> Forecast:
         (country / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
         return plan_answer(make_plan(load_spec(country / "spec.yaml")))
 
     return plan
 
 
-def released(spec: Path, output: Path) -> Answer:
+def released(spec: Path, output: Path) -> dict[str, Any]:
     """Make a release, and return the bytes it left per place and the (cells measured, non-zero) of its levels."""
     before = store_bytes()
     plan = make_plan(load_spec(spec))
@@ -109,21 +107,19 @@ def bytes_below(folder: Path) -> int:
 def test_a_plan_predicts_what_a_release_leaves_on_disk(planned, country, tmp_path) -> None:
     """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release."""
     for _ in ("with the ledger's own tables", "without"):
-        disk = planned(expected_total=PEOPLE)["disk"]
+        disk = planned(expected_total=PEOPLE).disk
         left = released(country / "spec.yaml", tmp_path / "out")
-        assert not disk["upper_bound"]
-        assert disk["total"] == disk["shards"] + disk["published"] + disk["store"]
+        assert not disk.upper_bound
+        assert disk.total == disk.shards + disk.published + disk.store
         for place in ("shards", "published", "store"):
-            assert left[place] / FACTOR < disk[place] < left[place] * FACTOR, place
+            assert left[place] / FACTOR < getattr(disk, place) < left[place] * FACTOR, place
 
 
 def test_a_plan_predicts_the_cells_of_every_level(planned, country, tmp_path) -> None:
     """With a guess of the total the cells measured and surviving at every level are as expected, within a factor of 3."""
-    levels = planned(expected_total=PEOPLE)["levels"]
+    levels = planned(expected_total=PEOPLE).levels
     left = released(country / "spec.yaml", tmp_path / "out")
-    expected = expected_cells(
-        [level["possible_cells"] for level in levels], [level["sigma"] for level in levels], PEOPLE
-    )
+    expected = expected_cells([level.possible_cells for level in levels], [level.sigma for level in levels], PEOPLE)
     for cells, (measured, nonzero) in zip(expected, left["cells"], strict=True):
         assert measured / FACTOR < cells.measured < measured * FACTOR
         assert nonzero / FACTOR < cells.nonzero < nonzero * FACTOR
@@ -131,33 +127,33 @@ def test_a_plan_predicts_the_cells_of_every_level(planned, country, tmp_path) ->
 
 def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path) -> None:
     """Without a guess no place holds more than the plan said."""
-    disk = planned()["disk"]
+    disk = planned().disk
     left = released(country / "spec.yaml", tmp_path / "out")
-    assert disk["upper_bound"]
+    assert disk.upper_bound
     for place in ("shards", "published", "store"):
-        assert left[place] <= disk[place], place
+        assert left[place] <= getattr(disk, place), place
 
 
 def test_noisy_counts_that_are_not_kept_take_nothing(planned) -> None:
     """A release that destroys its sealed measurements is expected to leave fewer bytes, and nothing changes in the store."""
-    kept = planned(expected_total=PEOPLE)["disk"]
-    destroyed = planned(expected_total=PEOPLE, keep_noisy_counts=False)["disk"]
-    assert destroyed["shards"] < kept["shards"]
-    assert destroyed["published"] < kept["published"]
-    assert destroyed["store"] == kept["store"]
+    kept = planned(expected_total=PEOPLE).disk
+    destroyed = planned(expected_total=PEOPLE, keep_noisy_counts=False).disk
+    assert destroyed.shards < kept.shards
+    assert destroyed.published < kept.published
+    assert destroyed.store == kept.store
 
 
 def test_what_is_published_besides_takes_disk(planned) -> None:
     """Noisy counts, wider intervals and CSV of every level each add to what is published, and to nothing but that and the store."""
 
-    def disk(**keys: Any) -> Answer:
-        return planned(expected_total=PEOPLE, release=SPEC["release"] | keys)["disk"]
+    def disk(**keys: Any) -> DiskUse:
+        return planned(expected_total=PEOPLE, release=SPEC["release"] | keys).disk
 
     least = disk(noisy_counts=False)
     for keys in ({"noisy_counts": True}, {"intervals": {"simultaneous": True}}, {"csv": "every_level"}):
         more = disk(**({"noisy_counts": False} | keys))
-        assert more["published"] > 1.1 * least["published"]
-        assert more["shards"] == least["shards"]
+        assert more.published > 1.1 * least.published
+        assert more.shards == least.shards
     assert disk() == disk(noisy_counts=True)
 
 

@@ -8,40 +8,57 @@ from hypothesis import strategies as st
 
 from tasks.report.comparison_page import _format_spread, comparison_page
 from tasks.report.svg import STYLES, level_ticks, log_ticks
+from tasks.report.trial_results import (
+    ComparedLevel,
+    CoverageSpread,
+    GroupIntervals,
+    LevelResult,
+    MechanismResult,
+    Spread,
+    TrialResults,
+)
 from tasks.validate.coverage import GROUPS
 
-THIRD = {"mean": (0.1 + 0.1 + 0.1) / 3, "min": 0.1, "max": 0.1}  # the mean of equal numbers may be above each of them
-NOTHING = {"mean": 0.0, "min": 0, "max": 0}
+THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them
+NOTHING = Spread(0.0, 0, 0)
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
 
 @pytest.mark.parametrize("spread", [THIRD, NOTHING])
-def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
+def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
-    assert THIRD["mean"] != THIRD["min"]
-    covered = {"cells": 70, "coverage": spread | {"standard_error": 0.0}, "width": spread}
-    few = {**covered, "cells": 33}
-    none = {"cells": 0, "coverage": None, "width": None}
+    assert THIRD.mean != THIRD.min
+    coverage = CoverageSpread(spread.mean, spread.min, spread.max, standard_error=0.0)
+    covered, few, none = (
+        GroupIntervals(70, coverage, spread),
+        GroupIntervals(33, coverage, spread),
+        GroupIntervals(0, None, None),
+    )
     intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered) | {"2 to 10": few}]
-    levels = [{"level": level, "intervals": intervals[level]} | dict.fromkeys(MEASURES, spread) for level in range(3)]
+    levels = [
+        LevelResult(level, **dict.fromkeys(MEASURES, spread), intervals=of_level)
+        for level, of_level in enumerate(intervals)
+    ]
     results = [
-        {"mechanism": name, "epsilon": epsilon, "seconds": THIRD, "levels": levels}
+        MechanismResult(name, epsilon, [], THIRD, levels)
         for name in ("one", "a & b", "late")
         for epsilon in (0.1, 1.0)
         if (name, epsilon) != ("late", 0.1)
     ]
     page = comparison_page(
-        {
-            "name": "<made up>",
-            "neighbours": "substitution",
-            "delta": 1e-8,
-            "runs": 3,
-            "confidence": 0.9,
-            "levels": [{"level": level} for level in range(3)],
-            "results": results,
-            "refused": {"gaussian": "it has too many leaves"},
-            "notes": {"one": ["It <has> no split."]},
-        }
+        TrialResults(
+            name="<made up>",
+            dataset="people",
+            neighbours="substitution",
+            delta=1e-8,
+            runs=3,
+            confidence=0.9,
+            levels=[ComparedLevel(level, {}, None, 0) for level in range(3)],
+            results=results,
+            refused={"gaussian": "it has too many leaves"},
+            notes={"one": ["It <has> no split."]},
+            folder="out",
+        )
     )
     assert "<made up>" not in page
     assert "<th>a &amp; b</th>" in page
@@ -52,8 +69,8 @@ def test_a_page_is_drawn_of_any_numbers(spread: dict[str, float]) -> None:
     assert "late, ε = 0.1<" not in page
     assert ">0.1</text>" in page[page.index("<h2>Seconds</h2>") :]  # and no 6 × 10⁻¹
     assert page.count('style="max-width: 960px"') == len(MEASURES) + 2  # two panels fill the page, and so do four
-    assert f"<td>{100 * spread['mean']:.1f} ± 0.0</td><td>{spread['mean']:.1f}</td>" in page
-    assert page.count(f"<td>({100 * spread['mean']:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result
+    assert f"<td>{100 * spread.mean:.1f} ± 0.0</td><td>{spread.mean:.1f}</td>" in page
+    assert page.count(f"<td>({100 * spread.mean:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result
     assert "of at least 90 %" in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
@@ -81,13 +98,13 @@ def test_seconds_are_read_as_numbers(least: float, times: float) -> None:
 
 def test_numbers_beside_one_another_are_written_alike() -> None:
     """Mean, least and most of one measure have thousands and tenths alike, whatever their size; rates are per cent."""
-    spread = {"mean": 10_004.66, "min": 9_798.2, "max": 10_160.0}
+    spread = Spread(10_004.66, 9_798.2, 10_160.0)
     assert _format_spread(spread, "l1") == "10,005 [9,798, 10,160]"
-    assert _format_spread({"mean": 3.25, "min": 3, "max": 4}, "max_absolute") == "3.2 [3.0, 4.0]"
+    assert _format_spread(Spread(3.25, 3, 4), "max_absolute") == "3.2 [3.0, 4.0]"
     assert _format_spread(THIRD, "false_negative") == "10.0 % [10.0, 10.0]"
 
 
-def test_mechanisms_are_told_apart_without_colour() -> None:
+def test_mechanisms_are_format_spread_apart_without_colour() -> None:
     """Twelve mechanisms have colours, markers and dashes of which no two are alike."""
     assert len(STYLES) >= 10
     for kind in zip(*STYLES, strict=True):

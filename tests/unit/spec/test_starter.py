@@ -192,10 +192,7 @@ def test_a_starter_says_what_names_and_numbers_of_codes_are(tmp_path: Path) -> N
     """Names may begin with digits if fewer than half do; its head says what to do if they are values; n codes are 0 to n − 1."""
     text = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path).text
     said = text.replace("\n# ", " ").replace("\n  # ", " ")
-    assert (
-        "If names of columns below are values, the table has no line of names, and nothing of this file must be shared"
-        in said
-    )
+    assert "If the column names below are data values, the table has no header line: do not share this file." in said
     assert "a number n, for the codes 0 to n − 1; or a list of all codes that there may be, such as [f, m]." in said
     assert len(re.findall(r"\{values: 2\}", text)) == 3
 

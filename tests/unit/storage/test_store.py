@@ -1,14 +1,11 @@
 """The store: seals once, shards whole or absent, files closed to others, and one writer at a time."""
 
-import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from stat import S_IMODE
 from tempfile import TemporaryDirectory
@@ -23,18 +20,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flows.answers.audit import audit_answer
 from flows.cli import main as cli
-from storage import database
 from storage.counts.shards import noisy_path, read_shard, write_codebook, write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
+from storage.database import connections
 from storage.database.connections import store, transaction
 from storage.errors import SealedAlready, StoreError
-from storage.ledger.events import hash_of, read_books
+from storage.ledger.events import head, note
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.machine.home import home, subfolder
-from storage.releases.register import find_release
 from storage.releases.seals import Seal, add_seal, list_seals
 
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
@@ -46,12 +41,12 @@ sys.stdin.readline()
 con.close()
 """
 
-# Brings the store to this version, and is killed on the way: with a copy that is not finished, with one that is, or
-# with a step that is not committed.
+# Brings the store to a second version, and is killed on the way: with a copy that is not finished, with one that is,
+# or with a step that is not committed.
 MIGRANT = """
 import os, signal, sys
 from contextlib import contextmanager
-from storage import database
+from storage.database import connections
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -62,14 +57,21 @@ def uncommitted(con):
     yield
     killed()
 
+connections.STEPS += (sys.argv[2],)
 if sys.argv[1] == "copying":
-    database.replace = killed
+    connections.replace = killed
 elif sys.argv[1] == "copied":
-    database._all_or_nothing = killed
+    connections._all_or_nothing = killed
 else:
-    database._all_or_nothing = uncommitted
-with database.store():
+    connections._all_or_nothing = uncommitted
+with connections.store():
     pass
+"""
+
+# A made-up second version of the store.
+SECOND_STEP = """
+ALTER TABLE releases ADD COLUMN remark VARCHAR DEFAULT 'none';
+CREATE TABLE sealed_releases AS SELECT release_id, 'none' AS remark FROM seals;
 """
 
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
@@ -325,8 +327,8 @@ def test_a_command_that_waits_says_who_holds_the_store(
     """It names the process once, while it waits and not before its time, and answers as soon as that one lets go."""
     with store():
         pass
-    assert database._SAY_WHO_HOLDS_IT_AFTER == 10.0
-    monkeypatch.setattr(database, "_SAY_WHO_HOLDS_IT_AFTER", 1.0)
+    assert connections._SAY_WHO_HOLDS_IT_AFTER == 10.0
+    monkeypatch.setattr(connections, "_SAY_WHO_HOLDS_IT_AFTER", 1.0)
     child, pid = hold("store.duckdb")
     began, told = time.monotonic(), ""
     codes: list[int] = []
@@ -347,7 +349,7 @@ def test_a_process_that_keeps_the_store_is_named(monkeypatch: pytest.MonkeyPatch
     """Whoever gives up waiting is told which process holds the store."""
     with store():
         pass
-    monkeypatch.setattr(database, "_GIVE_UP_AFTER", 0.0)
+    monkeypatch.setattr(connections, "_GIVE_UP_AFTER", 0.0)
     child, pid = hold("store.duckdb")
     with pytest.raises(StoreError, match=f"process {pid} holds it"), store():
         pass
@@ -364,23 +366,22 @@ def test_a_store_of_a_newer_version_is_refused() -> None:
         assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(999,)]
 
 
-def test_a_migration_that_fails_leaves_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step and its record are one: a step that fails midway is undone, and is done once it can be."""
+def test_a_step_that_fails_leaves_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step and its record are one transaction: a step that fails midway is undone, and runs once it can."""
     with store() as con:
         add_seal(con, "one", Seal(1, "trunk", "aa", 4))
-    steps = database.MIGRATIONS
-    monkeypatch.setattr(database, "MIGRATIONS", (*steps, "CREATE TABLE later (a INTEGER); SELECT nonsense"))
+    first = connections.STEPS
+    monkeypatch.setattr(connections, "STEPS", (*first, "CREATE TABLE later (a INTEGER); SELECT nonsense"))
     with pytest.raises(StoreError) as refusal, store():
         pass
-    last = len(steps)
-    assert str(refusal.value) == f"The store cannot be brought from version {last} to {last + 1} (BinderException)."
-    assert str(backup_path(last)) in refusal.value.hint
-    assert versions(backup_path(last)) == versions(home() / "store.duckdb") == list(range(1, last + 1))
-    monkeypatch.setattr(database, "MIGRATIONS", (*steps, "CREATE TABLE later (a INTEGER)"))
+    assert str(refusal.value) == "The store cannot be brought from version 1 to 2 (BinderException)."
+    assert str(backup_path(1)) in refusal.value.hint
+    assert versions(backup_path(1)) == versions(home() / "store.duckdb") == [1]
+    monkeypatch.setattr(connections, "STEPS", (*first, "CREATE TABLE later (a INTEGER)"))
     for _ in range(2):
         with store() as con:
             assert con.execute("SELECT count(*) FROM later").fetchall() == [(0,)]
-            assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(len(steps) + 1,)]
+            assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(2,)]
             assert set(list_seals(con, "one")) == {(1, "trunk")}
 
 
@@ -403,125 +404,98 @@ def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
     return {sql: of_table for (_, _, sql), of_table in zip(tables, rows, strict=True)}
 
 
-def write_first_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write a store of the first version, with a release and its ledger."""
-    steps = database.MIGRATIONS
-    monkeypatch.setattr(database, "MIGRATIONS", steps[:1])
-    cap = {"epsilon": 10, "delta": 1e-7, "rho": "1"}
-    charge = {"level": 1, "rho": "1/3", "sigma": 2.5, "l2_sensitivity_squared": 2}
-    events: list[dict[str, object]] = [
-        {"event": "dataset", "dataset": "jobs", "unit": "one job", "neighbours": "substitution", "cap": cap},
-        {"event": "reserved", "release": "old", "dataset": "jobs", "levels": [charge]},
-        *({"event": state, "release": "old", "level": 1} for state in ("drawing", "sealed", "released")),
-    ]
+def write_first_version() -> None:
+    """Write a store of the first version, with a seal, an event of the ledger and a published table."""
     with store() as con:
-        con.execute("INSERT INTO releases VALUES ('old', 'o', 'jobs', 'published', '', '2026', '', '{}', '/nowhere')")
-        con.execute("INSERT INTO levels VALUES ('old', 1, '{}', '4', false, '1/3', 2.5, 2, 3.0)")
-        last = ""
-        for position, event in enumerate(events):
-            text = json.dumps(event, sort_keys=True)
-            last = hash_of(last, text)
-            con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
+        add_seal(con, "old", Seal(1, "trunk", "aa", 4))
+        note(con, "vault deleted", "old")
         con.execute('CREATE SCHEMA "old"')
         con.execute('CREATE TABLE "old".level_0 AS SELECT 7 AS count')
-    monkeypatch.setattr(database, "MIGRATIONS", steps)
 
 
-def assert_first_version_is_kept() -> None:
-    """Check that what a store of the first version held is there, and is audited."""
+@pytest.fixture
+def _second_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a store of the first version, and let Trellis have a made-up second one, which reads and changes tables."""
+    write_first_version()
+    monkeypatch.setattr(connections, "STEPS", (*connections.STEPS, SECOND_STEP))
+
+
+def assert_second_version() -> None:
+    """Check that the store has the second version, with all that it held in the first."""
     with store() as con:
-        assert find_release(con, "old").levels[0].rho == read_books(con).accounts["jobs"].spent == Fraction(1, 3)
+        assert con.execute("SELECT version FROM migrations ORDER BY version").fetchall() == [(1,), (2,)]
+        assert con.execute("SELECT release_id, remark FROM sealed_releases").fetchall() == [("old", "none")]
+        assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4)}
+        assert head(con).length == 1
         assert con.execute('FROM "old".level_0').fetchall() == [(7,)]
-    assert audit_answer()["ok"]
 
 
-@pytest.mark.usefixtures("_open_umask")
-def test_an_old_store_is_copied_before_it_is_changed(monkeypatch: pytest.MonkeyPatch, trellis_home: Path) -> None:
+@pytest.mark.usefixtures("_open_umask", "_second_version")
+def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None:
     """A copy of an old store, table by table what it was and closed to others, lies beside it once; a new one has none."""
-    write_first_version(monkeypatch)
     assert not backup_path(1).exists()
     before = contents(trellis_home / "store.duckdb")
-    for _ in range(2):
-        assert_first_version_is_kept()
-        assert contents(backup_path(1)) == before
-        assert versions(trellis_home / "store.duckdb") == list(range(1, len(database.MIGRATIONS) + 1))
-        assert S_IMODE(backup_path(1).stat().st_mode) == 0o600
-        copy = backup_path(1).stat().st_mtime_ns
+    assert_second_version()
+    copy = backup_path(1).stat().st_mtime_ns
+    assert_second_version()
+    assert contents(backup_path(1)) == before
+    assert versions(backup_path(1)) == [1]
+    assert S_IMODE(backup_path(1).stat().st_mode) == 0o600
     assert backup_path(1).stat().st_mtime_ns == copy
     files = {path.name for path in trellis_home.iterdir() if path.is_file()}
     assert files == {"store.duckdb", "store.duckdb.version-1.backup"}
 
 
-def test_the_copy_of_an_old_store_is_a_store(monkeypatch: pytest.MonkeyPatch, trellis_home: Path) -> None:
+@pytest.mark.usefixtures("_second_version")
+def test_the_copy_of_an_old_store_is_a_store(trellis_home: Path) -> None:
     """What was copied before a step can be put back in its place and is brought to this version again."""
-    write_first_version(monkeypatch)
-    assert_first_version_is_kept()
+    assert_second_version()
     backup_path(1).replace(trellis_home / "store.duckdb")
-    assert_first_version_is_kept()
+    assert_second_version()
+    with store() as con, pytest.raises(SealedAlready):
+        add_seal(con, "old", Seal(1, "trunk", "bb", 4))
+
+
+def test_a_new_store_takes_every_step_and_needs_no_copy(monkeypatch: pytest.MonkeyPatch, trellis_home: Path) -> None:
+    """A store that is created has the last version, as if it had been brought there."""
+    monkeypatch.setattr(connections, "STEPS", (*connections.STEPS, SECOND_STEP))
     with store() as con:
-        add_seal(con, "old", Seal(1, "trunk", "aa", 4))
-        with pytest.raises(SealedAlready):
-            add_seal(con, "old", Seal(1, "trunk", "bb", 4))
+        assert con.execute("SELECT count(*) FROM sealed_releases").fetchall() == [(0,)]
+    assert versions(trellis_home / "store.duckdb") == [1, 2]
+    assert not backup_path(1).exists()
 
 
+@pytest.mark.usefixtures("_second_version")
 def test_a_store_stays_locked_while_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other process opens a store between its copy and the end of its steps."""
-    write_first_version(monkeypatch)
     other = f"import duckdb; duckdb.connect({str(home() / 'store.duckdb')!r})"
     refused = []
-    back_up = database._back_up
+    back_up = connections._back_up
 
-    def and_look(con: database.Connection, version: int) -> Path:
+    def and_look(con: connections.Connection, version: int) -> Path:
         copy = back_up(con, version)
         refused.append(subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stderr)
         return copy
 
-    monkeypatch.setattr(database, "_back_up", and_look)
-    assert_first_version_is_kept()
+    monkeypatch.setattr(connections, "_back_up", and_look)
+    assert_second_version()
     assert len(refused) == 1
     assert "Could not set lock" in refused[0]
 
 
+@pytest.mark.usefixtures("_second_version")
 @pytest.mark.parametrize("moment", ["copying", "copied", "uncommitted"])
-def test_a_store_whose_steps_were_killed_is_as_it_was(
-    moment: str, monkeypatch: pytest.MonkeyPatch, trellis_home: Path
-) -> None:
+def test_a_store_whose_steps_were_killed_is_as_it_was(moment: str, trellis_home: Path) -> None:
     """After SIGKILL an old store is still one of its version, and the next who opens it brings it to this one."""
-    write_first_version(monkeypatch)
     before = contents(trellis_home / "store.duckdb")
-    child = subprocess.run([sys.executable, "-c", MIGRANT, moment])
+    child = subprocess.run([sys.executable, "-c", MIGRANT, moment, SECOND_STEP])
     assert child.returncode == -signal.SIGKILL
     assert backup_path(1).exists() == (moment != "copying")
     assert bool(list(trellis_home.glob("*.partial"))) == (moment == "copying")
     assert contents(trellis_home / "store.duckdb") == before
-    assert_first_version_is_kept()
+    assert_second_version()
     assert contents(backup_path(1)) == before
     assert list(trellis_home.glob("*.partial*")) == []
-
-
-def test_a_store_from_before_the_second_step_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels and a ledger of the first version are found again, are audited, and take what the second can hold."""
-    write_first_version(monkeypatch)
-    with store() as con:
-        (level,) = find_release(con, "old").levels
-        assert (level.rho, level.sigma, level.l2_sensitivity_squared, level.derivation) == (Fraction(1, 3), 2.5, 2, "")
-        assert read_books(con).accounts["jobs"].spent == Fraction(1, 3)
-    assert audit_answer()["ok"]
-    with store() as con:
-        con.execute("UPDATE levels SET l2_sensitivity_squared = 2199023255552")
-        assert find_release(con, "old").levels[0].l2_sensitivity == math.sqrt(2**41)
-
-
-def test_a_release_from_before_its_views_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old store's published levels are in `published` by the names that they have, with the rows that were recorded."""
-    write_first_version(monkeypatch)
-    with duckdb.connect(str(home() / "store.duckdb")) as con:
-        con.execute("INSERT INTO frontiers VALUES ('old', 1, 'b00', 'aa', 3, 0), ('old', 1, 'b01', 'bb', 4, 0)")
-    with store() as con:
-        assert con.sql("SELECT * FROM published").columns == [
-            *("release", "level", "view", "rows", "sigma", "bound", "created", "supersedes")
-        ]
-        assert con.execute("FROM published").fetchall() == [("old", 1, "level_1", 7, 2.5, 3.0, "2026", None)]
 
 
 @pytest.mark.parametrize("killed", [False, True])

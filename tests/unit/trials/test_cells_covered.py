@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
 from flows.walks.in_memory import Tried, reconciled, truth_of, universe
 from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
@@ -208,12 +209,11 @@ def test_means_are_of_the_runs_that_have_such_cells():
     answer = coverage_answer(rows.filter(level=0))
     assert answer is not None
     error = 0.125
-    assert answer["zeroed"] == {
-        "cells": 2.0,
-        "coverage": {"mean": 0.875, "min": 0.75, "max": 1.0, "standard_error": pytest.approx(error)},
-        "width": {"mean": 2.5, "min": 2.0, "max": 3.0},
-    }
-    assert answer["1"] == {"cells": 0.0, "coverage": None, "width": None}
+    zeroed = GroupIntervals(
+        2.0, CoverageSpread(0.875, 0.75, 1.0, standard_error=pytest.approx(error)), Spread(2.5, 2.0, 3.0)
+    )
+    assert answer["zeroed"] == zeroed
+    assert answer["1"] == GroupIntervals(0.0, None, None)
     assert coverage_answer(rows.filter(level=1)) is None
     assert coverage_rows(rows).filter(group="zeroed")["coverage"].to_list() == [0.75, None, 1.0]
     assert coverage_rows(rows).height == 3 * len(GROUPS)

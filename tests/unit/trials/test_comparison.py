@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from flows.cli.run_comparison import new_folder
-from flows.console.comparisons import show_comparison
+from flows.console.comparison_view import show_comparison
 from flows.execution.reservation import new_release, reserve_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import MEASURES, comparison_answer, make_comparison, trials_of
-from storage import ledger
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
+from storage.ledger.events import advance
 
 KEYS = {
     "name": "features",
@@ -63,24 +63,24 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
     comparison = make_comparison(load_spec(spec_at(tmp_path)), names, [0.1, 100.0], runs=2)
     rows = pl.DataFrame([row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2])])
     answer = comparison_answer(comparison, rows, "nowhere")
-    assert answer["refused"] == {}
-    assert [(result["mechanism"], result["epsilon"]) for result in answer["results"]] == [
+    assert answer.refused == {}
+    assert [(result.mechanism, result.epsilon) for result in answer.results] == [
         (name, epsilon) for name in names for epsilon in (0.1, 100.0)
     ]
-    for loose, tight in zip(answer["results"][::2], answer["results"][1::2], strict=True):
-        assert [level["level"] for level in tight["levels"]] == [0, 1, 2]
-        assert tight["levels"][2]["l1"]["mean"] < loose["levels"][2]["l1"]["mean"]
+    for loose, tight in zip(answer.results[::2], answer.results[1::2], strict=True):
+        assert [level.level for level in tight.levels] == [0, 1, 2]
+        assert tight.levels[2].l1.mean < loose.levels[2].l1.mean
     show_comparison(answer)
     said = capsys.readouterr().out.split("ε = 100,")[0].splitlines()
     headings = next(number for number, line in enumerate(said) if line.split()[:2] == ["level", "mechanism"])
     assert said[headings].split()[2:] == ["maximum", "mean", "ℓ₁", "discovery", "negative"]
     shown = [line.replace(" %", "").split()[-6:] for line in said[headings + 1 : headings + 1 + 3 * len(names)]]
     assert [cells[0] for cells in shown] == names * 3
-    coarse = [result for result in answer["results"] if result["epsilon"] == 0.1]
-    of_finest = [result["levels"][2] for result in coarse]
+    coarse = [result for result in answer.results if result.epsilon == 0.1]
+    of_finest = [result.levels[2] for result in coarse]
     for cells, level in zip(shown[2 * len(names) :], of_finest, strict=True):
         numbers = [float(cell.replace(",", "")) for cell in cells[1:]]
-        means = [level[measure]["mean"] * (100 if measure.startswith("false") else 1) for measure in MEASURES]
+        means = [level.measure(measure).mean * (100 if measure.startswith("false") else 1) for measure in MEASURES]
         assert numbers == pytest.approx(means, abs=0.051)
 
 
@@ -93,18 +93,18 @@ def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pyt
         rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2])]
         answers.append(comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), "nowhere"))
     usual, answer = answers
-    assert (usual["confidence"], answer["confidence"]) == (0.9, 0.5)
-    finest, usual_finest = (of["results"][0]["levels"][2]["intervals"]["more"] for of in (answer, usual))
-    assert finest["width"]["max"] < usual_finest["width"]["min"]
+    assert (usual.confidence, answer.confidence) == (0.9, 0.5)
+    finest, usual_finest = (of.results[0].levels[2].intervals["more"] for of in (answer, usual))
+    assert finest.width.max < usual_finest.width.min
     show_comparison(answer)
     assert "intervals" not in capsys.readouterr().out
     show_comparison(answer, intervals=True)
     said = capsys.readouterr().out
-    assert "50 % are promised" in said
+    assert "the promise is 50 % for each fixed cell" in said
     shown = [line.split() for part in said.split("intervals:")[1:] for line in part.splitlines()[2:6]]
     assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]
-    assert f"{finest['width']['mean']:,.1f}" in shown[6]
-    assert f"{100 * finest['coverage']['mean']:.1f} %" in " ".join(shown[2])
+    assert f"{finest.width.mean:,.1f}" in shown[6]
+    assert f"{100 * finest.coverage.mean:.1f} %" in " ".join(shown[2])
     assert [cells[0] for cells in (shown[3], shown[7])] == ["stability_histogram"] * 2
 
 
@@ -179,7 +179,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
     (tmp_path / "another.yaml").write_text(yaml.safe_dump(keys))
     spec = load_spec(tmp_path / "another.yaml")
     with store() as con:
-        ledger.advance(con, charged.id, 1, "void")  # of two levels: the other one is still charged
+        advance(con, charged.id, 1, "void")  # of two levels: the other one is still charged
     if said_public:
         assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
         return
@@ -190,7 +190,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
     assert refused.value.field == "input.table"
     assert "synthesise" in refused.value.hint
     with store() as con:
-        ledger.advance(con, charged.id, 2, "void")
+        advance(con, charged.id, 2, "void")
     assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
 
 

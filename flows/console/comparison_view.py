@@ -1,0 +1,99 @@
+"""Comparisons, as a person sees them."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from flows.console.terminal import escaped, out
+
+if TYPE_CHECKING:
+    from tasks.report.trial_results import ComparedLevel, GroupIntervals, MechanismResult, TrialResults
+
+
+def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
+    """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is.
+
+    Args:
+        found: what the comparison found.
+        intervals: whether coverage and width of the intervals are drawn too.
+    """
+    found = escaped(found)
+    out.print(f"[bold]{found.name}[/], δ = {found.delta:g}, runs: {found.runs}; nothing was charged")
+    for epsilon in found.epsilons:
+        at = found.at(epsilon)
+        out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
+        out.print(_error_table(found.levels, at))
+        seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
+        out.print(f"seconds of a trial: {seconds}")
+        if intervals:
+            _show_coverage(found, epsilon)
+    out.print()
+    for mechanism, reason in found.refused.items():
+        out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
+    for mechanism, notes in found.notes.items():
+        out.print(f"[bold yellow]note:[/] for {mechanism}, {' '.join(notes)}")
+    out.print(f"page: {found.folder}/index.html", soft_wrap=True)
+
+
+def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismResult]") -> Table:
+    """Return a table of errors: a row per mechanism, those of a level beneath one another, and a column per measure."""
+    table = Table("level", "mechanism", box=None)
+    for heading in ("maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative"):
+        table.add_column(heading, justify="right")
+    for number, level in enumerate(levels):
+        for place, result in enumerate(results):
+            of_level = result.levels[number]
+            table.add_row(
+                "" if place else str(level.level),
+                result.mechanism,
+                *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
+                *(f"{100 * rate.mean:.1f} %" for rate in (of_level.false_discovery, of_level.false_negative)),
+            )
+    return table
+
+
+def _show_coverage(found: "TrialResults", epsilon: float) -> None:
+    """Draw, by true count, how many intervals hold the true count and how wide they are, and what of that is promised."""
+    from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
+
+    def format_share(group: "GroupIntervals") -> str:
+        if group.coverage is None:
+            return ""
+        share = f"{100 * group.coverage.mean:.1f} %"
+        return f"({share})" if are_few(group.cells * found.runs) else share
+
+    def format_width(group: "GroupIntervals") -> str:
+        return f"{group.width.mean:,.1f}" if group.width else ""
+
+    stated = [result for result in found.with_intervals if result.epsilon == epsilon]
+    if not stated:
+        return
+    promise = f"the promise is {100 * found.confidence:g} % for each fixed cell, and so, within sampling error, for each true count"
+    out.print(f"\n[bold]intervals[/]: the share that holds the true count, by true count; {promise}")
+    out.print(_group_table(stated, (*TRUE_COUNTS, *SELECTED), format_share))
+    out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
+    out.print(
+        "non-zero: cells released as non-zero; zeroed: cells released as 0 whose true count is not 0; no coverage is promised"
+        " for either"
+    )
+    out.print("\n[bold]intervals[/]: mean width in records, by true count")
+    out.print(_group_table(stated, TRUE_COUNTS, format_width))
+
+
+def _group_table(
+    results: "Sequence[MechanismResult]", groups: Sequence[str], written: "Callable[[GroupIntervals], str]"
+) -> Table:
+    """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
+    table = Table("level", "mechanism", box=None)
+    for group in groups:
+        table.add_column("non-zero" if group == "nonzero" else group, justify="right")
+    for of_level in zip(*(result.levels for result in results), strict=True):
+        rows = [
+            (result.mechanism, level.level, level.intervals)
+            for result, level in zip(results, of_level, strict=True)
+            if level.intervals
+        ]
+        for place, (mechanism, level, intervals) in enumerate(rows):
+            table.add_row("" if place else str(level), mechanism, *(written(intervals[group]) for group in groups))
+    return table

@@ -1,0 +1,188 @@
+"""Plans, starter specs and the problems of specs, as a person sees them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flows.console.terminal import (
+    escaped,
+    format_bytes,
+    format_level_numbers,
+    level_table,
+    out,
+    print_line,
+    say,
+    show_bound_note,
+    show_threshold_note,
+    show_unlisted,
+    show_unprotected,
+)
+from tasks.words.levels import place
+from tasks.words.numbers import rounded_up
+
+if TYPE_CHECKING:
+    from flows.planning.check import FailedCheck, PassedCheck, Problem
+    from flows.planning.forecast import BudgetForecast, DiskUse, Forecast, PlannedDays
+    from flows.spec.starter import WrittenStarter
+
+
+def show_plan(forecast: "Forecast") -> None:
+    """Draw a plan: the levels, what is unprotected, and the budget before and after."""
+    forecast = escaped(forecast)
+    by_map = any(level.threshold for level in forecast.levels)
+    _show_guarantee(forecast, by_map=by_map)
+    out.print(level_table(forecast.levels, {"possible cells": [level.possible_cells for level in forecast.levels]}))
+    show_bound_note(forecast.levels)
+    _show_intervals(forecast)
+    show_unlisted(forecast.unlisted)
+    show_threshold_note(forecast.levels)
+    _show_typical(forecast)
+    _show_disk(forecast.disk)
+    out.print(f"\n{'how' if by_map else 'Δ₂, how'} far one unit moves a level:")
+    for derivation in dict.fromkeys(level.derivation for level in forecast.levels):
+        of = [level.level for level in forecast.levels if level.derivation == derivation]
+        out.print(f"  {format_level_numbers(of)}: {derivation}")
+    if forecast.curve:
+        out.print("the same noise, read at other ε:")
+    for point in forecast.curve:
+        out.print(f"  ε = {point.epsilon:.4g}: δ = {point.delta:.2g}")
+    show_unprotected(forecast.unprotected)
+    if wanted := forecast.for_:
+        out.print(
+            f"\nTo keep every count at {wanted.level} within ± {wanted.max_error:g} of the true count with"
+            f" {100 * wanted.confidence:g}% probability takes [bold]ε = {rounded_up(wanted.epsilon)}[/] at"
+            f" δ = {forecast.delta:g} (ρ = {rounded_up(wanted.rho)})."
+        )
+    out.print(f"\n{_budget_line(forecast.budget)}")
+    _show_schedule(forecast.schedule)
+    if forecast.budget.after.epsilon > forecast.budget.cap.epsilon:
+        out.print("[bold red]over the cap:[/] this release would be refused, because it exceeds the dataset's cap.")
+    if forecast.caution:
+        out.print(f"\n[bold yellow]note:[/] {forecast.caution}")
+    for warning in forecast.warnings:
+        out.print(f"[bold yellow]to settle first:[/] {warning}")
+    if forecast.dry_run:
+        out.print("[green]rehearsed:[/] table, codebooks and budget are all fine. Nothing was drawn, charged or kept.")
+
+
+def _show_guarantee(forecast: "Forecast", *, by_map: bool) -> None:
+    out.print(f"[bold]{forecast.name}[/], dataset {forecast.dataset}, mechanism {forecast.mechanism}")
+    accounted = "no ρ, by OpenDP's map" if by_map else f"ρ = {rounded_up(forecast.rho)}, {forecast.accountant}"
+    out.print(f"ε = {rounded_up(forecast.epsilon)}, δ = {forecast.delta:g}, {accounted}")
+    if forecast.tau:
+        out.print(f"noise from a table, within τ = {forecast.tau:.2g} of its law: (1 + e^ε) τ is taken off δ")
+    out.print(f"{forecast.statement}\n")
+    if forecast.supersedes:
+        print_line(
+            f"supersedes {forecast.supersedes}: a revision is a new measurement and is charged like any release; the charge"
+            " for the earlier release stays\n"
+        )
+
+
+def _show_intervals(forecast: "Forecast") -> None:
+    widths = [level.half_width for level in forecast.levels if level.half_width]
+    if widths:
+        least, most = min(widths), max(widths)
+        within = f"± {least:,}" if least == most else f"± {least:,} to ± {most:,}"
+        out.print(
+            f"intervals: with {100 * forecast.confidence:g}% probability, the true count of any one cell is within {within}"
+            " of its measurement"
+        )
+
+
+def _show_typical(forecast: "Forecast") -> None:
+    """Print down to which level a typical cell stands above the noise, so that nobody publishes noise unawares."""
+    typical, leaf = forecast.typical, forecast.levels[-1]
+    if typical is None:
+        wanted = "how many leaves there can be" if forecast.unlisted else "at which level the noise drowns the counts"
+        out.print(f"[dim]Set expected_total, a public guess, to see {wanted}.[/]")
+        return
+    total, finest, threshold = (
+        f"{typical.total:,} records ({typical.from_})",
+        typical.finest_above_noise,
+        leaf.threshold,
+    )
+    if forecast.unlisted and threshold:
+        most = typical.total // threshold
+        out.print(f"{total}, and a leaf is kept from {threshold:,} on: at most about {most:,} leaves")
+        return
+    spread = f"{total} spread evenly"
+    if threshold and leaf.typical_count is not None:
+        few = leaf.typical_count < threshold
+        lost = "; [bold yellow]most leaves are left out, and all sums lack them[/]" if few else ""
+        out.print(f"{spread}: {leaf.typical_count:,.2g} in a leaf, and a leaf is kept from {threshold:,} on{lost}")
+        return
+    if finest == leaf.level:
+        out.print(f"{spread}: a typical cell stands above the noise at every level.")
+        return
+    below = f"levels below {finest}" if finest is not None else "all levels"
+    above = f"down to level {finest}" if finest is not None else "at no level"
+    out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
+
+
+def _show_disk(disk: "DiskUse | None") -> None:
+    """Print what the release would leave on disk, as an upper bound where no more is known; nothing if nothing is known."""
+    if disk is None:
+        return
+    parts = {"shards": disk.shards, "published": disk.published, "store": disk.store}
+    listed = ", ".join(f"{part} {format_bytes(size)}" for part, size in parts.items())
+    if disk.upper_bound:
+        out.print(f"at most {format_bytes(disk.total)} on disk, if every possible cell is released: {listed}")
+    else:
+        out.print(f"about {format_bytes(disk.total)} on disk: {listed}")
+
+
+def _show_schedule(schedule: "PlannedDays | None") -> None:
+    """Print on which days there will be a release, and whether they are one series that is paid for as a whole."""
+    if schedule is None:
+        return
+    first, last = schedule.releases[0], schedule.releases[-1]
+    when = f"{schedule.cron} ({schedule.timezone})"
+    if not schedule.until:
+        out.print(f"scheduled at {when}: {', '.join(schedule.releases)} and so on, each reserved on its own day")
+        return
+    how = (
+        "declared and reserved"
+        if schedule.declared
+        else "to be declared and reserved as a whole: the budget above counts all of them"
+    )
+    out.print(f"a series at {when}: {len(schedule.releases)} releases, {first} to {last}, {how}")
+
+
+def _budget_line(budget: "BudgetForecast") -> str:
+    return (
+        f"budget (ε at δ = {budget.cap.delta:g}): cap {budget.cap.epsilon:g},"
+        f" spent before {rounded_up(budget.before.epsilon)}, after {rounded_up(budget.after.epsilon)}"
+    )
+
+
+def show_starter(starter: "WrittenStarter") -> None:
+    """Print a starter spec, or where it is."""
+    if starter.path is None:
+        print(starter.spec, end="")  # noqa: T201 (a file, whatever its lines look like)
+        return
+    print_line(f"spec: {escaped(starter.path)}")
+    say(f"`trellis check {starter.path}` lists what is left to do.")
+
+
+def show_check(check: "PassedCheck | FailedCheck") -> None:
+    """Draw every problem of a spec; or that it can be released, down to which level, and what that spends."""
+    check = escaped(check)
+    _show_problems(check.problems)
+    if not check.ok:
+        return
+    finest = check.levels[-1]
+    out.print(f"[green]can be released:[/] {check.name}, dataset {check.dataset}, mechanism {check.mechanism}")
+    out.print(f"levels 0 to {finest.level}; the finest is {place(finest.axes)}")
+    out.print(check.statement)
+    show_unprotected(check.unprotected)
+    out.print(_budget_line(check.budget))
+
+
+def _show_problems(problems: "Sequence[Problem]") -> None:
+    for problem in problems:
+        print_line(f"[bold red]wrong:[/] {problem.error}")
+        if problem.hint:
+            print_line(f"  {problem.hint}")
+    if problems:
+        number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+        out.print(f"\n{number}. No row of the confidential table was read.")

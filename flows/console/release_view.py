@@ -1,0 +1,200 @@
+"""Releases, ledgers and folders, as a person sees them."""
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from flows.console.terminal import (
+    escaped,
+    format_bytes,
+    out,
+    print_line,
+    show_levels,
+    show_unlisted,
+    show_unprotected,
+)
+from tasks.words.levels import in_short
+from tasks.words.numbers import rounded_down, rounded_up
+
+if TYPE_CHECKING:
+    from flows.answers.audit import AuditReport
+    from flows.answers.store import (
+        AccountStatement,
+        LedgerStatement,
+        LevelCharge,
+        MadeRelease,
+        ReleaseClaim,
+        ReleaseList,
+        ShownRelease,
+    )
+    from flows.answers.verify import Verification
+    from flows.execution.ending import Cleaning, EndedRelease
+    from flows.synthetic import SyntheticSet
+
+
+def show_release(made: "MadeRelease") -> None:
+    """Draw a release that was made, or of which a branch was: the levels, seconds per stage, and where it is."""
+    made = escaped(made)
+    print_line(f"[bold]{made.id}[/] {made.state} {made.reason}".rstrip() + "\n")
+    show_levels(made.levels)
+    out.print(made.statement)
+    show_unprotected(made.unprotected)
+    stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in made.seconds.items() if stage != "total")
+    out.print(f"\nthread seconds: {stages}; {made.seconds['total']:.1f} s in total")
+    budget = made.budget
+    out.print(
+        f"budget (ε at δ = {budget.delta:g}): cap {budget.cap:g}, spent {rounded_up(budget.spent)},"
+        f" left {rounded_down(budget.left)}"
+    )
+    print_line(f"store: {made.home}")
+    print_line(f"folder: {made.folder or 'not published'}")
+    if made.report:
+        print_line(f"report: {made.report}")
+
+
+def show_releases(listed: "ReleaseList") -> None:
+    """Draw the list of releases."""
+    releases = escaped(listed).releases
+    if not releases:
+        out.print("There are no releases yet.")
+        return
+    table = Table("release", "dataset", "state", "created", box=None)
+    revised = any(release.supersedes for release in releases)
+    if revised:
+        table.add_column("supersedes")
+    for release in releases:
+        supersedes = [release.supersedes or ""] if revised else []
+        state = _state(release.state) + (", superseded" if release.superseded_by else "")
+        table.add_row(release.id, release.dataset, state, release.created, *supersedes)
+    out.print(table)
+
+
+def show_one(release: "ShownRelease") -> None:
+    """Draw one release: levels, branches, checks, charges, seals."""
+    release = escaped(release)
+    out.print(f"[bold]{release.id}[/] {_state(release.state)} {release.reason}")
+    out.print(f"dataset {release.dataset}, created {release.created}")
+    if release.supersedes:
+        print_line(f"supersedes {release.supersedes}")
+    if release.superseded_by:
+        print_line(f"superseded by {release.superseded_by}")
+    out.print()
+    show_levels(release.levels)
+    show_unlisted(release.unlisted)
+    show_unprotected(release.unprotected)
+    done = sum(branch.state == "optimised" for branch in release.branches)
+    out.print(f"\nbranches: {done} of {len(release.branches)} optimised; seals: {len(release.seals)}")
+    for branch in release.branches:
+        first, last = (in_short([f"{axis} {codes[end]}" for axis, codes in branch.holds.items()]) for end in (0, 1))
+        out.print(f"  {branch.branch} {branch.state}: from ({first}) to ({last})")
+    out.print(f"checks: {sum(check.passed for check in release.checks)} of {len(release.checks)} passed")
+    for check in release.checks:
+        if not check.passed:
+            out.print(f"  [red]{check.check} failed at level {check.level}[/]")
+    for charge in release.charges:
+        cost = f"ρ {charge.rho:.6g}"
+        if charge.epsilon:
+            cost = f"ε {rounded_up(charge.epsilon)}, δ {charge.delta:.2g}"
+        out.print(f"charge: level {charge.level} {charge.state}, {cost}, σ {charge.sigma:.4g}")
+    print_line(f"folder: {release.folder or 'not published'}")
+
+
+def show_ledger(ledger: "LedgerStatement") -> None:
+    """Draw the accounts: cap, what is spent and left, and a line per release."""
+    if not ledger.datasets:
+        out.print("The ledger is empty.")
+    for account in ledger.datasets:
+        _show_account(escaped(account))
+
+
+def _show_account(account: "AccountStatement") -> None:
+    cap = account.cap
+    out.print(f"[bold]{account.dataset}[/]: {account.unit}, neighbours by {account.neighbours}")
+    if account.same_people:
+        out.print(f"  the same people: {', '.join(account.same_people)}")
+    if account.unprotected:
+        out.print("  [bold red]Some releases of this dataset published exact counts, which weakens its guarantee:[/]")
+    show_unprotected(account.unprotected)
+    for raised in account.raises:
+        out.print(f"  cap raised {raised.at} from {raised.before:g} to {raised.epsilon:g}: {raised.reason}")
+    for claim in account.releases:
+        if claim.different_people_from:
+            others = ", ".join(claim.different_people_from)
+            out.print(f"  {claim.release}: its owner declared that its table holds other people than {others}")
+    out.print(
+        f"  ε at δ = {cap.delta:g}: cap {cap.epsilon:g}, spent {rounded_up(account.spent.epsilon)}\n"
+        f"  ρ: cap {cap.rho:.6g}, spent {rounded_up(account.spent.rho)}, left {rounded_down(account.left.rho)}"
+        f" (enough for ε = {rounded_down(account.left.epsilon, 4)} at that δ by zcdp)"
+    )
+    table = Table("release", "ε", "δ", "levels", "state", "mechanism", "ρ", box=None, pad_edge=True)
+    for claim in account.releases:
+        if charges := [charge for charge in account.charges if charge.release == claim.release]:
+            table.add_row(*_charged(claim, charges))
+    out.print(table)
+
+
+def _charged(claim: "ReleaseClaim", charges: "list[LevelCharge]") -> list[str]:
+    """Return the cells of a release's line in its account."""
+    states = ", ".join(dict.fromkeys(charge.state for charge in charges))
+    drawn = ", ".join(dict.fromkeys(charge.mechanism.replace("_", " ") for charge in charges))
+    spent = sum(charge.rho for charge in charges if charge.state != "void")
+    own = ["", ""]
+    if claim.epsilon is not None and claim.delta is not None:
+        own = [rounded_up(claim.epsilon), f"{claim.delta:g}"]
+    return [claim.release, *own, str(len(charges)), states, drawn, rounded_up(spent)]
+
+
+def show_raised(account: "AccountStatement") -> None:
+    """Draw an account whose cap was raised, and what that means."""
+    account = escaped(account)
+    _show_account(account)
+    out.print(f"[bold red]{account.statement}[/]")
+
+
+def show_audit(report: "AuditReport") -> None:
+    """Draw what the audit found, the first event that does not fit before the others."""
+    report = escaped(report)
+    for finding in report.findings:
+        where = f"event {finding.position} " if finding.position is not None else ""
+        out.print(f"[red]does not fit:[/] {where}({finding.event}) {finding.release}: {finding.reason}")
+    if report.ok:
+        out.print(f"[green]audited:[/] {report.events} events, every seal, and every manifest that was found")
+    out.print(f"head: {report.head or 'the ledger is empty'}")
+
+
+def show_cleaned(cleaning: "Cleaning") -> None:
+    """Draw what was removed, release by release."""
+    for cleaned in escaped(cleaning).cleaned:
+        out.print(f"{cleaned.release}: {cleaned.files} files, {format_bytes(cleaned.bytes)}")
+    out.print(f"{format_bytes(cleaning.bytes)} freed")
+
+
+def show_synthesised(drawn: "SyntheticSet") -> None:
+    """Draw what a made-up set holds, and where its spec is."""
+    drawn = escaped(drawn)
+    print_line(
+        f"SYNTHETIC: the set [bold]{drawn.set}[/] with seed {drawn.seed}: {drawn.people:,} people in"
+        f" {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
+    )
+
+
+def show_ending(ended: "EndedRelease") -> None:
+    """Draw what became of a release that was abandoned or whose remains were deleted."""
+    ended = escaped(ended)
+    out.print(f"[bold]{ended.id}[/] {_state(ended.state)}; deleted: {', '.join(ended.deleted) or 'nothing'}")
+
+
+def show_verification(found: "Verification") -> None:
+    """Draw what `verify` found."""
+    for failure in escaped(found).failures:
+        out.print(f"[red]failed:[/] {failure}")
+    if found.ok:
+        out.print(
+            "[green]verified:[/] the checksums match, every level is consistent, the manifest is complete, and the noise"
+            " gives the stated (ε, δ)"
+        )
+
+
+def _state(state: str) -> str:
+    colour = {"published": "green", "failed": "red", "refused": "red"}.get(state, "yellow")
+    return f"[{colour}]{state}[/]"

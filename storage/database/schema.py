@@ -1,0 +1,137 @@
+"""The store's tables: the schema of a new store, and the steps that change it.
+
+The comment above each table and beside each column is its documentation: docs/reference/store.md is made from it.
+"""
+
+SCHEMA = """
+-- one row per release, whatever its state
+CREATE TABLE releases (
+    id VARCHAR PRIMARY KEY,             -- `<name>-<UTC time>`, or `<name>-<day>` of a schedule
+    name VARCHAR NOT NULL,              -- the spec's name
+    dataset VARCHAR NOT NULL,           -- the dataset whose people the release is about; their budget is charged
+    state VARCHAR NOT NULL,             -- reserved, running, published, failed, refused or abandoned
+    reason VARCHAR NOT NULL,            -- why it failed or was refused; public, otherwise empty
+    created VARCHAR NOT NULL,           -- UTC, ISO 8601
+    spec VARCHAR NOT NULL,              -- the text of the spec, as written
+    terms VARCHAR NOT NULL,             -- JSON: what the stages need to know; public
+    folder VARCHAR NOT NULL,            -- the folder in which it is published
+    supersedes VARCHAR                  -- the id of the release that it replaces; null where it replaces none
+);
+-- one row per level of a release: what was decided about it before anything was drawn
+CREATE TABLE levels (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    axes VARCHAR NOT NULL,              -- JSON: {axis: level name or null}
+    possible_cells VARCHAR NOT NULL,    -- the cells if every node survived: an integer that may exceed 64 bits, or `unknown` where no codebook lists the codes
+    is_invariant BOOLEAN NOT NULL,      -- whether the counts are published exactly, unprotected
+    rho VARCHAR NOT NULL,               -- the level's share of rho, an exact fraction; 0 where the level is not measured, or by a mechanism that is only (epsilon, delta)
+    sigma DOUBLE NOT NULL,              -- the standard deviation of the noise, in records: of a summed level that of its widest cell; 0 where the level is invariant, or sums only the cells that reached a threshold
+    l2_sensitivity_squared BIGINT NOT NULL, -- how far one unit moves the level's counts in the Euclidean norm, squared, in squared records; 0 where the level takes no rho
+    bound DOUBLE,                       -- with 95% probability every count of the level is within this many records of the truth; null where the mechanism states no bound
+    derivation VARCHAR NOT NULL,        -- how l2_sensitivity_squared is derived, in words
+    tau VARCHAR NOT NULL,               -- at most how far the sampler is from its law, in total variation over the cells that one unit can touch; an exact fraction
+    is_summed BOOLEAN NOT NULL,         -- whether nothing is measured here, and the counts are sums of the finest level's
+    mechanism VARCHAR NOT NULL,         -- the noise that is drawn
+    epsilon DOUBLE NOT NULL,            -- the epsilon of a mechanism that is only (epsilon, delta); otherwise 0
+    delta DOUBLE NOT NULL,              -- the delta of a mechanism that is only (epsilon, delta); otherwise 0
+    scale DOUBLE NOT NULL,              -- the scale of discrete Laplace noise, in records; otherwise 0
+    threshold BIGINT NOT NULL,          -- the least noisy count that is kept, in records; 0 where all are kept
+    PRIMARY KEY (release_id, level)
+);
+-- one row per branch: a slice of a frontier that is processed by itself; the trunk has no row
+CREATE TABLE branches (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    branch VARCHAR NOT NULL,            -- the branch's name
+    cut_level INTEGER NOT NULL,         -- the level of the frontier that was cut into branches
+    first_node BIGINT NOT NULL,         -- the first node of the slice
+    end_node BIGINT NOT NULL,           -- the node after the last one of the slice
+    holds VARCHAR NOT NULL,             -- JSON: the codes of its first and last node
+    parent VARCHAR NOT NULL,            -- the branch whose frontier was cut; `trunk` for the first cut
+    PRIMARY KEY (release_id, branch)
+);
+-- one row per sealed shard of noisy counts; nobody has read a shard that has no row
+CREATE TABLE seals (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard of noisy counts
+    cells BIGINT NOT NULL,              -- how many cells the shard holds
+    sealed_at VARCHAR NOT NULL,         -- UTC, ISO 8601
+    PRIMARY KEY (release_id, level, branch)
+);
+-- one row per shard of released counts, as the first pass down the tree leaves them
+CREATE TABLE frontiers (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard of released counts
+    nonzero BIGINT NOT NULL,            -- how many cells have a released count that is not 0
+    cells_below BIGINT NOT NULL,        -- how many cells of the next level lie below them
+    PRIMARY KEY (release_id, level, branch)
+);
+-- one row per shard of estimates, where a mechanism uses its noisy counts in two passes
+CREATE TABLE estimates (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard of estimates; at the level of a cut the shard is about the parent branch's nodes
+    PRIMARY KEY (release_id, level, branch)
+);
+-- one row per shard of released counts, as the second pass leaves them, where a mechanism has two
+CREATE TABLE settled (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard of released counts
+    nonzero BIGINT NOT NULL,            -- how many cells have a released count that is not 0
+    PRIMARY KEY (release_id, level, branch)
+);
+-- one row per consistency check before publication
+CREATE TABLE checks (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    "check" VARCHAR NOT NULL,           -- the check's name
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    passed BOOLEAN NOT NULL,            -- whether the release passed it
+    checked_at VARCHAR NOT NULL         -- UTC, ISO 8601
+);
+-- the ledger's events, each with a hash over the one before; what is spent is computed from them
+CREATE TABLE ledger (
+    position BIGINT PRIMARY KEY,        -- 0, 1, 2, … without a gap
+    event VARCHAR NOT NULL,             -- canonical JSON
+    hash VARCHAR NOT NULL               -- sha256 over the previous hash and the event
+);
+-- Prefect's flow runs, so that a crash is noticed
+CREATE TABLE runs (
+    run VARCHAR PRIMARY KEY,            -- Prefect's id of the flow run, which a retry keeps
+    release_id VARCHAR NOT NULL,        -- the release's id
+    began VARCHAR NOT NULL,             -- when it last began: UTC, ISO 8601
+    is_open BOOLEAN NOT NULL            -- whether it runs, as far as the store knows: true until it ends or is found dead
+);
+-- one row per published level: its readable view
+CREATE TABLE published_levels (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
+    view_name VARCHAR NOT NULL,         -- the view's name in the schema of the release, beside `level_<k>`
+    "rows" BIGINT NOT NULL,             -- how many rows its table has
+    PRIMARY KEY (release_id, level)
+);
+-- what is published, one row per release and level: begin a query here
+CREATE VIEW published AS
+SELECT
+    releases.id AS release,             -- the release's id
+    levels.level AS level,              -- the level of the tree; 0 is everything
+    published_levels.view_name AS "view", -- the view's name in the schema of the release, beside `level_<k>`
+    published_levels."rows" AS "rows",  -- how many rows its table has
+    levels.sigma AS sigma,              -- as in `levels`
+    levels.bound AS bound,              -- as in `levels`
+    releases.created AS created,        -- UTC, ISO 8601
+    releases.supersedes AS supersedes   -- the id of the release that it replaces; null where it replaces none
+FROM releases
+JOIN levels ON levels.release_id = releases.id
+JOIN published_levels ON published_levels.release_id = levels.release_id AND published_levels.level = levels.level
+WHERE releases.state = 'published'
+ORDER BY releases.created, releases.id, levels.level;
+"""
+
+# Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
+STEPS: tuple[str, ...] = (SCHEMA,)

@@ -1,0 +1,139 @@
+"""What a comparison of mechanisms found: `trellis compare` prints it, and the page of a comparison draws it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The mean, the least and the most of a measure over the runs."""
+
+    mean: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageSpread(Spread):
+    """The share of intervals that hold the true count.
+
+    Attributes:
+        standard_error: of the mean over the runs; None after a single run.
+    """
+
+    standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIntervals:
+    """The intervals of a group of cells, such as those with one true count.
+
+    Attributes:
+        cells: how many the group has, the mean over the runs.
+        coverage: None where no run had such a cell.
+        width: high − low, records; None likewise.
+    """
+
+    cells: float
+    coverage: CoverageSpread | None
+    width: Spread | None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelResult:
+    """The errors of one mechanism at one ε and one level, and its intervals there by group of cells.
+
+    Attributes:
+        max_absolute: records; likewise `mean_absolute` and `l1`.
+        false_discovery: share of the released cells; `false_negative`: share of the true cells.
+        intervals: by group; None where the mechanism states none at this level.
+    """
+
+    level: int
+    max_absolute: Spread
+    mean_absolute: Spread
+    l1: Spread
+    false_discovery: Spread
+    false_negative: Spread
+    intervals: Mapping[str, GroupIntervals] | None
+
+    def measure(self, name: str) -> Spread:
+        """Return a measure by its name."""
+        found: Spread = getattr(self, name)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MechanismResult:
+    """What one mechanism did at one ε.
+
+    Attributes:
+        sigmas: σ of levels 0 to T, 0 where a level is exact.
+        seconds: of one trial.
+    """
+
+    mechanism: str
+    epsilon: float
+    sigmas: Sequence[float]
+    seconds: Spread
+    levels: Sequence[LevelResult]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedLevel:
+    """A level of the table that is compared on.
+
+    Attributes:
+        possible_cells: None where the codes come from the records.
+        true_cells: how many cells have a true count above zero.
+    """
+
+    level: int
+    axes: Mapping[str, str | None]
+    possible_cells: int | None
+    true_cells: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResults:
+    """What a comparison found.
+
+    Attributes:
+        name: of the spec.
+        confidence: with which each interval holds the true count.
+        results: per mechanism and ε that could be tried.
+        refused: per mechanism that could not be tried, at some ε or at any, why.
+        notes: per mechanism for which not all of the spec holds, what was left out, and why.
+        folder: where the page and the rows are.
+    """
+
+    name: str
+    dataset: str
+    delta: float
+    neighbours: str
+    runs: int
+    confidence: float
+    levels: Sequence[ComparedLevel]
+    results: Sequence[MechanismResult]
+    refused: Mapping[str, str]
+    notes: Mapping[str, Sequence[str]]
+    folder: str
+
+    @property
+    def epsilons(self) -> list[float]:
+        """Every ε that was tried, in the order of the results."""
+        return list(dict.fromkeys(result.epsilon for result in self.results))
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """Every mechanism that was tried, in the order of the results."""
+        return list(dict.fromkeys(result.mechanism for result in self.results))
+
+    def at(self, epsilon: float) -> list[MechanismResult]:
+        """Return the results at one ε."""
+        return [result for result in self.results if result.epsilon == epsilon]
+
+    @property
+    def with_intervals(self) -> list[MechanismResult]:
+        """The results of mechanisms that state intervals at some level."""
+        return [result for result in self.results if any(level.intervals for level in result.levels)]
