@@ -90,8 +90,9 @@ def test_the_page_says_that_theirs_are_not_at_hand(page_of: ModuleType, tmp_path
 
 
 @pytest.fixture
-def paper(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Return the module that runs the mechanisms."""
+def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module that runs the mechanisms; it looks into a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.syspath_prepend(BENCHMARKS)
     return import_module("paper")
 
