@@ -9,10 +9,10 @@ from flows.execution.crashes import note_crashes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.ledger.books import Account, Books, Charge, Claim, Standing
-from storage.ledger.events import charges_of, raise_cap, read_books
+from storage.ledger.events import raise_cap, read_books
 from storage.machine.home import home
+from storage.record import load_record
 from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
-from storage.releases.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
 
 
 def release_answer(release_id: str, seconds: dict[str, float]) -> dict[str, Any]:
@@ -67,13 +67,9 @@ def show_answer(release_id: str) -> dict[str, Any]:
     """Return one release with its levels, branches, seals, checks and charges."""
     note_crashes()
     with store() as con:
-        release = find_release(con, release_id)
-        levels, seals = level_entries(con, release), list_seals(con, release_id)
-        branches, frontiers = list_branches(con, release_id), list_frontiers(con, release_id)
-        checks, charges = list_checks(con, release_id), charges_of(con, release_id)
+        record, checks = load_record(con, release_id), list_checks(con, release_id)
         later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
-    finest = release.levels[-1].level
-    last = walkers(branches, finest)
+    release, last = record.release, record.branches_of(record.finest)
     return {
         "id": release.id,
         "dataset": release.dataset,
@@ -82,22 +78,24 @@ def show_answer(release_id: str) -> dict[str, Any]:
         "created": release.created,
         "supersedes": release.supersedes,
         "superseded_by": later[-1] if later else None,
-        "levels": levels,
+        "levels": record.level_entries(),
         "branches": [
             {
                 "branch": branch.name,
                 "state": "cut"
                 if branch.name not in last
                 else "optimised"
-                if (finest, branch.name) in frontiers
+                if (record.finest, branch.name) in record.frontiers
                 else "open",
                 "holds": dict(branch.holds),
             }
-            for branch in branches.values()
+            for branch in record.branches.values()
         ],
-        "seals": [{"level": seal.level, "branch": seal.branch, "sha256": seal.sha256} for seal in seals.values()],
+        "seals": [
+            {"level": seal.level, "branch": seal.branch, "sha256": seal.sha256} for seal in record.seals.values()
+        ],
         "checks": checks,
-        "charges": [_charge(charge) for charge in charges.values()],
+        "charges": [_charge(charge) for charge in record.charges.values()],
         "unprotected": list(release.terms.unprotected),
         "unlisted": list(release.terms.unlisted),
         "statement": release.terms.privacy.statement,

@@ -19,10 +19,11 @@ from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
-from storage.ledger.events import charges_of, read_books
+from storage.ledger.events import read_books
 from storage.machine.locks import held
+from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
-from storage.releases.seals import TRUNK, list_branches, list_seals
+from storage.releases.seals import TRUNK
 from tasks.ingest.task import ingest
 from tasks.machine import memory_of
 from tasks.publish.task import publish
@@ -103,8 +104,8 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         InputError: a codebook was changed since then.
     """
     with store() as con:
-        release = find_release(con, release_id)
-        known = [TRUNK, *list_branches(con, release_id)]
+        record = load_record(con, release_id)
+    release, known = record.release, [TRUNK, *record.branches]
     if release.state == "abandoned":
         raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
     if release.state == "refused":
@@ -141,9 +142,8 @@ def _grow_again(release: Release, submit: Submit) -> list[Outcome]:
 def _is_grown(release: Release) -> bool:
     """Return whether the true tree is there, or is too late to be grown: what is drawn already is of the old one."""
     with store() as con:
-        charges, seals = charges_of(con, release.id), list_seals(con, release.id)
-    drawn = bool(seals) or any(charge.state != "reserved" for charge in charges.values())
-    return drawn or is_grown(release.id, len(release.levels) - 1)
+        record = load_record(con, release.id)
+    return record.is_drawn or is_grown(release.id, len(release.levels) - 1)
 
 
 def _finish(release: Release, submit: Submit, report: Report, only: str | None = None) -> list[Outcome]:

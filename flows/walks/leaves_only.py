@@ -10,9 +10,9 @@ from flows.walks.runner import Report, Submit, result_of
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StageFailed, StoreError, TrellisError
-from storage.ledger.events import advance, charges_of, note
-from storage.releases.register import find_release
-from storage.releases.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal, list_frontiers, list_seals
+from storage.ledger.events import advance, note
+from storage.record import Record, load_record
+from storage.releases.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal
 from tasks.optimize.task import keep_leaves, sum_level
 from tasks.stage import Outcome
 
@@ -43,11 +43,10 @@ def walk_leaves(
         TrellisError: what stopped a stage.
     """
     with store() as con:
-        finest = find_release(con, release_id).levels[-1].level
-        sealed, frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
-    outcomes = []
-    if (finest, TRUNK) not in sealed:
-        _prepare_to_draw(release_id, finest)
+        record = load_record(con, release_id)
+    outcomes, finest = [], record.finest
+    if (finest, TRUNK) not in record.seals:
+        _prepare_to_draw(record, finest)
         outcomes.append(_done(release_id, submit(measure, release_id, sampler)))
         seal: Seal = outcomes[-1].value
         with store() as con, transaction(con):
@@ -55,7 +54,7 @@ def walk_leaves(
             advance(con, release_id, finest, "sealed", seals={TRUNK: seal.sha256})
         report(finest, seal.cells, seal.cells)
     for level in reversed(range(finest + 1)):
-        if (level, TRUNK) not in frontiers:
+        if (level, TRUNK) not in record.frontiers:
             stage: tuple[Any, ...] = (keep_leaves, release_id) if level == finest else (sum_level, release_id, level)
             outcomes.append(_done(release_id, submit(*stage)))
             shard: FrontierShard = outcomes[-1].value
@@ -66,12 +65,12 @@ def walk_leaves(
     return outcomes, []
 
 
-def _prepare_to_draw(release_id: str, level: int) -> None:
+def _prepare_to_draw(record: Record, level: int) -> None:
     """Mark the charge before the first draw; remove unread what was drawn and never sealed."""
+    release_id, charge = record.release.id, record.charges.get(level)
+    if charge is None or charge.state not in {"reserved", "drawing"}:
+        raise StoreError(f"Level {level} of {release_id} is not paid for, so that nothing of it may be drawn.")
     with store() as con:
-        charge = charges_of(con, release_id).get(level)
-        if charge is None or charge.state not in {"reserved", "drawing"}:
-            raise StoreError(f"Level {level} of {release_id} is not paid for, so that nothing of it may be drawn.")
         if charge.state == "reserved":
             with transaction(con):
                 advance(con, release_id, level, "drawing")

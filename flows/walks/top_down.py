@@ -12,8 +12,8 @@ from flows.walks.runner import Report, Submit
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
-from storage.ledger.events import advance, charges_of, note
-from storage.releases.register import find_release
+from storage.ledger.events import advance, note
+from storage.record import load_record
 from storage.releases.seals import (
     TRUNK,
     FrontierShard,
@@ -21,11 +21,9 @@ from storage.releases.seals import (
     add_branches,
     add_frontier,
     add_seal,
+    branches_of_level,
     cells_of_level,
     list_branches,
-    list_frontiers,
-    list_seals,
-    walkers,
 )
 from tasks.machine import cores, memory_of
 from tasks.noise.samplers import Sampler
@@ -70,14 +68,13 @@ class _Walk:
         self.release_id, self.sampler, self.optimiser, self.only = release_id, sampler, optimiser, only
         self.in_flight, self.report = InFlight(release_id, submit), report
         with store() as con:
-            self.release = find_release(con, release_id)
-            self.seals, self.frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
-            self.branches = list_branches(con, release_id)
-            charges = charges_of(con, release_id)
+            record = load_record(con, release_id)
+        self.release, self.branches, self.depth = record.release, record.branches, record.finest
+        self.seals, self.frontiers = dict(record.seals), dict(record.frontiers)
+        charges = record.charges
         self.reserved = {level for level, charge in charges.items() if charge.state == "reserved"}
         self.paid = {terms.level for terms in self.release.levels if terms.is_invariant}
         self.paid |= {level for level, charge in charges.items() if charge.state in {"reserved", "drawing"}}
-        self.depth = len(self.release.levels) - 1
         self.most_cells = most_cells(memory_of(self.release.terms.run), cores(), len(self.release.terms.axes))
 
     def run(self) -> list[Outcome]:
@@ -93,7 +90,9 @@ class _Walk:
 
     def missing(self) -> list[str]:
         """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
-        return [name for name in walkers(self.branches, self.depth) if (self.depth, name) not in self.frontiers]
+        return [
+            name for name in branches_of_level(self.branches, self.depth) if (self.depth, name) not in self.frontiers
+        ]
 
     def go_on(self, branch: str) -> None:
         """Submit what comes next on a branch, if anything does."""
@@ -178,7 +177,7 @@ class _Walk:
 
     def is_sealed(self, level: int) -> bool:
         """Return whether every branch of a level is sealed."""
-        return all((level, branch) in self.seals for branch in walkers(self.branches, level))
+        return all((level, branch) in self.seals for branch in branches_of_level(self.branches, level))
 
     def report_progress(self, done: Seal | FrontierShard) -> None:
         level = done.level if isinstance(done, Seal) else done.level + 1

@@ -10,7 +10,8 @@ from flows.walks.in_flight import InFlight
 from flows.walks.runner import Report, Submit
 from flows.walks.top_down import walk_top_down
 from storage.database.connections import Connection, store, transaction
-from storage.releases.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
+from storage.record import load_record
+from storage.releases.seals import TRUNK, add_estimates, add_settled
 from tasks.noise.samplers import Sampler
 from tasks.optimize.reconcile import Settling, settle
 from tasks.optimize.second_pass import estimate_branch, settle_branch
@@ -41,12 +42,11 @@ def walk_twice(
     if missing:
         return outcomes, missing
     with store() as con:
-        above = {name: branch.parent for name, branch in list_branches(con, release_id).items()}
-        estimated = {branch for _, branch in list_estimates(con, release_id)}
-        settled = {branch for _, branch in list_settled(con, release_id)}
-    parts = {name: [part for part, of in above.items() if of == name] for name in (TRUNK, *above)}
+        record = load_record(con, release_id)
+    estimated, settled = {branch for _, branch in record.estimates}, {branch for _, branch in record.settled}
+    parts = {name: record.parts(name) for name in (TRUNK, *record.branches)}
     outcomes += _pass(InFlight(release_id, submit), (estimate_branch,), parts, estimated, add_estimates)
-    whole = {TRUNK: [], **{name: [of] for name, of in above.items()}}
+    whole = {TRUNK: [], **{name: [branch.parent] for name, branch in record.branches.items()}}
     outcomes += _pass(InFlight(release_id, submit), (settle_branch, optimiser, settling), whole, settled, add_settled)
     return outcomes, []
 

@@ -6,14 +6,14 @@ A seal is its committed row. A shard without a row was read by nobody.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
 from storage.database.connections import Connection
 from storage.errors import SealedAlready
 from storage.machine.clock import utc_now
-from storage.releases.register import Release
+
+Place = tuple[int, str]  # a level and a branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def add_seal(con: Connection, release_id: str, seal: Seal) -> None:
         raise SealedAlready(f"Level {seal.level} of {seal.branch} is sealed already.", field=release_id) from None
 
 
-def list_seals(con: Connection, release_id: str) -> dict[tuple[int, str], Seal]:
+def list_seals(con: Connection, release_id: str) -> dict[Place, Seal]:
     """Return a release's seals by level and branch."""
     rows = con.execute(
         "SELECT level, branch, sha256, cells FROM seals WHERE release_id = ? ORDER BY level, branch", [release_id]
@@ -102,7 +102,7 @@ def add_frontier(con: Connection, release_id: str, shard: FrontierShard) -> None
     )
 
 
-def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+def list_frontiers(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
     """Return a release's optimised levels by level and branch, in the order of the tree."""
     rows = con.execute(
         "SELECT level, branch, sha256, nonzero, cells_below FROM frontiers WHERE release_id = ?", [release_id]
@@ -117,7 +117,7 @@ def add_estimates(con: Connection, release_id: str, shard: EstimateShard) -> Non
     )
 
 
-def list_estimates(con: Connection, release_id: str) -> dict[tuple[int, str], EstimateShard]:
+def list_estimates(con: Connection, release_id: str) -> dict[Place, EstimateShard]:
     """Return what a second pass has estimated of a release, by level and branch."""
     rows = con.execute("SELECT level, branch, sha256 FROM estimates WHERE release_id = ?", [release_id]).fetchall()
     return {(row[0], row[1]): EstimateShard(*row) for row in rows}
@@ -131,7 +131,7 @@ def add_settled(con: Connection, release_id: str, shard: FrontierShard) -> None:
     )
 
 
-def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+def list_settled(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
     """Return a release's levels after the second pass, by level and branch, in the order of the tree."""
     rows = con.execute(
         "SELECT level, branch, sha256, nonzero, 0, true FROM settled WHERE release_id = ?", [release_id]
@@ -139,14 +139,12 @@ def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], Fron
     return _in_order(con, release_id, [FrontierShard(*row) for row in rows])
 
 
-def list_released(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+def list_released(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
     """Return a release's levels as they are published: after the second pass, where there is one."""
     return list_settled(con, release_id) or list_frontiers(con, release_id)
 
 
-def _in_order(
-    con: Connection, release_id: str, shards: Sequence[FrontierShard]
-) -> dict[tuple[int, str], FrontierShard]:
+def _in_order(con: Connection, release_id: str, shards: Sequence[FrontierShard]) -> dict[Place, FrontierShard]:
     place = {name: number for number, name in enumerate([TRUNK, *list_branches(con, release_id)])}
     in_order = sorted(shards, key=lambda shard: (shard.level, place[shard.branch]))
     return {(shard.level, shard.branch): shard for shard in in_order}
@@ -185,7 +183,7 @@ def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:
     }
 
 
-def walkers(branches: Mapping[str, Branch], level: int) -> list[str]:
+def branches_of_level(branches: Mapping[str, Branch], level: int) -> list[str]:
     """Return the branches of which a level consists, in the order of the tree, as far as they are cut already."""
     begins = {TRUNK: -1} | {name: branch.cut_level for name, branch in branches.items()}
     ends = {branch.parent: branch.cut_level for branch in branches.values()}
@@ -193,29 +191,9 @@ def walkers(branches: Mapping[str, Branch], level: int) -> list[str]:
 
 
 def cells_of_level(
-    level: int, seals: Mapping[tuple[int, str], Seal], frontiers: Mapping[tuple[int, str], FrontierShard]
+    level: int, seals: Mapping[Place, Seal], frontiers: Mapping[Place, FrontierShard]
 ) -> tuple[int, int]:
     """Return how many cells of a level are measured, and how many are known by now to be measured in the end."""
     measured = sum(seal.cells for (of, _), seal in seals.items() if of == level)
     known = sum(shard.cells_below for (of, _), shard in frontiers.items() if of == level - 1)
     return measured, max(measured, known)
-
-
-def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
-    """Return what is told of each level: its terms, the cells measured and the counts above zero."""
-    seals, frontiers = list_seals(con, release.id), list_released(con, release.id)
-    return [
-        {
-            "level": terms.level,
-            "axes": dict(terms.axes),
-            "cells": sum(seal.cells for (level, _), seal in seals.items() if level == terms.level),
-            "nonzero": sum(shard.nonzero for (level, _), shard in frontiers.items() if level == terms.level),
-            "rho": float(terms.rho),
-            "sigma": terms.sigma,
-            "l2_sensitivity": terms.l2_sensitivity,
-            "derivation": terms.derivation,
-            "bound": terms.bound,
-            **terms.charge_details,
-        }
-        for terms in release.levels
-    ]
