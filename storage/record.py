@@ -77,7 +77,7 @@ class Record:
         return branches_of_level(self.branches, level)
 
     def cells_of(self, level: int) -> tuple[int, int]:
-        """Return how many cells of a level are measured, and how many are known so far that will be."""
+        """Return how many cells of a level are measured, and how many will be as far as is known."""
         return cells_of_level(level, self.seals, self.frontiers)
 
     def level_entries(self) -> list[dict[str, Any]]:

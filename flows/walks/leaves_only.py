@@ -1,7 +1,7 @@
 """The traversal of mechanisms that measure leaves only: measure, seal, keep, then sum level by level up to the root.
 
-Knows no Prefect: it is given a `submit`. The store is the only truth about what is done, so that walking again after a
-crash goes on where that ended. There is one branch, the trunk.
+It does not know Prefect: the caller passes a `submit`. The store is the only truth about what is done, so that a walk
+after a crash continues where the last one ended. There is one branch, the trunk.
 """
 
 from typing import Any
@@ -26,18 +26,18 @@ def walk_leaves(
     report: Report,
     _only: str | None = None,
 ) -> tuple[list[Outcome], list[str]]:
-    """Measure the leaves and sum them up to every level above, as far as the store does not hold that already.
+    """Measure the leaves and sum them up to every level above; do only what the store does not hold yet.
 
-    To be called in a thread that no signal interrupts: what a stage has finished is always committed.
+    Call it in a thread that no signal interrupts: what a stage has finished is always committed.
 
     Args:
         measure: the stage that measures the leaves, and writes them as one shard.
         release_id: the release.
         sampler: adds the noise.
         submit: runs a stage and returns its future.
-        report: is told of progress.
+        report: receives the progress.
     Returns:
-        What was done, and no branches, since none is left out.
+        The outcomes of the stages, and no branch, since none is left out.
     Raises:
         Interrupted: the release was asked to stop.
         TrellisError: what stopped a stage.
@@ -69,7 +69,7 @@ def _prepare_to_draw(record: Record, level: int) -> None:
     """Mark the charge before the first draw; remove unread what was drawn and never sealed."""
     release_id, charge = record.release.id, record.charges.get(level)
     if charge is None or charge.state not in {"reserved", "drawing"}:
-        raise StoreError(f"Level {level} of {release_id} is not paid for, so that nothing of it may be drawn.")
+        raise StoreError(f"Level {level} of {release_id} is not paid for, so nothing of it may be drawn.")
     with store() as con:
         if charge.state == "reserved":
             with transaction(con):
@@ -86,5 +86,5 @@ def _done(release_id: str, future: Any) -> Outcome:
         return result_of(release_id, future)  # type: ignore[no-any-return]
     except TrellisError:
         raise
-    except Exception as fault:  # noqa: BLE001 (what is no TrellisError may quote the data: its kind is all that is told)
+    except Exception as fault:  # noqa: BLE001 (any other error may quote the data: only its kind is shown)
         raise StageFailed(f"{TRUNK}: {type(fault).__name__}.") from None

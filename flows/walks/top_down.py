@@ -1,7 +1,7 @@
 """The top-down traversal: level by level along the trunk, then branch by branch, each seal before its optimiser.
 
-Knows no Prefect: it is given a `submit`. The store is the only truth about what is done, so that walking again after
-a crash goes on where the seals end. Only this thread commits to the store.
+It does not know Prefect: the caller passes a `submit`. The store is the only truth about what is done, so that a walk
+after a crash continues where the seals end. Only this thread commits to the store.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,20 +33,20 @@ from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.task import cut_branch
 
-# of a release, by the sampler and the optimiser that its recipe names
+# walks a release with the sampler and the optimiser that its mechanism names
 Traversal = Callable[[str, Any, Any, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
 
 
 def walk_top_down(
     release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report, only: str | None = None
 ) -> tuple[list[Outcome], list[str]]:
-    """Measure and optimise every level of every branch, or of one, that the store does not hold already.
+    """Measure and optimise every level of every branch, or of one branch, that the store does not hold yet.
 
-    A branch that fails does not stop the others. To be called in a thread that no signal interrupts: what stages have
-    finished is always committed, and none is left running.
+    A branch that fails does not stop the others. Call it in a thread that no signal interrupts: what stages have finished
+    is always committed, and no stage is left running.
 
     Returns:
-        What was done, and the branches that are not finished since only another one was asked for.
+        The outcomes of the stages, and the branches that are not finished because `only` names another one.
     Raises:
         Interrupted: the release was asked to stop.
         TrellisError: what the first failed branch raised, once all others are done.
@@ -89,7 +89,7 @@ class _Walk:
         return self.in_flight.outcomes
 
     def missing(self) -> list[str]:
-        """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
+        """Return the branches whose finest level is not optimised; the trunk, if it is not cut yet."""
         return [
             name for name in branches_of_level(self.branches, self.depth) if (self.depth, name) not in self.frontiers
         ]
@@ -100,7 +100,7 @@ class _Walk:
         while (level, branch) in self.frontiers:
             if parts := self.parts(self.frontiers[level, branch]):
                 for name in parts:
-                    if self.is_wanted(name):
+                    if self.is_included(name):
                         self.go_on(name)
                 return
             level += 1
@@ -113,7 +113,7 @@ class _Walk:
             self.in_flight.start(branch, measure_branch, level, branch, self.sampler)
 
     def parts(self, last: FrontierShard) -> list[str]:
-        """Return the branches into which a branch is cut at a frontier; cut it the first time that is asked."""
+        """Return the branches into which a branch is cut at a frontier; the first call cuts it."""
         there = [
             name
             for name, branch in self.branches.items()
@@ -130,8 +130,8 @@ class _Walk:
             self.branches = list_branches(con, self.release_id)
         return [branch.name for branch in parts]
 
-    def is_wanted(self, branch: str) -> bool:
-        """Return whether a branch is, is part of, or holds the only one that is asked for, if one is."""
+    def is_included(self, branch: str) -> bool:
+        """Return whether `only` leaves a branch in: it is that branch, is part of it, or holds it."""
         only = self.only
         if only is None or only == TRUNK:
             return only is None
@@ -140,7 +140,7 @@ class _Walk:
     def prepare_to_draw(self, level: int, branch: str) -> None:
         """Mark the level's charge before its first draw."""
         if level not in self.paid:
-            raise StoreError(f"Level {level} of {self.release_id} is not paid for, so that nothing of it may be drawn.")
+            raise StoreError(f"Level {level} of {self.release_id} is not paid for, so nothing of it may be drawn.")
         if level in self.reserved:
             with store() as con, transaction(con):
                 advance(con, self.release_id, level, "drawing")

@@ -32,11 +32,11 @@ def walk_twice(
 ) -> tuple[list[Outcome], list[str]]:
     """Walk as `walk_top_down` does; once no branch is missing, estimate all nodes upwards, and settle them downwards.
 
-    Other arguments, what is returned and what is raised are those of `walk_top_down`.
+    The other arguments, the return value and the errors are those of `walk_top_down`.
 
     Args:
-        first_optimiser: of the first pass; left out, that of the second.
-        settling: what the second pass does with it on the way down.
+        first_optimiser: of the first pass; that of the second if left out.
+        settling: what the second pass does with its optimiser on the way down.
     """
     outcomes, missing = walk_top_down(release_id, sampler, first_optimiser or optimiser, submit, report, only)
     if missing:
@@ -58,13 +58,13 @@ def _pass(
     done: Collection[str],
     add: Callable[[Connection, str, Any], None],
 ) -> list[Outcome]:
-    """Run a stage of every branch that is not done, each once those that it waits for are.
+    """Run a stage of every branch that is not done, each once the branches that it waits for are done.
 
     Args:
-        in_flight: runs them.
-        stage: with the arguments behind the branch.
-        waits_for: the branches, and for each of them others.
-        done: branches.
+        in_flight: runs the stages.
+        stage: the stage, with the arguments that follow the branch.
+        waits_for: per branch, the branches that must be done first.
+        done: the branches that are done already.
         add: records one of the shards that the stage returns.
     """
     over, started = set(done), set(done)
