@@ -145,6 +145,8 @@ def list_released(con: Connection, release_id: str) -> dict[Place, FrontierShard
 
 
 def _in_order(con: Connection, release_id: str, shards: Sequence[FrontierShard]) -> dict[Place, FrontierShard]:
+    if not shards:
+        return {}
     place = {name: number for number, name in enumerate([TRUNK, *list_branches(con, release_id)])}
     in_order = sorted(shards, key=lambda shard: (shard.level, place[shard.branch]))
     return {(shard.level, shard.branch): shard for shard in in_order}
