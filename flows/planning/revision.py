@@ -9,7 +9,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books
 from storage.ledger.events import agreed_terms
 from storage.machine.locks import holder_of
-from storage.releases.register import Release, find_release, is_out, state_of, superseding
+from storage.releases.register import Release, find_release, has_folder, state_of, superseding
 
 
 def check_supersedes(con: Connection, plan: Plan, books: Books) -> None:
@@ -75,7 +75,7 @@ def _counts(con: Connection, later: str, state: str) -> bool:
     """
     if state in {"refused", "abandoned"}:
         return False
-    return state == "published" or is_out(find_release(con, later)) or holder_of(later) is not None
+    return state == "published" or has_folder(find_release(con, later)) or holder_of(later) is not None
 
 
 def _supersede(later: str, state: str) -> str:

@@ -281,7 +281,7 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
     (waiting,) = [entry.id for entry in releases_answer().releases if entry.state == "failed"]
     with pytest.raises(SpecError, match=f"superseded already by {waiting}, which is failed"):
         plan_answer(world.plan(supersedes=world.second))
-    with pytest.raises(UsageError, match="is out") as refused:
+    with pytest.raises(UsageError, match="folder is there") as refused:
         abandon_release(waiting)
     assert f"`trellis rerun {waiting}`" in refused.value.hint
     with ThreadPoolExecutor(1) as threads:

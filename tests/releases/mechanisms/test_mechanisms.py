@@ -23,7 +23,7 @@ from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release
-from storage.releases.seals import list_branches, list_released, list_seals, list_settled, walkers
+from storage.releases.seals import branches_of_level, list_branches, list_released, list_seals, list_settled
 from tasks.noise.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -68,7 +68,7 @@ def sealed_of(release: Release) -> list[IntArray]:
         np.concatenate(
             [
                 read_shard(noisy_path(release.id, level, branch), seals[level, branch].sha256)["noisy"]
-                for branch in walkers(branches, level)
+                for branch in branches_of_level(branches, level)
             ]
         )
         for level in range(len(release.levels))
