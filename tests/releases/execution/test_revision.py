@@ -164,7 +164,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     assert json.loads((folder / "manifest.json").read_text())["supersedes"] == made.first
     assert "supersedes" not in json.loads((folder.parent / made.first / "manifest.json").read_text())
     assert json.loads((folder / "metadata.json").read_text())["dc:replaces"] == made.first
-    assert f"It supersedes `{made.first}`" in (folder / "README.md").read_text()
+    assert f"This release supersedes `{made.first}`" in (folder / "README.md").read_text()
     assert verify(folder) == []
     show_one(first)
     show_one(second)

@@ -167,9 +167,9 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
     assert_sums(levels)
     readme = " ".join((world.folder / "out" / "one" / "README.md").read_text().split())
     assert "may be below zero" in readme
-    assert "The total is that of the finest level's counts" in readme
-    assert "Every sum of counts bears the noise of each of its leaves." in readme
-    assert "Prefer the coarsest" not in readme
+    assert "The total is the sum of the counts of the finest level, not the number of records." in readme
+    assert "Every sum of counts carries the noise of each of its leaves." in readme
+    assert "Use the coarsest" not in readme
 
 
 def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
     assert "no error bound is stated" in readme
     assert "| 0 | all | all | 1 | none | none |" in readme
-    assert "published exactly**" not in readme
+    assert "published exactly." not in readme
     assert "may be below zero" not in readme
 
 
