@@ -29,9 +29,9 @@ from storage.machine.locks import held
 from storage.releases.runs import open_run
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.end_to_end.server.test_operations import Up, below, bring_up, end, free_port, states, until
 from tests.support.server import Prefect, copy_database
 from tests.support.spec import SPEC
+from tests.support.up import Up, below, bring_up, end, free_port, states, until
 from tests.support.user import REPOSITORY, User
 
 BIN = Path(sys.executable).parent

@@ -40,6 +40,7 @@ from storage.releases.register import find_release, list_checks
 from storage.releases.seals import list_seals
 from tasks.noise.thresholding import thresholded_laplace
 from tasks.validate.size import expected_leaves
+from tests.support.folders import rewrite
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -413,17 +414,6 @@ def test_a_target_is_met_on_a_sum(world: World) -> None:
     assert plan.levels[2].is_summed
     assert plan.levels[2].bound == pytest.approx(60, rel=1e-9)
     assert plan.levels[2].bound <= 60
-
-
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a manifest, with the right checksum."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
-    sums = folder / "SHA256SUMS"
-    lines = [line for line in sums.read_text().splitlines() if not line.endswith("manifest.json")]
-    sums.write_text("\n".join([*lines, f"{sha256(path.read_bytes()).hexdigest()}  manifest.json"]) + "\n")
 
 
 LIES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [

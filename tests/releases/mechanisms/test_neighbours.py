@@ -21,7 +21,8 @@ from tasks.format.manifest import Manifest
 from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.table import LARGEST_TABLE_SCALE, table_noise
 from tasks.tree.axis import IntArray
-from tests.releases.mechanisms.test_release_laws import Case, Made, case_csv, make, no_noise, seeded
+from tests.support.cases import Case, case_csv
+from tests.support.making import Made, make, no_noise, seeded
 
 DEPTH = 6
 

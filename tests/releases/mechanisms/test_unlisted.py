@@ -40,7 +40,7 @@ from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.seals import list_seals
 from tasks.noise.thresholding import thresholded_laplace
-from tests.releases.mechanisms.test_leaves_only import rewrite
+from tests.support.folders import rewrite
 from tests.support.spec import SPEC
 from tests.support.user import User
 
