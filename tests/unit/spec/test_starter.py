@@ -175,9 +175,9 @@ def test_a_table_without_a_header_is_not_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "rows", "rule"),
     [
-        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in the name of a column"),
+        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
         ("17Rossi,Alice,2001-Feb", "", "half of the fields or more begin with a digit"),
-        ("R1;Rossi;Alice", "", "seem to be parted by `;`"),
+        ("R1;Rossi;Alice", "", "seems to use `;`"),
     ],
     ids=["an open quote", "values", "semicolons"],
 )
