@@ -13,10 +13,10 @@ from flows.planning.costs import CapTerms, Cost
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.ledger.books import Account, Books, Charge, Claim, Standing
-from storage.ledger.events import charges_of, raise_cap, read_books
+from storage.ledger.events import raise_cap, read_books
 from storage.machine.home import home
+from storage.record import load_record
 from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
-from storage.releases.seals import list_branches, list_frontiers, list_seals, walkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,18 +294,14 @@ def show_answer(release_id: str) -> ShownRelease:
     """Return one release with its levels, branches, seals, checks and charges."""
     note_crashes()
     with store() as con:
-        release = find_release(con, release_id)
-        levels, seals = released_levels(con, release), list_seals(con, release_id)
-        branches, frontiers = list_branches(con, release_id), list_frontiers(con, release_id)
-        checks, charges = list_checks(con, release_id), charges_of(con, release_id)
+        record, checks = load_record(con, release_id), list_checks(con, release_id)
         later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
-    finest = release.levels[-1].level
-    last = walkers(branches, finest)
+    release, last = record.release, record.branches_of(record.finest)
 
     def state_of_branch(name: str) -> str:
         if name not in last:
             return "cut"
-        return "optimised" if (finest, name) in frontiers else "open"
+        return "optimised" if (record.finest, name) in record.frontiers else "open"
 
     return ShownRelease(
         id=release.id,
@@ -315,13 +311,14 @@ def show_answer(release_id: str) -> ShownRelease:
         created=release.created,
         supersedes=release.supersedes,
         superseded_by=later[-1] if later else None,
-        levels=levels,
+        levels=released_levels(record),
         branches=[
-            BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds)) for branch in branches.values()
+            BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
+            for branch in record.branches.values()
         ],
-        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in seals.values()],
+        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.seals.values()],
         checks=[CheckResult(**check) for check in checks],
-        charges=[_charge(charge) for charge in charges.values()],
+        charges=[_charge(charge) for charge in record.charges.values()],
         unprotected=list(release.terms.unprotected),
         unlisted=list(release.terms.unlisted),
         statement=release.terms.privacy.statement,

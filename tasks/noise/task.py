@@ -11,11 +11,11 @@ from storage.counts.shards import noisy_path, write_shard
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection, store
 from storage.errors import StoreError
-from storage.ledger.books import Charge, as_charged
-from storage.ledger.events import charges_of
+from storage.ledger.books import as_charged
 from storage.machine.locks import check_going_on, while_going_on
-from storage.releases.register import Release, find_release
-from storage.releases.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
+from storage.record import Record, load_record
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import LevelTerms
 from tasks.machine import memory_of
 from tasks.noise.measure import measure
@@ -39,20 +39,18 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
     A level that is sealed already is left as it is. Level 0 is the root, one cell.
     """
     with store() as con:
-        sealed = list_seals(con, release_id).get((level, branch))
-        if sealed:
-            return sealed
-        release = find_release(con, release_id)
-        frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
-        charge = charges_of(con, release_id).get(level)
+        record = load_record(con, release_id)
+    if (level, branch) in record.seals:
+        return record.seals[level, branch]
+    release = record.release
     tree, terms = tree_of(release), release.levels[level]
-    _check_charged(release, level, charge)
+    _check_charged(record, level)
     with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         if level == 0:
             true_chunks = iter([read_true_slice(con, 0, 0, 0, 1)[1]])
             cells = 1
         else:
-            parents = load_parents(release, level, branch, frontiers, branches)
+            parents = load_parents(record, level, branch)
             true_chunks = _true_counts(con, tree, parents)
             cells = int(cell_counts(tree, parents).sum())
         row_groups = (
@@ -139,18 +137,18 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
 def _leaves(release_id: str) -> tuple[Release, int, Seal | None]:
     """Return a release, the level of its leaves, and their seal; where there is none, they are as the ledger has charged them."""
     with store() as con:
-        release = find_release(con, release_id)
-        level = len(release.levels) - 1
-        sealed = list_seals(con, release_id).get((level, TRUNK))
-        charge = charges_of(con, release_id).get(level)
+        record = load_record(con, release_id)
+    sealed = record.seals.get((record.finest, TRUNK))
     if sealed is None:
-        _check_charged(release, level, charge)
-    return release, level, sealed
+        _check_charged(record, record.finest)
+    return record.release, record.finest, sealed
 
 
-def _check_charged(release: Release, level: int, charge: Charge | None) -> None:
-    if not as_charged(release.levels[level], charge):
-        raise StoreError(f"Level {level} of {release.id} is not as the ledger has charged it: nothing of it is drawn.")
+def _check_charged(record: Record, level: int) -> None:
+    if not as_charged(record.release.levels[level], record.charges.get(level)):
+        raise StoreError(
+            f"Level {level} of {record.release.id} is not as the ledger has charged it: nothing of it is drawn."
+        )
 
 
 def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:

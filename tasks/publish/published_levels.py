@@ -9,19 +9,10 @@ import numpy as np
 
 from storage.counts.columns import interval_columns
 from storage.counts.shards import frontier_path, noisy_path, read_row_groups, read_shard
-from storage.database.connections import store
 from storage.errors import StoreError
+from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import (
-    TRUNK,
-    Branch,
-    FrontierShard,
-    Seal,
-    list_branches,
-    list_frontiers,
-    list_released,
-    list_seals,
-)
+from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.format.rows import Rows, in_order
 from tasks.tree.axis import IntArray
@@ -63,31 +54,30 @@ class ReleasedLevels:
     """The levels of a release, asked for one after the other from level 0 on.
 
     Attributes:
-        release: validated.
+        record: of the release, which is validated.
         tree: of it.
-        terms: of its intervals.
         sink: is given what was measured, cells in the order of the tree, as they come; None where nobody asks.
         bias: released minus noisy, the mean over measured cells, records, by the levels asked for that have one.
     """
 
-    release: Release
+    record: Record
     tree: Tree
-    terms: IntervalTerms
     sink: Sink | None = None
     bias: dict[int, float] = field(default_factory=dict)
-    _frontiers: dict[tuple[int, str], FrontierShard] = field(init=False)
-    _released: dict[tuple[int, str], FrontierShard] = field(init=False)
-    _seals: dict[tuple[int, str], Seal] = field(init=False)
-    _branches: dict[str, Branch] = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
     _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
 
     def __post_init__(self) -> None:
-        """Ask the store what there is."""
-        with store() as con:
-            self._frontiers, self._released = list_frontiers(con, self.release.id), list_released(con, self.release.id)
-            self._seals, self._branches = list_seals(con, self.release.id), list_branches(con, self.release.id)
-        self._margins = margins_by_level(self.release.levels, self.terms)
+        """Compute the margins of all levels."""
+        self._margins = margins_by_level(self._release.levels, self._terms)
+
+    @property
+    def _release(self) -> Release:
+        return self.record.release
+
+    @property
+    def _terms(self) -> IntervalTerms:
+        return self._release.terms.intervals
 
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes, areas in half the bytes of a frontier's.
@@ -96,9 +86,9 @@ class ReleasedLevels:
             StoreError: the shards hold more or less nodes than the store has recorded.
         """
         parts = self._measured(level) if self._margins else self._leaves(level)
-        size = sum(shard.nonzero for (of, _), shard in self._released.items() if of == level)
+        size = sum(shard.nonzero for (of, _), shard in self.record.released.items() if of == level)
         areas = tuple(np.empty(size, dtype=np.int32) for _ in self.tree.axes)
-        ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self.terms.simultaneous))
+        ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self._terms.simultaneous))
         counts, first, end, is_stated = np.empty(size, dtype=np.int64), 0, 0, True
         for part in parts:
             end = first + len(part)
@@ -112,13 +102,13 @@ class ReleasedLevels:
                 column[first:end] = of_part
             first = end
         if end != size:
-            raise StoreError(f"Level {level} of {self.release.id} has not as many nodes as were recorded.")
+            raise StoreError(f"Level {level} of {self._release.id} has not as many nodes as were recorded.")
         return in_order(Rows(areas, counts, ends if is_stated else ()), self.tree.sizes(level))
 
     def known(self) -> list[dict[str, Any]]:
         """Return, per level, what has become known of it and of its intervals, once all were asked for."""
-        bias = {} if self.terms.rounded else self.bias  # with the counts it tells what the noisy counts add up to
-        entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self.release.levels]
+        bias = {} if self._terms.rounded else self.bias  # with the counts it tells what the noisy counts add up to
+        entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self._release.levels]
         for entry, *of_level in zip(entries, *self._margins, strict=True):
             if of_level:
                 entry |= {"half_width": of_level[0].own, "cap_margin": of_level[0].cap}
@@ -133,10 +123,10 @@ class ReleasedLevels:
         noisy_sum = cells = 0
         released_sum = 0
         margins = [of_kind[level] for of_kind in self._margins]
-        for (of, branch), shard in self._frontiers.items():
+        for (of, branch), shard in self.record.frontiers.items():
             if of != level:
                 continue
-            kept = load_frontier(self.release, shard)
+            kept = load_frontier(self._release, shard)
             noisy, caps_above, seen, measured = self._of_nodes(level, branch, kept, above)
             noisy_sum, cells = noisy_sum + seen, cells + measured
             self._caps[branch] = [
@@ -157,14 +147,14 @@ class ReleasedLevels:
 
         And the sum of all noisy counts of the branch, and how many there are; the sink gets them.
         """
-        seal = self._seals[level, branch]
-        groups = read_row_groups(noisy_path(self.release.id, level, branch), seal.sha256)
+        seal = self.record.seals[level, branch]
+        groups = read_row_groups(noisy_path(self._release.id, level, branch), seal.sha256)
         parts = (group["noisy"] for group in groups)
         if level == 0:
             noisy = next(parts)
             self._give(level, kept.areas, noisy)
             return noisy, [np.full(1, NO_CAP) for _ in self._margins], int(noisy.sum()), 1
-        parents = load_parents(self.release, level, branch, self._frontiers, self._branches)
+        parents = load_parents(self.record, level, branch)
         first_kept, cell = cells_of(self.tree, parents, kept)
         of_cells = cell_counts(self.tree, parents)
         take, before, noisy_sum = taking(parts), 0, 0
@@ -181,28 +171,28 @@ class ReleasedLevels:
 
     def _caps_of_parents(self, branch: str, level: int, above: Mapping[str, list[IntArray]]) -> list[IntArray]:
         """Return the caps of the nodes on which a level of a branch stands, by kind."""
-        cut = self._branches.get(branch)
+        cut = self.record.branches.get(branch)
         if cut is None or cut.cut_level != level - 1:
             return above[branch]
         return [of_kind[cut.first_node : cut.end_node] for of_kind in above[cut.parent]]
 
     def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
         """Return which of the nodes that were kept are released, and their counts."""
-        shard = self._released[level, branch]
+        shard = self.record.released[level, branch]
         if not shard.is_settled:
             return slice(None), kept.counts
-        columns = read_shard(frontier_path(self.release.id, shard), shard.sha256)
+        columns = read_shard(frontier_path(self._release.id, shard), shard.sha256)
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[Rows]:
         """Yield a level of a mechanism that measures leaves, with intervals where they can be stated."""
-        finest = self.release.levels[-1]
+        finest = self._release.levels[-1]
         is_finest = level == self.tree.depth
         if is_finest and not finest.threshold:
             self.bias[level] = 0.0
             self._give_leaves(level)
-        shard = self._frontiers[level, TRUNK]
-        for columns in read_row_groups(frontier_path(self.release.id, shard), shard.sha256):
+        shard = self.record.frontiers[level, TRUNK]
+        for columns in read_row_groups(frontier_path(self._release.id, shard), shard.sha256):
             areas = tuple(columns[f"area_{axis}"] for axis in range(len(self.tree.axes)))
             counts = columns["count"]
             bounds: list[IntArray] = []
@@ -216,12 +206,12 @@ class ReleasedLevels:
 
     def _log_tails(self, level: int) -> list[float]:
         """Return, per kind of interval, the logarithm of the probability to one side; none where none can be stated."""
-        terms, finest = self.release.levels[level], self.release.levels[-1]
+        terms, finest = self._release.levels[level], self._release.levels[-1]
         if finest.threshold and level < finest.level:
             return []
-        kinds = [math.log((1 - self.terms.confidence) / 2)]
-        if self.terms.simultaneous:
-            levels = 1 if finest.threshold else len(self.release.levels)
+        kinds = [math.log((1 - self._terms.confidence) / 2)]
+        if self._terms.simultaneous:
+            levels = 1 if finest.threshold else len(self._release.levels)
             if terms.possible_cells is None:
                 return []
             kinds.append(kinds[0] - math.log(levels * terms.possible_cells))
@@ -231,8 +221,8 @@ class ReleasedLevels:
         """Give the sink the noisy counts of all leaves."""
         if self.sink is None:
             return
-        path = noisy_path(self.release.id, level, TRUNK)
-        take = taking(group["noisy"] for group in read_row_groups(path, self._seals[level, TRUNK].sha256))
+        path = noisy_path(self._release.id, level, TRUNK)
+        take = taking(group["noisy"] for group in read_row_groups(path, self.record.seals[level, TRUNK].sha256))
         for parents in nodes_above_leaves(self.tree, CHUNK_CELLS):
             cells = expand(self.tree, parents)
             self._give(level, cells.areas, take(len(cells)))
@@ -242,6 +232,6 @@ class ReleasedLevels:
             self.sink(level, areas, noisy)
 
     def _rounded(self, level: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
-        if not self.terms.rounded:
+        if not self._terms.rounded:
             return low, high
-        return rounded_outwards(low, high, rounding_step(self.release.levels[level].sigma))
+        return rounded_outwards(low, high, rounding_step(self._release.levels[level].sigma))

@@ -22,10 +22,10 @@ from storage.releases.register import REPORT
 from tasks.report.release_page import report
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.spec import SPEC
 from tests.support.universe import axis_of
 from tests.support.user import REPOSITORY
-from tests.unit.report.test_report import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

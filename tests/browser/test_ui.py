@@ -19,9 +19,9 @@ import pytest
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.end_to_end.server.test_operations import SCHEDULE, Up, below, bring_up, end, until
 from tests.support.server import Prefect
 from tests.support.spec import SPEC
+from tests.support.up import SCHEDULE, Up, below, bring_up, end, until
 from tests.support.user import REPOSITORY, User
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from storage.database.connections import store
 from storage.ledger.events import head
 from storage.releases.register import list_releases
 from tasks.verify.folder import verify
-from tests.crash.test_resume import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
+from tests.support.draws import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
 from tests.support.launcher import Launcher, launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")

@@ -22,9 +22,9 @@ import pytest
 from storage.counts.published import partial_folder
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.end_to_end.server.test_operations import Up, below, bring_up, end, until
 from tests.support.server import Prefect, started
 from tests.support.spec import SPEC
+from tests.support.up import Up, below, bring_up, end, until
 from tests.support.user import REPOSITORY, User
 
 pytestmark = [

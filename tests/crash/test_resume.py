@@ -1,21 +1,14 @@
 """Measured once, charged once: what a failed or a killed release has sealed stays, and the rest is drawn, once."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from threading import Lock, local
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import polars as pl
 import pytest
 
 import tasks.noise.task
@@ -28,41 +21,41 @@ from flows.execution.resumption import refresh_run_keys
 from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.runner import Future, Submit, report_nothing
+from flows.walks.runner import report_nothing
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed, StoreError, UsageError
 from storage.ledger.events import read_books as read_ledger
-from storage.machine.claims import shard_folder
-from storage.machine.files import sha256_of
 from storage.machine.locks import held
 from storage.releases.register import claim_id, find_release
-from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
 from storage.releases.terms import RunTerms
 from tasks.machine import cores, default_memory
-from tasks.noise.samplers import Sampler, discrete_gaussian
 from tasks.noise.task import measure_branch
-from tasks.synthesize.country import draw_country
-from tasks.tree.axis import IntArray
-from tasks.verify.folder import verify
+from tests.support.draws import (
+    BRANCH_CELLS,
+    BRANCHES,
+    CHUNK_CELLS,
+    LEVELS,
+    Books,
+    Draws,
+    Place,
+    assert_finished,
+    read_books,
+    write_small,
+)
 
-Place = tuple[int, str]  # a level and a branch
 
-# The noise is small (sigma is 0.6) and every pair of municipalities has people: the tree is full at every run.
-SPEC = """
-name: small
-dataset: small-country
-input: {table: trips.csv, origin: home, destination: work, count: people}
-hierarchy: {table: codebook.csv, levels: [region, municipality]}
-release: {tree: destination, finest: municipality}
-mechanism: inftda
-privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 40.0, delta: 1.0e-8, accountant: zcdp}
-budget: {epsilon: 40.0, delta: 1.0e-8}
-"""
-LEVELS = range(1, 5)  # those that are measured; 2, 4, 24 and 144 cells
-BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
-BRANCH_CELLS, CHUNK_CELLS = 6, 8
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+    """Cut small releases into branches and chunks, and know what is drawn."""
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
+    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", CHUNK_CELLS)
+    monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
+    draws = Draws()
+    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)}))
+    return draws
+
 
 # A process of its own that makes the release, and is killed at a moment: at a call of the sampler, or before or after
 # a stage, whose result then reaches nobody. Those that are killed while they draw have the store open all the time.
@@ -116,171 +109,11 @@ PUBLISHED = "after publish"
 MOMENTS = ["draw 1", "draw 5", "draw 20", UNSEALED, PUBLISHED]
 
 
-@dataclass
-class Draws:
-    """A plain `submit` and a sampler that know what they draw.
-
-    Attributes:
-        fail_at: the call of the sampler, counted per level and branch, at which it raises.
-        cells: how many cells were drawn of each level of each branch.
-        sampler: draws.
-    """
-
-    fail_at: dict[Place, int] = field(default_factory=dict)
-    cells: Counter[Place] = field(default_factory=Counter)
-    sampler: Sampler = discrete_gaussian
-    _calls: Counter[Place] = field(default_factory=Counter)
-    _here: local = field(default_factory=local)
-    _lock: Lock = field(default_factory=Lock)
-
-    def submit_to(self, executor: Executor) -> Submit:
-        """Return a `submit` that lets the sampler know for which level and branch it draws."""
-
-        def run(stage: Any, *arguments: Any) -> Any:
-            self._here.place = arguments[1:3]
-            return stage.fn(*arguments)
-
-        def submit(stage: Any, *arguments: Any) -> Future:
-            return executor.submit(run, stage, *arguments)
-
-        return submit
-
-    def sample(self, true_counts: IntArray, scale: float) -> IntArray:
-        """Draw, or raise where that is asked for."""
-        with self._lock:
-            self._calls[self._here.place] += 1
-            if self._calls[self._here.place] == self.fail_at.get(self._here.place):
-                raise ValueError(f"cannot draw {true_counts}")
-            self.cells[self._here.place] += len(true_counts)
-        return self.sampler(true_counts, scale)
-
-    def forget(self) -> None:
-        """Fail nowhere, and count from zero."""
-        self.fail_at.clear()
-        self.cells.clear()
-        self._calls.clear()
-
-
-@dataclass(frozen=True)
-class Books:
-    """What is known of a release.
-
-    Attributes:
-        shards: the hash of every shard of noisy counts that is there, sealed or not, as it is on the disk.
-        events: those of the ledger, in their order.
-        published: the bytes of every published file.
-    """
-
-    state: str
-    reason: str
-    seals: dict[Place, Seal]
-    optimised: set[Place]
-    branches: list[str]
-    shards: dict[Place, str]
-    events: list[dict[str, Any]]
-    published: dict[str, bytes]
-
-    def unsealed(self) -> set[Place]:
-        """Return the shards that were drawn and never sealed."""
-        return set(self.shards) - set(self.seals)
-
-    def events_of(self, level: int) -> list[str]:
-        """Return what became of the charge of a level."""
-        return [event["event"] for event in self.events if event.get("level") == level and "branch" not in event]
-
-    def removed_unread(self) -> list[Place]:
-        """Return the unsealed shards of which the ledger says that they were removed unread."""
-        return [(event["level"], event["branch"]) for event in self.events if "unread" in event["event"]]
-
-
-def read_books(release_id: str) -> Books:
-    """Return what is known of a release now."""
-    with store() as con:
-        release = find_release(con, release_id)
-        seals, frontiers, branches = (list_(con, release_id) for list_ in (list_seals, list_frontiers, list_branches))
-        texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-    places = [(level, branch) for level in range(5) for branch in ["trunk", *branches]]
-    shards = {place: noisy_path(release_id, *place) for place in places}
-    folder = Path(release.folder)
-    return Books(
-        state=release.state,
-        reason=release.reason,
-        seals=seals,
-        optimised=set(frontiers),
-        branches=sorted(branches),
-        shards={place: sha256_of(path) for place, path in shards.items() if path.exists()},
-        events=[event for (text,) in texts if (event := json.loads(text)).get("release") == release_id],
-        published={str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()},
-    )
-
-
-def assert_finished(release_id: str, before: Books, draws: Draws, branches: Sequence[str] = BRANCHES) -> None:
-    """Check all that holds of a release that was finished after something had stopped it."""
-    after = read_books(release_id)
-    assert (after.state, after.reason) == ("published", "")
-    assert after.branches == branches
-
-    assert before.seals.items() <= after.seals.items()
-    assert {place: seal.sha256 for place, seal in after.seals.items()} == after.shards
-    missing = {place: seal.cells for place, seal in after.seals.items() if place not in before.seals and place[0] > 0}
-    assert draws.cells == missing
-    cells = Counter[int]()
-    for (level, _), seal in after.seals.items():
-        cells[level] += seal.cells
-    assert [cells[level] for level in LEVELS] == [2, 4, 24, 144]
-
-    assert [event["event"] for event in after.events].count("reserved") == 1
-    for level in LEVELS:
-        assert after.events_of(level) == ["drawing", "sealed", "released"]
-    assert sorted(after.removed_unread()) == sorted([*before.removed_unread(), *before.unsealed()])
-    with store() as con:
-        account = read_ledger(con).accounts["small-country"]
-    assert account.standing
-    assert account.standing.left_rho == 0
-    assert account.spent == sum((charge.rho for charge in account.charges.values()), Fraction(0))
-
-    [folder] = {Path(file).parent for file in after.published if file.endswith("manifest.json")}
-    assert verify(folder) == []
-    assert before.published.items() <= after.published.items()
-    assert [path.name for path in folder.parent.iterdir()] == [release_id]
-    assert not vault_path(release_id).exists()
-    assert not list(shard_folder(release_id).glob("*.partial"))
-
-
-def write_small(folder: Path, named: str = "opendp") -> Path:
-    """Write a small country in which people travel between all municipalities, and return the path of its spec.
-
-    Args:
-        folder: is made.
-        named: who draws the noise.
-    """
-    generator = np.random.default_rng(1)
-    codebook = draw_country(regions=2, provinces=4, municipalities=12, people=1, generator=generator).codebook
-    codes = codebook.select("municipality")
-    pairs = codes.select(home="municipality").join(codes.select(work="municipality"), how="cross")
-    folder.mkdir(parents=True)
-    codebook.write_csv(folder / "codebook.csv")
-    pairs.with_columns(people=pl.Series(generator.integers(20, 60, pairs.height))).write_csv(folder / "trips.csv")
-    (folder / "spec.yaml").write_text(f"{SPEC}noise: {{sampler: {named}}}\n")
-    return folder / "spec.yaml"
-
-
 class Killed(NamedTuple):
     """What a process that was killed left behind."""
 
     home: Path
     release_id: str
-
-
-@pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
-    """Cut small releases into branches and chunks, and know what is drawn."""
-    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
-    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", CHUNK_CELLS)
-    monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
-    draws = Draws()
-    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)}))
-    return draws
 
 
 @pytest.fixture(scope="module")

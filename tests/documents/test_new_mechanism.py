@@ -14,10 +14,10 @@ from flows.mechanisms import MECHANISMS, Mechanism
 from tasks.noise.samplers import discrete_gaussian
 from tasks.optimize.task import Optimiser
 from tasks.verify.folder import verify
-from tests.releases.mechanisms.test_mechanisms import quick
-from tests.releases.mechanisms.test_release_laws import CUT, case_csv, make
+from tests.support.cases import case_csv
+from tests.support.making import CUT, make, quick
+from tests.support.problems import Problem, lay_out, problems, solve
 from tests.support.user import REPOSITORY
-from tests.unit.optimize.test_chebyshev import Problem, lay_out, problems, solve
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "new-mechanism.md").read_text(encoding="utf-8")
 

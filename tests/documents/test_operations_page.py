@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests.end_to_end.server.test_operations import SCHEDULE, Up, bring_up, end, states
 from tests.support.spec import SPEC
+from tests.support.up import SCHEDULE, Up, bring_up, end, states
 from tests.support.user import REPOSITORY, TRELLIS, User
 
 PAGE = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -39,11 +39,10 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
-from tests.crash.test_resume import BRANCH_CELLS, CHUNK_CELLS, Draws
+from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, Draws
 from tests.support.user import REPOSITORY
 
 PATIENCE = 120.0  # seconds for one run; it takes one or two
-
 _WRITES = {"INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "COPY"}
 
 

@@ -12,7 +12,6 @@ from tasks.tree.order import Tree
 
 Path = tuple[str, ...]  # the codes of an area and of the areas that hold it, coarse to fine
 Node = tuple[Path, ...]  # a path per axis
-
 CODES = ["a", "b", "c", "10", "9", "é"]  # few, so that the same code often lies under several areas
 
 

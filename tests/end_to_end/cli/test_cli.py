@@ -172,7 +172,7 @@ def test_wrong_spec_for_people(newcomer):
     newcomer.spec(output="${NO_SUCH_PLACE}/out")
     said = newcomer.run("release", "spec.yaml")
     assert (said.code, said.stdout) == (2, "")
-    assert said.stderr == "Error: output: the environment has no NO_SUCH_PLACE.\nSet NO_SUCH_PLACE.\n"
+    assert said.stderr == "Error: output: the environment variable NO_SUCH_PLACE is not set.\nSet NO_SUCH_PLACE.\n"
 
 
 def test_plan_answers_in_json(planned):

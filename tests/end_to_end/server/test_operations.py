@@ -1,128 +1,23 @@
 """Trellis up for months: schedules, runs that are cancelled, fail or crash, and going on with them."""
 
-import json
-import random
 import re
 import signal
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.spec import SPEC
+from tests.support.up import SCHEDULE, Up, below, bring_up, end, states, until
 from tests.support.user import User
 
 CUT = 39_701  # units with too many records, and
 FAULTY = 81_123  # rows with a code that nobody knows: both told to callers alone
-SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
-
-
-class Up(NamedTuple):
-    """A user whose Trellis is up.
-
-    Attributes:
-        user: whose commands find the server by its address file alone.
-        process: `trellis up`.
-        said: what it said while it came up.
-        api: the address of the server.
-    """
-
-    user: User
-    process: subprocess.Popen[str]
-    said: str
-    api: str
-
-    def call(self, path: str, body: object = None) -> Any:
-        """Ask the server, which answers however busy it is."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(  # noqa: S310 (our own server)
-            f"{self.api}{path}", data, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
-            return json.load(response)
-
-    def trigger(self, deployment: str, **parameters: object) -> str:
-        """Start a run of a deployment, as its page in the UI does; return the run."""
-        found = self.call(f"/deployments/name/{deployment}")
-        created = self.call(f"/deployments/{found['id']}/create_flow_run", {"parameters": parameters})
-        return str(created["id"])
-
-    def set_state(self, run: str, kind: str, name: str) -> None:
-        """Press Cancel or Retry."""
-        self.call(f"/flow_runs/{run}/set_state", {"state": {"type": kind, "name": name}, "force": kind == "SCHEDULED"})
-
-    def ended(self, run: str) -> dict[str, Any]:
-        """Wait until a run has ended, and return it."""
-        return self.reached(run, lambda found: found["state_type"] in {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"})
-
-    def reached(self, run: str, there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Wait until something holds of a run, and return it."""
-        return until(lambda: (found := self.call(f"/flow_runs/{run}")) and there(found) and found)
-
-    def keys(self, run: str) -> set[str]:
-        """Return the keys of what the UI shows of a run."""
-        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
-        return {entry["key"] for entry in found}
-
-    def artifacts(self, run: str) -> dict[str, Any]:
-        """Return what the UI shows of a run, by what it is."""
-        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
-        return {entry["key"].rpartition("-")[2]: entry["data"] for entry in found if entry["key"]}
-
-
-def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
-    """Wait until something is true, and return it."""
-    deadline = time.monotonic() + timeout
-    while not (found := there()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-    return found
-
-
-def free_port() -> int:
-    """Return a port that nobody has, and that the system gives to nobody who asks for any (it begins at 32768)."""
-    while True:
-        port = random.randrange(10_000, 32_000)  # noqa: S311 (no secret)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
-def bring_up(user: User, *options: str, **variables: str) -> Up:
-    """Start `trellis up` and wait until it says that it is."""
-    process = user.start("up", "specs", "--port", str(free_port()), *options, **variables)
-    assert process.stderr
-    said = ""
-    while "Trellis is up" not in said:
-        line = process.stderr.readline()
-        assert line, f"it ended: {said}"
-        said += line
-    return Up(user, process, said, (Path(user.environment["TRELLIS_HOME"]) / "address").read_text().strip())
-
-
-def end(up: Up, signum: int = signal.SIGTERM) -> tuple[int, str]:
-    """End `trellis up`; return its exit code and what it said last."""
-    up.process.send_signal(signum)
-    _, said = up.process.communicate(timeout=60)
-    return up.process.returncode, said
-
-
-def below(spec: dict[str, Any], **keys: Any) -> str:
-    """Return a spec for the folder of specs, with some keys changed."""
-    changed: dict[str, Any] = spec | keys
-    changed["input"] = changed["input"] | {"table": f"../{changed['input']['table']}"}
-    changed["hierarchy"] = changed["hierarchy"] | {"table": f"../{changed['hierarchy']['table']}"}
-    return yaml.safe_dump(changed | {"output": "../out"})
 
 
 @pytest.fixture(scope="module")
@@ -176,11 +71,6 @@ def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User],
     finally:
         if is_up.process.poll() is None:
             is_up.process.kill()
-
-
-def states(user: User) -> dict[str, str]:
-    """Return the state of every release."""
-    return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
 
 
 def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
@@ -319,7 +209,10 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
     """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
     ledger = up.user.run("ledger", "--json").stdout
     missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
-    for run, said in ((missing, "There is no spec"), (spoilt, "column home has codes that the codebook lacks.")):
+    for run, said in (
+        (missing, "must be a text file that can be read"),
+        (spoilt, "column home has codes that the codebook lacks."),
+    ):
         assert up.ended(run)["state_type"] == "FAILED"
         told = up.artifacts(run)["failure"]
         assert said in told

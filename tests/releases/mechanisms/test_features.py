@@ -238,7 +238,7 @@ def test_too_many_records_are_left_out(make, tmp_path, monkeypatch) -> None:
     folder = Path(make(SPEC | {"release": {"order": ORDER, "records": True}}).folder)
     assert list(folder.glob("records.*")) == []
     assert json.loads((folder / "manifest.json").read_text())["records"] == "left out"
-    assert "Synthetic records were asked for and are left out" in (folder / "README.md").read_text()
+    assert "The spec asks for synthetic records. They are left out" in (folder / "README.md").read_text()
     assert verify(folder) == []
 
 

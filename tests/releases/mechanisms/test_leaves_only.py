@@ -40,6 +40,7 @@ from storage.releases.register import find_release, list_checks
 from storage.releases.seals import list_seals
 from tasks.noise.thresholding import thresholded_laplace
 from tasks.validate.size import expected_leaves
+from tests.support.folders import rewrite
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -167,9 +168,9 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
     assert_sums(levels)
     readme = " ".join((world.folder / "out" / "one" / "README.md").read_text().split())
     assert "may be below zero" in readme
-    assert "The total is that of the finest level's counts" in readme
-    assert "Every sum of counts bears the noise of each of its leaves." in readme
-    assert "Prefer the coarsest" not in readme
+    assert "The total is the sum of the counts of the finest level, not the number of records." in readme
+    assert "Every sum of counts carries the noise of each of its leaves." in readme
+    assert "Use the coarsest" not in readme
 
 
 def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +221,7 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
     assert "no error bound is stated" in readme
     assert "| 0 | all | all | 1 | none | none |" in readme
-    assert "published exactly**" not in readme
+    assert "published exactly." not in readme
     assert "may be below zero" not in readme
 
 
@@ -413,17 +414,6 @@ def test_a_target_is_met_on_a_sum(world: World) -> None:
     assert plan.levels[2].is_summed
     assert plan.levels[2].bound == pytest.approx(60, rel=1e-9)
     assert plan.levels[2].bound <= 60
-
-
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a manifest, with the right checksum."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
-    sums = folder / "SHA256SUMS"
-    lines = [line for line in sums.read_text().splitlines() if not line.endswith("manifest.json")]
-    sums.write_text("\n".join([*lines, f"{sha256(path.read_bytes()).hexdigest()}  manifest.json"]) + "\n")
 
 
 LIES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [

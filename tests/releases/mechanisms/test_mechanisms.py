@@ -1,6 +1,5 @@
 """Mechanisms in the store: the same as in memory; and a second pass, whole wherever it stops, and free."""
 
-from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,61 +17,17 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.in_memory import Truth
 from flows.walks.runner import Submit, report_nothing
-from storage.counts.shards import noisy_path, read_shard
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of
-from storage.releases.register import Release, find_release
-from storage.releases.seals import list_branches, list_released, list_seals, list_settled, walkers
+from storage.releases.register import find_release
+from storage.releases.seals import list_branches, list_seals, list_settled
 from tasks.noise.samplers import discrete_gaussian
-from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
-from tasks.tree.task import load_level, tree_of
+from tasks.tree.task import tree_of
 from tasks.tree.true_tree import TrueLevel
 from tasks.verify.folder import verify
-from tests.releases.mechanisms.test_release_laws import CASES, CUT, Case, case_csv, make, noise_of_the_cell
-
-MECHANISM = "inftda_reconciled"
-
-
-def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
-    """Return a case with other keys, and an accountant that finds its noise in no time."""
-
-    def made(folder: Path) -> Case:
-        of_case = case(folder)
-        of_case.keys["privacy"]["accountant"] = "zcdp"
-        of_case.keys.update(keys)
-        return of_case
-
-    return made
-
-
-def levels_of(release: Release) -> list[Frontier]:
-    """Return the released nodes of levels 0 to T, as the store has them."""
-    with store() as con:
-        released = list_released(con, release.id)
-    return [joined(list(load_level(release, terms.level, released))) for terms in release.levels]
-
-
-def joined(parts: list[Frontier]) -> Frontier:
-    """Return the nodes of some frontiers of a level, one behind the other."""
-    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
-    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
-
-
-def sealed_of(release: Release) -> list[IntArray]:
-    """Return the sealed noisy counts of levels 0 to T, in the order of the tree."""
-    with store() as con:
-        seals, branches = list_seals(con, release.id), list_branches(con, release.id)
-    return [
-        np.concatenate(
-            [
-                read_shard(noisy_path(release.id, level, branch), seals[level, branch].sha256)["noisy"]
-                for branch in walkers(branches, level)
-            ]
-        )
-        for level in range(len(release.levels))
-    ]
+from tests.support.cases import CASES, case_csv
+from tests.support.making import CUT, MECHANISM, levels_of, make, noise_of_the_cell, quick, sealed_of
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from tasks.format.noisy_counts import CODEBOOK_SCHEMA
 from tasks.noise.samplers import discrete_gaussian
 from tasks.validate.intervals import margins_of, simultaneous_margins
 from tasks.verify.folder import verify
-from tests.releases.mechanisms.test_release_laws import CASES, CUT, Case, case_csv, make
+from tests.support.cases import CASES, Case, case_csv
+from tests.support.making import CUT, make
 
 Path_ = tuple[str, ...]
 

@@ -1,27 +1,18 @@
 """Laws of every release, through the plain driver: whole, consistent, within its bounds, and the truth without noise."""
 
-import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
-from threading import local
 from typing import Any
 
-import duckdb
 import numpy as np
 import polars as pl
 import pytest
 import yaml
 
-import tasks.noise.task
-import tasks.optimize.second_pass
-import tasks.optimize.task
-import tasks.publish.published_levels
-import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
@@ -35,315 +26,13 @@ from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
-from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
+from storage.releases.seals import add_frontier, branches_of_level, list_branches, list_frontiers, list_seals
 from tasks.machine import cores, default_memory
-from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.stage import in_processes
-from tasks.synthesize.country import LEVELS, draw_country
+from tasks.noise.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier, expand
-from tasks.tree.order import Tree
-from tasks.tree.true_tree import TrueFamilies, true_counts_of
 from tasks.verify.folder import verify
-
-CHECKS = {
-    "counts_whole_and_positive",
-    "children_add_up",
-    "adds_to_total",
-    "areas_known_once",
-    "seals_match",
-    "charged_as_planned",
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A table with its spec, and what a release of it must look like.
-
-    Attributes:
-        keys: the spec.
-        order: the axis that is refined to reach each level, from level 1 on.
-        names: per axis, the names of its levels, coarse to fine.
-        truth: the table as it is: the codes of every level released, `<axis>_<level>`, and the count.
-    """
-
-    keys: dict[str, Any]
-    order: str
-    names: dict[str, list[str]]
-    truth: pl.DataFrame
-
-    def columns(self, level: int) -> list[str]:
-        """Return the columns of codes that the contract asks of a level."""
-        reached = {axis: self.order[:level].count(axis[0]) for axis in ("origin", "destination")}
-        return [f"{axis}_{name}" for axis, depth in reached.items() for name in self.names[axis][:depth]]
-
-    def true_level(self, level: int) -> pl.DataFrame:
-        """Return the true table of a level."""
-        columns = self.columns(level)
-        if not columns:
-            return self.truth.select(pl.col("count").sum())
-        return self.truth.group_by(columns).agg(pl.col("count").sum()).sort(columns)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A release that was made, and where; whether it was to be cut into branches."""
-
-    case: Case
-    home: Path
-    release: Release
-    is_cut: bool
-
-    @property
-    def folder(self) -> Path:
-        """Where it is published."""
-        return Path(self.release.folder)
-
-    def level(self, level: int) -> pl.DataFrame:
-        """Return a published level."""
-        return pl.read_parquet(self.folder / "counts" / f"level_{level}.parquet")
-
-    def counts(self, level: int) -> pl.DataFrame:
-        """Return a published level without the intervals."""
-        return self.level(level).drop("low", "high")
-
-    def errors(self, level: int) -> pl.Series:
-        """Return by how many records each node of a level is off, those that are not released included."""
-        on = self.case.columns(level)
-        if not on:
-            return (self.level(level)["count"] - self.case.true_level(level)["count"]).abs()
-        there = self.level(level).join(self.case.true_level(level), on=on, how="full", coalesce=True, suffix="_true")
-        return (there["count"].fill_null(0) - there["count_true"].fill_null(0)).abs()
-
-    def tables(self) -> dict[str, bytes]:
-        """Return the bytes of the published tables."""
-        files = [*(self.folder / "counts").iterdir(), self.folder / "counts.csv"]
-        return {file.name: file.read_bytes() for file in files}
-
-
-def spec_of(name: str, **keys: Any) -> dict[str, Any]:
-    """Return a spec of a release that takes all of its dataset's budget."""
-    return {
-        "name": name,
-        "dataset": name,
-        "mechanism": "inftda",
-        "privacy": {
-            "unit": "one commuter",
-            "neighbours": "substitution",
-            "max_records_per_unit": 1,
-            "epsilon": 4.0,
-            "delta": 1e-8,
-        },
-        "budget": {"epsilon": 4.0, "delta": 1e-8},
-        "keep_vault": True,
-        **keys,
-    }
-
-
-def coded(trips: pl.DataFrame, axis: str, column: str, codebook: pl.DataFrame) -> pl.DataFrame:
-    """Return trips with the codes of all levels of an axis in place of a column of finest codes."""
-    codes = codebook.rename({level: f"{axis}_{level}" for level in codebook.columns})
-    return trips.join(codes, left_on=column, right_on=codes.columns[-1], coalesce=False, how="left").drop(column)
-
-
-def case_csv(folder: Path) -> Case:
-    """Make the plain case: CSV, one hierarchy for both ends, the destination's tree."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
-    country.codebook.write_csv(folder / "codebook.csv")
-    country.trips.write_csv(folder / "trips.csv")
-    keys = spec_of(
-        "plain",
-        input={"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
-        hierarchy={"table": "codebook.csv", "levels": list(LEVELS)},
-        release={"tree": "destination", "finest": "municipality"},
-    )
-    truth = coded(coded(country.trips, "origin", "home", country.codebook), "destination", "work", country.codebook)
-    names = {"origin": list(LEVELS), "destination": list(LEVELS)}
-    return Case(keys, "dododo", names, truth.rename({"people": "count"}))
-
-
-def case_rows(folder: Path) -> Case:
-    """Make the case of a Parquet table without counts, the origin's tree, and a finest level above the codes."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=300, generator=np.random.default_rng(2))
-    rows = country.trips.select("home", "work").select(pl.all().repeat_by(country.trips["people"]).explode())
-    rows = rows.sample(fraction=1.0, shuffle=True, seed=1)
-    country.codebook.write_parquet(folder / "codebook.parquet")
-    rows.write_parquet(folder / "trips.parquet")
-    keys = spec_of(
-        "rows",
-        input={"table": "trips.parquet", "origin": "home", "destination": "work"},
-        hierarchy={"table": "codebook.parquet", "levels": list(LEVELS)},
-        release={"tree": "origin", "finest": "province"},
-    )
-    truth = coded(coded(country.trips, "origin", "home", country.codebook), "destination", "work", country.codebook)
-    names = {"origin": ["region", "province"], "destination": ["region", "province"]}
-    return Case(keys, "odod", names, truth.rename({"people": "count"}))
-
-
-def case_duckdb(folder: Path) -> Case:
-    """Make the case of tables in one DuckDB file, codebooks of unequal depth, and the shallow end's tree."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(3))
-    zones = pl.DataFrame({"zone": ["é", "é", "Z", "Z", "a"], "site": ["10", "9", "007", "x y", "1,0"]}).sort("zone")
-    generator = np.random.default_rng(4)
-    trips = country.trips.with_columns(work=zones["site"].gather(generator.integers(0, 5, country.trips.height)))
-    with duckdb.connect(str(folder / "all.duckdb")) as con:
-        for name, table in {"trips": trips, "areas": country.codebook, "sites": zones}.items():
-            con.register("arrow", table.to_arrow())
-            con.execute(f"CREATE TABLE {name} AS SELECT * FROM arrow")
-    keys = spec_of(
-        "unequal",
-        input={"table": "all.duckdb::trips", "origin": "home", "destination": "work", "count": "people"},
-        hierarchy={
-            "origin": {"table": "all.duckdb::areas", "levels": list(LEVELS)},
-            "destination": {"table": "all.duckdb::sites", "levels": ["zone", "site"]},
-        },
-        release={"tree": "destination", "finest": {"origin": "municipality", "destination": "site"}},
-    )
-    truth = coded(coded(trips, "origin", "home", country.codebook), "destination", "work", zones)
-    names = {"origin": list(LEVELS), "destination": ["zone", "site"]}
-    return Case(keys, "dodoo", names, truth.rename({"people": "count"}))
-
-
-def case_paths(folder: Path) -> Case:
-    """Make the case of one column per level, whose codes say little without those above, and the deep end's tree."""
-    generator = np.random.default_rng(5)
-    areas = pl.DataFrame(
-        {"a": ["1", "1", "1", "2", "2"], "b": ["1", "1", "2", "1", "2"], "c": ["1", "2", "1", "1", "1"]}
-    )
-    columns = {f"{end}_{level}": level for end in ("from", "to") for level in areas.columns}
-    picks = {end: areas[generator.integers(0, 5, 60).tolist()] for end in ("from", "to")}
-    trips = pl.DataFrame({column: picks[column.partition("_")[0]][level] for column, level in columns.items()})
-    trips = trips.with_columns(n=pl.Series(generator.integers(0, 30, 60)))
-    areas.write_csv(folder / "areas.csv")
-    trips.write_csv(folder / "trips.csv.gz", compression="gzip")
-    from_, to = ([column for column in columns if column.startswith(end)] for end in ("from", "to"))
-    keys = spec_of(
-        "paths",
-        input={"table": "trips.csv.gz", "origin": from_, "destination": to, "count": "n"},
-        hierarchy={"table": "areas.csv", "levels": ["a", "b", "c"]},
-        release={"tree": "origin", "finest": {"origin": "c", "destination": "a"}},
-    )
-    released = {
-        column: f"{'origin' if column in from_ else 'destination'}_{level}" for column, level in columns.items()
-    }
-    truth = trips.rename(released | {"n": "count"}).filter(pl.col("count") > 0)
-    return Case(keys, "odoo", {"origin": ["a", "b", "c"], "destination": ["a"]}, truth)
-
-
-CASES: dict[str, Callable[[Path], Case]] = {
-    "CSV, destination tree": case_csv,
-    "Parquet without counts, origin tree": case_rows,
-    "DuckDB, two codebooks": case_duckdb,
-    "a column per level": case_paths,
-}
-
-
-def no_noise(true_counts: IntArray, scale: float) -> IntArray:
-    """Add nothing."""
-    return true_counts.copy()
-
-
-_here = local()  # the noise of the cells whose true counts this thread has just read
-
-
-def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
-    """Return the true counts of cells, and let the sampler know which cells they are."""
-    cells = expand(tree, parents)
-    _here.noise = (sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3) % 13 - 6
-    return true_counts_of(tree, parents, true)
-
-
-@dataclass
-class NoiseOfTheCell:
-    """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it.
-
-    Attributes:
-        sent: how often it was sent to a worker process.
-    """
-
-    sent: int = 0
-
-    def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
-        """Add that noise."""
-        return true_counts + _here.noise
-
-    def __reduce__(self) -> tuple[Callable[[], Sampler], tuple[()]]:
-        """Be unpickled in a worker as what has its cells noted there too."""
-        self.sent += 1
-        return noise_of_the_cell_in_a_worker, ()
-
-
-def noise_of_the_cell_in_a_worker() -> Sampler:
-    """Return the sampler in a process that will end with the test."""
-    assert multiprocessing.parent_process()
-    tasks.noise.task.true_counts_of = noted
-    return NoiseOfTheCell()
-
-
-@contextmanager
-def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
-    """Yield the sampler, with its cells noted in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.noise.task, "true_counts_of", noted)
-        yield NoiseOfTheCell()
-
-
-def make(
-    folder: Path,
-    case: Callable[[Path], Case],
-    sampler: Sampler,
-    *,
-    workers: int = 2,
-    sizes: dict[str, int] | None = None,
-    named: str = "opendp",
-    run: dict[str, Any] | None = None,
-    mechanism: str = "inftda",
-) -> Made:
-    """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
-
-    Args:
-        folder: is made.
-        case: makes the table and its spec.
-        sampler: adds the noise.
-        workers: threads.
-        sizes: those that differ from what users get.
-        named: the sampler's name in the spec.
-        run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
-        mechanism: the spec's.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    made = case(folder)
-    made.keys.update(mechanism=mechanism, noise={"sampler": named}, run=run or {})
-    (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
-    sizes = sizes or {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(
-            MECHANISMS,
-            mechanism,
-            replace(MECHANISMS[mechanism], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
-        )
-        for name, module in (
-            ("BRANCH_CELLS", tasks.tree.branches),
-            ("CELL_BYTES", tasks.tree.branches),
-            ("CHUNK_CELLS", tasks.noise.task),
-            ("CHUNK_CELLS", tasks.optimize.task),
-            ("CHUNK_CELLS", tasks.optimize.second_pass),
-            ("CHUNK_CELLS", tasks.publish.published_levels),
-        ):
-            patch.setattr(module, name, sizes.get(name, getattr(module, name)))
-        plan = make_plan(load_spec(folder / "spec.yaml"))
-        release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
-        # an open store keeps other processes waiting
-        by_process = plan.file.spec.run.workers == "processes"
-        with in_processes() if by_process else store(), ThreadPoolExecutor(workers) as executor:
-            make_release(plan, release, submit_to(executor), report_nothing)
-        with store() as con:
-            return Made(made, folder / "home", find_release(con, release.id), is_cut=bool(sizes))
-
-
-CUT = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
-NUMBERS = ("count", "low", "high")
+from tests.support.cases import CASES, case_csv, case_precise, case_rows
+from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, seeded
 
 
 @pytest.fixture(scope="module", params=product(CASES, DISCRETE_GAUSSIANS), ids=" by ".join)
@@ -364,6 +53,19 @@ def home(made: Made, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work on the store of the release that was made."""
     monkeypatch.setenv("TRELLIS_HOME", str(made.home))
     return made.home
+
+
+CHECKS = {
+    "counts_whole_and_positive",
+    "children_add_up",
+    "adds_to_total",
+    "areas_known_once",
+    "seals_match",
+    "charged_as_planned",
+}
+
+
+NUMBERS = ("count", "low", "high")
 
 
 def test_a_release_is_published_and_verified(made: Made) -> None:
@@ -435,7 +137,7 @@ def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
     assert float(sum(charge.rho for charge in charges.values())) == made.release.terms.privacy.rho
     assert bool(branches) == made.is_cut
     assert set(seals) == {
-        (level, name) for level in range(len(made.case.order) + 1) for name in walkers(branches, level)
+        (level, name) for level in range(len(made.case.order) + 1) for name in branches_of_level(branches, level)
     }
 
 
@@ -487,23 +189,6 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path, monkeypatc
             with store() as con:
                 assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
                 assert max(seal.cells for seal in list_seals(con, made.release.id).values()) <= most
-
-
-def seeded(fudge: float) -> Sampler:
-    """Return a sampler with noise of a fudged scale that is the same in every run on one thread."""
-    generator = np.random.default_rng(11)
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        return true_counts + np.rint(generator.normal(0, fudge * scale, len(true_counts))).astype(np.int64)
-
-    return sample
-
-
-def case_precise(folder: Path) -> Case:
-    """Make the plain case with little noise, so that bounds are far below the total."""
-    case = case_csv(folder)
-    case.keys["privacy"]["epsilon"] = case.keys["budget"]["epsilon"] = 40.0
-    return case
 
 
 def test_every_error_is_within_its_bound(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from tasks.tree.order import Tree
 from tasks.tree.task import tree_of
 from tasks.tree.true_tree import TrueLevel
 from tasks.validate.coverage import Bounds
-from tests.releases.mechanisms.test_mechanisms import MECHANISM, levels_of, quick, sealed_of
-from tests.releases.mechanisms.test_release_laws import Case, Made, case_csv, case_precise, make, noise_of_the_cell
+from tests.support.cases import Case, case_csv, case_precise
+from tests.support.making import MECHANISM, Made, levels_of, make, noise_of_the_cell, quick, sealed_of
 
 SIZES = {"BRANCH_CELLS": 80, "CHUNK_CELLS": 60}  # so that there are some
 

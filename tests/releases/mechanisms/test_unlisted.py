@@ -40,7 +40,7 @@ from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.seals import list_seals
 from tasks.noise.thresholding import thresholded_laplace
-from tests.releases.mechanisms.test_leaves_only import rewrite
+from tests.support.folders import rewrite
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -199,7 +199,7 @@ def test_only_codes_above_the_threshold_are_published(world: World, capsys: pyte
     assert [level["sigma"] > 0 for level in manifest["levels"]] == [False] * (len(manifest["levels"]) - 1) + [True]
     readme = " ".join((folder / "README.md").read_text().split())
     assert "No codebook lists the codes of origin, destination: they come from the records" in readme
-    assert "the noise of one leaf; a sum, which lacks leaves too, has none" in readme
+    assert "the noise of one leaf. Sums have no stated sigma" in readme
     show_one(show_answer("one"))
     assert "no codebook lists the codes of origin, destination" in capsys.readouterr().out
 

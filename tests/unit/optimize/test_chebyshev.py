@@ -1,10 +1,9 @@
 """Laws of every optimiser, and IntOpt, in both orders, against the paper's loop, the closed form and brute force."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,11 +13,23 @@ from hypothesis import strategies as st
 from tasks.optimize import siblings
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.tree.axis import IntArray
+from tests.support.problems import (
+    LARGEST_COUNT,
+    LARGEST_NOISE,
+    Optimiser,
+    Problem,
+    _any,
+    _problem,
+    _small,
+    distance,
+    lay_out,
+    least_distance,
+    mostly_empty_parents,
+    problems,
+    solve,
+)
 
-Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 Loop = Callable[[Sequence[int], int], list[int]]
-Problem = tuple[list[int], int]  # x, the noisy counts of one parent's cells, and c, its total
 
 OPTIMISERS: list[Optimiser] = [  # a new optimiser joins here and inherits the laws
     nearest_in_chebyshev,
@@ -26,35 +37,6 @@ OPTIMISERS: list[Optimiser] = [  # a new optimiser joins here and inherits the l
     nearest_in_euclid,
 ]
 every_optimiser = pytest.mark.parametrize("optimise", OPTIMISERS, ids=lambda function: function.__name__)
-
-LARGEST_NOISE = 2**36
-LARGEST_COUNT = 2**40
-
-_small = st.integers(-8, 8)
-_any = st.one_of(_small, st.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE))
-_totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))
-_problem = st.one_of(
-    st.tuples(st.lists(_small, min_size=1, max_size=9), st.integers(0, 40)),
-    st.tuples(st.lists(_any, min_size=1, max_size=9), _totals),
-)
-problems = st.lists(_problem, min_size=1, max_size=6)
-
-
-def lay_out(parents: Sequence[Problem]) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the arguments of an optimiser, read-only, so that writing into them fails."""
-    noisy = np.array([count for counts, _ in parents for count in counts], dtype=np.int64)
-    first_cell = np.cumsum([0, *(len(counts) for counts, _ in parents)])
-    totals = np.array([total for _, total in parents], dtype=np.int64)
-    for array in (noisy, first_cell, totals):
-        array.flags.writeable = False
-    return noisy, first_cell, totals
-
-
-def solve(optimise: Optimiser, parents: Sequence[Problem]) -> list[list[int]]:
-    """Return the released counts of each parent's cells."""
-    noisy, first_cell, totals = lay_out(parents)
-    counts = optimise(noisy, first_cell, totals).tolist()
-    return [counts[start:stop] for start, stop in pairwise(first_cell.tolist())]
 
 
 def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]:
@@ -85,22 +67,6 @@ every_order = pytest.mark.parametrize(
         pytest.param(nearest_in_chebyshev_large_first, partial(paper_loop, large_first=True), id="large first"),
     ],
 )
-
-
-def least_distance(x: Sequence[int], c: int) -> int:
-    """Return t*, the least integer t >= 0 with t >= −min x and Σ max(0, x_i − t) <= c <= Σ (x_i + t)."""
-    times = Counter(x)
-
-    def suffices(t: int) -> bool:
-        least = sum(often * max(0, count - t) for count, often in times.items())
-        return t >= -min(x) and least <= c <= sum(x) + len(x) * t
-
-    return bisect_left(range(c + max(map(abs, x)) + 1), True, key=suffices)
-
-
-def distance(x: Sequence[int], y: Sequence[int]) -> int:
-    """Return the Chebyshev distance."""
-    return max(abs(before - after) for before, after in zip(x, y, strict=True))
 
 
 @every_optimiser
@@ -278,18 +244,6 @@ def test_intopt_does_not_overflow_on_many_parents(optimise: Optimiser, loop: Loo
     noisy = random.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE, (2_000, 5)).tolist()
     parents = list(zip(noisy, random.integers(0, LARGEST_COUNT, 2_000).tolist(), strict=True))
     assert solve(optimise, parents) == [loop(*parent) for parent in parents]
-
-
-def mostly_empty_parents(seed: int, parents: int, widest: int, deviation: float) -> list[Problem]:
-    """Return parents of 1 to widest children, of which most have no record, with rounded normal noise."""
-    random = np.random.default_rng(seed)
-    problems = []
-    for fan_out in random.integers(1, widest, parents, endpoint=True):
-        true_counts = np.zeros(fan_out, dtype=np.int64)
-        true_counts[random.integers(0, fan_out, 2)] += random.integers(0, [4, 90])
-        noisy = true_counts + np.rint(random.normal(0, deviation, fan_out)).astype(np.int64)
-        problems.append((noisy.tolist(), int(true_counts.sum()) * int(random.integers(0, 3))))
-    return problems
 
 
 @every_order

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.siblings import simplex_threshold
-from tests.unit.optimize.test_chebyshev import (
-    LARGEST_COUNT,
-    LARGEST_NOISE,
-    Problem,
-    distance,
-    lay_out,
-    mostly_empty_parents,
-    solve,
-)
+from tests.support.problems import LARGEST_COUNT, LARGEST_NOISE, Problem, distance, lay_out, mostly_empty_parents, solve
 
 few = st.lists(st.integers(-5, 6), min_size=1, max_size=4)
 tiny = st.tuples(few, st.integers(0, 6))

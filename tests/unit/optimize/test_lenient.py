@@ -10,7 +10,7 @@ from flows.walks.in_memory import truth_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import Estimates, settle
-from tests.unit.walks.test_trial import check_consistent, counts_of, noise_of, tables
+from tests.support.passes import check_consistent, counts_of, noise_of, tables
 
 lenient = MECHANISMS["inftda_lenient"].trial
 

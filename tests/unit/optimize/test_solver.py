@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.optimize import black_box
 from tasks.optimize.black_box import nearest_by_solver
-from tests.unit.optimize.test_chebyshev import (
-    LARGEST_COUNT,
-    LARGEST_NOISE,
-    Problem,
-    distance,
-    lay_out,
-    least_distance,
-    solve,
-)
+from tests.support.problems import LARGEST_COUNT, LARGEST_NOISE, Problem, distance, lay_out, least_distance, solve
 
 counts = st.one_of(st.integers(-8, 8), st.integers(-10_000, 100_000), st.integers(-LARGEST_NOISE, LARGEST_COUNT))
 totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))

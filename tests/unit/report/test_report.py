@@ -1,13 +1,12 @@
 """The report of a published folder: what is collected of the counts, and what the page says, whatever was released."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from html import escape
 from html.parser import HTMLParser
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,125 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.report.facts
-from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
-from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
-from tasks.format.rows import Rows, in_order
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES
+from tasks.format.manifest import Intervals
 from tasks.report.charts import sizes_picture
 from tasks.report.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
 from tasks.report.frame import page, table
 from tasks.report.release_page import passed_checks, report
 from tasks.tree.axis import Axis
-from tasks.tree.order import Tree, alternate, in_sequence
+from tasks.tree.order import Tree, alternate
+from tests.support.facts import ENDS, PRIVACY, facts_of, manifest_of, rows_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.universe import Universe
 
-ENDS = ("origin", "destination")
-PICKED = "Picked for their counts: fewer than"
-PRIVACY = Privacy(
-    unit="one job",
-    neighbours="substitution",
-    max_records_per_unit=1,
-    epsilon=1.0,
-    delta=1e-8,
-    rho=0.02,
-    accountant="pld",
-    statement="(1, 1e-08)-differentially private for one job.",
-)
-
-
-def tree_of_trips(axis_of: Callable[..., Axis], depth: int, areas: int = 2, codes: Sequence[str] = "") -> Tree:
-    """Return trips between two ends of so many levels; finest areas have one of some codes, or a number."""
-    paths = [(*("up",) * (depth - 1), codes[number] if codes else f"{number:03}") for number in range(areas)]
-    axes = tuple(axis_of(name, sorted(paths)) for name in ENDS)
-    return Tree(axes, alternate([depth, depth], 1))
-
-
-def tree_of_features(axis_of: Callable[..., Axis], features: int) -> Tree:
-    """Return so many features of two values."""
-    axes = tuple(axis_of(f"f{number:02}", [("0",), ("1",)]) for number in range(features))
-    return Tree(axes, in_sequence([1] * features, range(features)))
-
-
-def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_width: int | None = 2) -> Rows:
-    """Return the rows of a level from the counts of its leaves, with intervals of one width if any."""
-    finest, reached = tree.axis_levels(tree.depth), tree.axis_levels(level)
-    sums: dict[tuple[int, ...], int] = {}
-    for leaf, count in leaves.items():
-        node = tuple(
-            int(axis.ancestors(np.array([area]), depth, own)[0])
-            for axis, area, depth, own in zip(tree.axes, leaf, finest, reached, strict=True)
-        )
-        sums[node] = sums.get(node, 0) + count
-    if level == 0:
-        sums = {(0,) * len(tree.axes): sum(leaves.values())}
-    kept = [(node, count) for node, count in sums.items() if count or level == 0]
-    areas = tuple(np.array([node[axis] for node, _ in kept], dtype=np.int32) for axis in range(len(tree.axes)))
-    counts = np.array([count for _, count in kept], dtype=np.int64)
-    bounds = () if half_width is None else (np.maximum(counts - half_width, 0), counts + half_width)
-    return in_order(Rows(areas, counts, bounds), tree.sizes(level))
-
-
-def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[LevelTerms]:
-    """Return the terms of all levels, the total exact; further ones of the finest level."""
-    levels = [
-        LevelTerms(
-            level=level,
-            axes=tree.level_names(level),
-            possible_cells=tree.possible_cells(level) if tree.is_listed(level) else None,
-            is_invariant=level == 0,
-            rho=Fraction(level and 1, 50),
-            sigma=sigma if level else 0.0,
-            l2_sensitivity_squared=2,
-            bound=10.0 * level,
-        )
-        for level in range(tree.depth + 1)
-    ]
-    return [*levels[:-1], replace(levels[-1], **finest)]
-
-
-def facts_of(
-    tree: Tree, leaves: dict[tuple[int, ...], int], terms: Sequence[LevelTerms], half_width: int | None = 2
-) -> Facts:
-    """Return what is collected of all levels."""
-    collector = Collector(tree, terms)
-    for level in range(tree.depth + 1):
-        collector.take(rows_of(tree, leaves, level, half_width))
-    return collector.facts()
-
-
-def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Manifest:
-    """Return a manifest of these levels, with some other values."""
-    levels = [
-        LevelEntry(
-            level=level.level,
-            axes=dict(level.axes),
-            cells=0 if level.is_summed else 2 * known.rows,
-            nonzero=known.rows,
-            rho=float(level.rho),
-            sigma=level.sigma,
-            l2_sensitivity=level.l2_sensitivity,
-            bound=level.bound,
-            bias=None if level.is_summed else -0.25,
-            summed=level.is_summed,
-            threshold=level.threshold,
-            epsilon=level.epsilon,
-            scale=level.scale,
-        )
-        for level, known in zip(terms, facts.levels, strict=True)
-    ]
-    values: dict[str, Any] = {
-        "id": "jobs-20260101T000000Z",
-        "spec": {"name": "jobs"},
-        "privacy": PRIVACY,
-        "unprotected": ["level 0: the total"],
-        "levels": levels,
-        "mechanism": "inftda",
-        "codebooks": dict.fromkeys(terms[0].axes, "0"),
-        "seals": [SealEntry(level=0, branch="trunk", sha256="0")],
-        "ledger": LedgerHead(head="0", length=1),
-        "versions": {"trellis": "0.1.0"},
-        "intervals": Intervals(confidence=0.9),
-    }
-    return Manifest(**values | other)
+PICKED = "chosen because they are large, so their intervals may cover fewer than"
 
 
 class Seen(HTMLParser):
@@ -348,11 +240,11 @@ def test_features_are_reported_however_many(features: int, axis_of: Callable[...
     assert facts.matrix is not None
     assert facts.matrix.counts.tolist() == ([[50, 70]] if features == 1 else [[50, 0], [0, 70]])
     assert f"f{features - 1:02}" in seen.text
-    assert ("the 59 of the level above and f59" in seen.text) == (features == 60)
+    assert ("the 59 columns of the level above, and f59" in seen.text) == (features == 60)
     if features == 60:
         assert f"of {2.0**60:.3e} possible" in seen.text
         assert (
-            "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1) counts are mostly noise." in seen.text
+            "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1), counts are mostly noise." in seen.text
         )
 
 
@@ -361,15 +253,15 @@ def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> 
     tree = tree_of_features(axis_of, 6)
     leaves = dict.fromkeys(product((0, 1), repeat=6), 2)
     for sigma, told, lines in [
-        (1.0, "No level is mostly noise:", 0),
-        (5.0, "Below level 3 (f00 level_1, f01 level_1, f02 level_1) counts are mostly noise.", 2),
-        (500.0, "Below the total, counts are mostly noise:", 2),
+        (1.0, "No level is mostly noise.", 0),
+        (5.0, "Below level 3 (f00 level_1, f01 level_1, f02 level_1), counts are mostly noise.", 2),
+        (500.0, "Below the total, counts are mostly noise.", 2),
     ]:
         terms = terms_of(tree, sigma)
         facts = facts_of(tree, leaves, terms)
         text = report(manifest_of(terms, facts), facts, {})
         assert told in read(text).text
-        assert text.count("▼ below this line") == lines
+        assert text.count("▼ Below this line,") == lines
         assert ("mostly noise →" in text) == (lines > 0)
 
 
@@ -384,7 +276,7 @@ def test_sums_of_noisy_leaves_are_reported(axis_of: Callable[..., Axis]) -> None
     assert "-6 records" in seen.text
     assert "the sum of noisy counts" in seen.text
     assert "−9" in seen.text
-    assert "or is below zero" in seen.text
+    assert "or are below zero" in seen.text
     assert "<td>summed</td>" in text
     assert facts.finest_above_noise is None
 
@@ -402,7 +294,7 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
     assert [level.half_width for level in facts.levels] == [2.0] * 3
     text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, {})
     assert "<td>493</td><td>509</td>" in text
-    assert "low (90\xa0%, all at once)" in read(text).text.replace("90 %", "90\xa0%")
+    assert "low (90%, all at once)" in read(text).text
     assert PICKED not in read(text).text
 
 
@@ -413,7 +305,7 @@ def test_what_was_picked_for_its_size_is_said_to_be_covered_less(axis_of: Callab
     for half_width in (2, None):
         facts = facts_of(tree, leaves, terms, half_width)
         seen = read(report(manifest_of(terms, facts), facts, {})).text
-        assert (f"{PICKED} 90 % of these may be covered" in seen) == (half_width is not None)
+        assert (f"{PICKED} 90% of the true counts" in seen) == (half_width is not None)
 
 
 @pytest.mark.parametrize("leaf", [30, 900])
@@ -432,11 +324,11 @@ def test_a_threshold_is_reported(leaf: int, unlisted: bool, axis_of: Callable[..
     codebooks = dict.fromkeys(ENDS, RELEASED_CODES if unlisted else "0")
     manifest = manifest_of(terms, facts, mechanism="stability_histogram", codebooks=codebooks, waived=[FIXED_TOTAL])
     seen = read(report(manifest, facts, {}))
-    assert "Kept from 30" in seen.text
+    assert "Smallest count kept 30" in seen.text
     assert ("No codebook lists origin, destination" in seen.text) == unlisted
-    assert ("how many there could be is not known" in seen.text) == unlisted
+    assert ("the number possible is unknown" in seen.text) == unlisted
     assert ("Most pairs are left out" in seen.text) == (not unlisted and leaf == 30)
-    assert ("A typical count is published:" in seen.text) == (not unlisted and leaf == 900)
+    assert ("A typical count is published." in seen.text) == (not unlisted and leaf == 900)
     assert "mostly noise" not in seen.text
     assert seen.tags.count("svg") == (4 if unlisted else 5)
 
@@ -531,7 +423,7 @@ def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) 
     terms = terms_of(tree)
     facts = facts_of(tree, {(0, 1): 40}, terms)
     newer = report(manifest_of(terms, facts, supersedes="jobs-1"), facts, {})
-    assert newer.index("It supersedes <code>jobs-1</code>:") < newer.index("40 records")
+    assert newer.index("This release supersedes <code>jobs-1</code>:") < newer.index("40 records")
     assert "supersedes" not in report(manifest_of(terms, facts), facts, {})
 
 
@@ -543,7 +435,7 @@ def test_a_mechanism_without_a_bound_shows_noise_alone(axis_of: Callable[..., Ax
     text = report(manifest_of(terms, facts, mechanism="inftda_reconciled", intervals=None), facts, {})
     seen = read(text)
     assert "noise (σ)" in seen.text
-    assert seen.text.count("error bound (95 %)") == 0
+    assert seen.text.count("error bound (95%)") == 0
     assert "half of the interval" not in seen.text
     assert "<code>low</code>" not in text
 

@@ -1,0 +1,125 @@
+"""What a report is made of: trees, rows, terms, facts and manifests, without a release."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from storage.releases.terms import LevelTerms
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.rows import Rows, in_order
+from tasks.report.facts import Collector, Facts
+from tasks.tree.axis import Axis
+from tasks.tree.order import Tree, alternate, in_sequence
+
+ENDS = ("origin", "destination")
+
+
+PRIVACY = Privacy(
+    unit="one job",
+    neighbours="substitution",
+    max_records_per_unit=1,
+    epsilon=1.0,
+    delta=1e-8,
+    rho=0.02,
+    accountant="pld",
+    statement="(1, 1e-08)-differentially private for one job.",
+)
+
+
+def tree_of_trips(axis_of: Callable[..., Axis], depth: int, areas: int = 2, codes: Sequence[str] = "") -> Tree:
+    """Return trips between two ends of so many levels; finest areas have one of some codes, or a number."""
+    paths = [(*("up",) * (depth - 1), codes[number] if codes else f"{number:03}") for number in range(areas)]
+    axes = tuple(axis_of(name, sorted(paths)) for name in ENDS)
+    return Tree(axes, alternate([depth, depth], 1))
+
+
+def tree_of_features(axis_of: Callable[..., Axis], features: int) -> Tree:
+    """Return so many features of two values."""
+    axes = tuple(axis_of(f"f{number:02}", [("0",), ("1",)]) for number in range(features))
+    return Tree(axes, in_sequence([1] * features, range(features)))
+
+
+def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_width: int | None = 2) -> Rows:
+    """Return the rows of a level from the counts of its leaves, with intervals of one width if any."""
+    finest, reached = tree.axis_levels(tree.depth), tree.axis_levels(level)
+    sums: dict[tuple[int, ...], int] = {}
+    for leaf, count in leaves.items():
+        node = tuple(
+            int(axis.ancestors(np.array([area]), depth, own)[0])
+            for axis, area, depth, own in zip(tree.axes, leaf, finest, reached, strict=True)
+        )
+        sums[node] = sums.get(node, 0) + count
+    if level == 0:
+        sums = {(0,) * len(tree.axes): sum(leaves.values())}
+    kept = [(node, count) for node, count in sums.items() if count or level == 0]
+    areas = tuple(np.array([node[axis] for node, _ in kept], dtype=np.int32) for axis in range(len(tree.axes)))
+    counts = np.array([count for _, count in kept], dtype=np.int64)
+    bounds = () if half_width is None else (np.maximum(counts - half_width, 0), counts + half_width)
+    return in_order(Rows(areas, counts, bounds), tree.sizes(level))
+
+
+def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[LevelTerms]:
+    """Return the terms of all levels, the total exact; further ones of the finest level."""
+    levels = [
+        LevelTerms(
+            level=level,
+            axes=tree.level_names(level),
+            possible_cells=tree.possible_cells(level) if tree.is_listed(level) else None,
+            is_invariant=level == 0,
+            rho=Fraction(level and 1, 50),
+            sigma=sigma if level else 0.0,
+            l2_sensitivity_squared=2,
+            bound=10.0 * level,
+        )
+        for level in range(tree.depth + 1)
+    ]
+    return [*levels[:-1], replace(levels[-1], **finest)]
+
+
+def facts_of(
+    tree: Tree, leaves: dict[tuple[int, ...], int], terms: Sequence[LevelTerms], half_width: int | None = 2
+) -> Facts:
+    """Return what is collected of all levels."""
+    collector = Collector(tree, terms)
+    for level in range(tree.depth + 1):
+        collector.take(rows_of(tree, leaves, level, half_width))
+    return collector.facts()
+
+
+def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Manifest:
+    """Return a manifest of these levels, with some other values."""
+    levels = [
+        LevelEntry(
+            level=level.level,
+            axes=dict(level.axes),
+            cells=0 if level.is_summed else 2 * known.rows,
+            nonzero=known.rows,
+            rho=float(level.rho),
+            sigma=level.sigma,
+            l2_sensitivity=level.l2_sensitivity,
+            bound=level.bound,
+            bias=None if level.is_summed else -0.25,
+            summed=level.is_summed,
+            threshold=level.threshold,
+            epsilon=level.epsilon,
+            scale=level.scale,
+        )
+        for level, known in zip(terms, facts.levels, strict=True)
+    ]
+    values: dict[str, Any] = {
+        "id": "jobs-20260101T000000Z",
+        "spec": {"name": "jobs"},
+        "privacy": PRIVACY,
+        "unprotected": ["level 0: the total"],
+        "levels": levels,
+        "mechanism": "inftda",
+        "codebooks": dict.fromkeys(terms[0].axes, "0"),
+        "seals": [SealEntry(level=0, branch="trunk", sha256="0")],
+        "ledger": LedgerHead(head="0", length=1),
+        "versions": {"trellis": "0.1.0"},
+        "intervals": Intervals(confidence=0.9),
+    }
+    return Manifest(**values | other)

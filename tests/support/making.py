@@ -1,0 +1,235 @@
+"""Releases of cases through the plain driver, in this process, cut as a test asks, with the noise that it asks for."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+import tasks.noise.task
+import tasks.optimize.second_pass
+import tasks.optimize.task
+import tasks.publish.published_levels
+import tasks.tree.branches
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
+from storage.counts.shards import noisy_path, read_shard
+from storage.database.connections import store
+from storage.releases.register import Release, find_release
+from storage.releases.seals import branches_of_level, list_branches, list_released, list_seals
+from tasks.noise.samplers import Sampler
+from tasks.stage import in_processes
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier, expand
+from tasks.tree.order import Tree
+from tasks.tree.task import load_level
+from tasks.tree.true_tree import TrueFamilies, true_counts_of
+from tests.support.cases import Case
+
+
+@dataclass(frozen=True)
+class Made:
+    """A release that was made, and where; whether it was to be cut into branches."""
+
+    case: Case
+    home: Path
+    release: Release
+    is_cut: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where it is published."""
+        return Path(self.release.folder)
+
+    def level(self, level: int) -> pl.DataFrame:
+        """Return a published level."""
+        return pl.read_parquet(self.folder / "counts" / f"level_{level}.parquet")
+
+    def counts(self, level: int) -> pl.DataFrame:
+        """Return a published level without the intervals."""
+        return self.level(level).drop("low", "high")
+
+    def errors(self, level: int) -> pl.Series:
+        """Return by how many records each node of a level is off, those that are not released included."""
+        on = self.case.columns(level)
+        if not on:
+            return (self.level(level)["count"] - self.case.true_level(level)["count"]).abs()
+        there = self.level(level).join(self.case.true_level(level), on=on, how="full", coalesce=True, suffix="_true")
+        return (there["count"].fill_null(0) - there["count_true"].fill_null(0)).abs()
+
+    def tables(self) -> dict[str, bytes]:
+        """Return the bytes of the published tables."""
+        files = [*(self.folder / "counts").iterdir(), self.folder / "counts.csv"]
+        return {file.name: file.read_bytes() for file in files}
+
+
+def no_noise(true_counts: IntArray, scale: float) -> IntArray:
+    """Add nothing."""
+    return true_counts.copy()
+
+
+_here = local()  # the noise of the cells whose true counts this thread has just read
+
+
+def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
+    """Return the true counts of cells, and let the sampler know which cells they are."""
+    cells = expand(tree, parents)
+    _here.noise = (sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3) % 13 - 6
+    return true_counts_of(tree, parents, true)
+
+
+@dataclass
+class NoiseOfTheCell:
+    """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it.
+
+    Attributes:
+        sent: how often it was sent to a worker process.
+    """
+
+    sent: int = 0
+
+    def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
+        """Add that noise."""
+        return true_counts + _here.noise
+
+    def __reduce__(self) -> tuple[Callable[[], Sampler], tuple[()]]:
+        """Be unpickled in a worker as what has its cells noted there too."""
+        self.sent += 1
+        return noise_of_the_cell_in_a_worker, ()
+
+
+def noise_of_the_cell_in_a_worker() -> Sampler:
+    """Return the sampler in a process that will end with the test."""
+    assert multiprocessing.parent_process()
+    tasks.noise.task.true_counts_of = noted
+    return NoiseOfTheCell()
+
+
+@contextmanager
+def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
+    """Yield the sampler, with its cells noted in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks.noise.task, "true_counts_of", noted)
+        yield NoiseOfTheCell()
+
+
+def make(
+    folder: Path,
+    case: Callable[[Path], Case],
+    sampler: Sampler,
+    *,
+    workers: int = 2,
+    sizes: dict[str, int] | None = None,
+    named: str = "opendp",
+    run: dict[str, Any] | None = None,
+    mechanism: str = "inftda",
+) -> Made:
+    """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
+
+    Args:
+        folder: is made.
+        case: makes the table and its spec.
+        sampler: adds the noise.
+        workers: threads.
+        sizes: those that differ from what users get.
+        named: the sampler's name in the spec.
+        run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
+        mechanism: the spec's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made = case(folder)
+    made.keys.update(mechanism=mechanism, noise={"sampler": named}, run=run or {})
+    (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
+    sizes = sizes or {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(folder / "home"))
+        patch.setitem(
+            MECHANISMS,
+            mechanism,
+            replace(MECHANISMS[mechanism], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
+        )
+        for name, module in (
+            ("BRANCH_CELLS", tasks.tree.branches),
+            ("CELL_BYTES", tasks.tree.branches),
+            ("CHUNK_CELLS", tasks.noise.task),
+            ("CHUNK_CELLS", tasks.optimize.task),
+            ("CHUNK_CELLS", tasks.optimize.second_pass),
+            ("CHUNK_CELLS", tasks.publish.published_levels),
+        ):
+            patch.setattr(module, name, sizes.get(name, getattr(module, name)))
+        plan = make_plan(load_spec(folder / "spec.yaml"))
+        release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
+        # an open store keeps other processes waiting
+        by_process = plan.file.spec.run.workers == "processes"
+        with in_processes() if by_process else store(), ThreadPoolExecutor(workers) as executor:
+            make_release(plan, release, submit_to(executor), report_nothing)
+        with store() as con:
+            return Made(made, folder / "home", find_release(con, release.id), is_cut=bool(sizes))
+
+
+CUT = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
+
+
+def seeded(fudge: float) -> Sampler:
+    """Return a sampler with noise of a fudged scale that is the same in every run on one thread."""
+    generator = np.random.default_rng(11)
+
+    def sample(true_counts: IntArray, scale: float) -> IntArray:
+        return true_counts + np.rint(generator.normal(0, fudge * scale, len(true_counts))).astype(np.int64)
+
+    return sample
+
+
+MECHANISM = "inftda_reconciled"
+
+
+def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
+    """Return a case with other keys, and an accountant that finds its noise in no time."""
+
+    def made(folder: Path) -> Case:
+        of_case = case(folder)
+        of_case.keys["privacy"]["accountant"] = "zcdp"
+        of_case.keys.update(keys)
+        return of_case
+
+    return made
+
+
+def levels_of(release: Release) -> list[Frontier]:
+    """Return the released nodes of levels 0 to T, as the store has them."""
+    with store() as con:
+        released = list_released(con, release.id)
+    return [joined(list(load_level(release, terms.level, released))) for terms in release.levels]
+
+
+def joined(parts: list[Frontier]) -> Frontier:
+    """Return the nodes of some frontiers of a level, one behind the other."""
+    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
+    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
+
+
+def sealed_of(release: Release) -> list[IntArray]:
+    """Return the sealed noisy counts of levels 0 to T, in the order of the tree."""
+    with store() as con:
+        seals, branches = list_seals(con, release.id), list_branches(con, release.id)
+    return [
+        np.concatenate(
+            [
+                read_shard(noisy_path(release.id, level, branch), seals[level, branch].sha256)["noisy"]
+                for branch in branches_of_level(branches, level)
+            ]
+        )
+        for level in range(len(release.levels))
+    ]
