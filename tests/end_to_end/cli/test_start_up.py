@@ -89,3 +89,9 @@ def test_a_look_into_the_store_imports_duckdb_alone(command: str, released: tupl
     modules = imported_by(home, command, *([release_id] if command == "show" else []))
     assert "duckdb" in modules
     assert modules.isdisjoint(NOT_FOR_A_LOOK)
+
+
+def test_scipy_is_imported_only_when_a_parent_is_solved() -> None:
+    """Who imports the module waits for no SciPy."""
+    script = "import sys, tasks.optimize.black_box; sys.exit('scipy.optimize' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,7 +1,5 @@
 """The mixed-integer solver: sums, bounds and optimum are exact whatever its floating point says, and failures are said."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,9 +122,3 @@ def test_a_failure_of_the_solver_is_said_without_a_count(monkeypatch: pytest.Mon
     with pytest.raises(RuntimeError, match=r"^HiGHS found no optimum .*status 4.* inftda") as failed:
         nearest_by_solver(*lay_out([([31_337, 5], 7)]))
     assert "31337" not in str(failed.value)
-
-
-def test_scipy_is_imported_only_when_a_parent_is_solved() -> None:
-    """Who imports the module waits for no SciPy."""
-    script = "import sys, tasks.optimize.black_box; sys.exit('scipy.optimize' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -29,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from flows.planning.budget import cap_of, composed_epsilon, standing_of
+from flows.planning.budget import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending
@@ -51,45 +49,19 @@ from storage.ledger.events import (
 )
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
+from tests.support.ledger import DELTA, cap_at, read_chain, rows_of
 
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 DRAWN = {"drawing", "sealed", "released"}
-DELTA = 1e-6
 NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
 
-# Tries to reserve two thirds of each dataset's cap once it is told to, and says how that went.
-CHILD = """
-import sys
-from flows.planning.budget import cap_of, standing_of
-from storage.database.connections import store, transaction
-from storage.errors import BudgetExceeded
-from storage.ledger.books import Asked, Claim
-from storage.ledger.events import Reservation, reserve
-from storage.releases.terms import LevelTerms
 
-cap = cap_of(1.0, 1e-6)
-level = LevelTerms(
-    level=1, axes={}, possible_cells=2, is_invariant=False,
-    rho=cap.rho * 2 / 3, sigma=1.0, l2_sensitivity_squared=2, bound=1.0,
-)
-print("ready", flush=True)
-sys.stdin.readline()
-for dataset in sys.argv[2:]:
-    claim = Claim(f"{dataset}-{sys.argv[1]}", dataset, "zcdp", 0.9, 1e-6, dataset, (), ())
-    asked = Asked(dataset, "one job", "substitution", cap)
-    try:
-        with store() as con, transaction(con):
-            reserve(con, Reservation(asked, [level], claim), standing_of)
-        print("reserved")
-    except BudgetExceeded:
-        print("refused")
-"""
-
-
-@cache
-def cap_at(epsilon: float, delta: float = DELTA) -> Cap:
-    """Return a cap, with the ρ that it allows."""
-    return cap_of(epsilon, delta)
+@pytest.fixture
+def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Open a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    with store() as con:
+        yield con
 
 
 def asked_of(dataset: str = "jobs", cap: Cap | None = None, same_people_as: str | None = None) -> Asked:
@@ -140,26 +112,6 @@ def account_of(con: Connection, dataset: str = "jobs") -> Account:
     return account
 
 
-def rows_of(con: Connection) -> list[tuple[int, str, str]]:
-    """Return the ledger as it stands in the store."""
-    return con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
-
-
-def read_chain(con: Connection) -> list[dict[str, Any]]:
-    """Return all events, having recomputed every hash and every text."""
-    last, events = "", []
-    for position, (at, text, hashed) in enumerate(rows_of(con)):
-        event = json.loads(text)
-        assert at == position
-        assert text == json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        last = hashlib.sha256((last + "\n" + text).encode()).hexdigest()
-        assert hashed == last
-        events.append(event)
-    first = hashlib.sha256(("\n" + rows_of(con)[0][1]).encode()).hexdigest() if events else ""
-    assert head(con) == Head(last, len(events), first)
-    return events
-
-
 @cache
 def converted(rho: Fraction, delta: float) -> float:
     """Return ε of ρ-zCDP by Proposition 12 of Canonne, Kamath and Steinke, minimised over α without the code's help."""
@@ -175,14 +127,6 @@ def converted(rho: Fraction, delta: float) -> float:
         third = (high - low) / 3
         low, high = (low, high - third) if at(low + third) < at(high - third) else (low + third, high)
     return max(0.0, at(low))
-
-
-@pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Open a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    with store() as con:
-        yield con
 
 
 # any order ------------------------------------------------------------------------------------------------------------
@@ -1013,32 +957,6 @@ def test_a_missing_event_is_missed(con: Connection, position: int) -> None:
 
 
 # races ----------------------------------------------------------------------------------------------------------------
-
-
-def test_of_two_processes_that_reserve_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cap allows one of two releases, exactly one fits, dataset after dataset, whoever comes first."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    datasets = [f"d{number}" for number in range(6)]
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, name, *datasets], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for name in ("one", "other")
-    ]
-    for child in children:
-        assert child.stdout
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    said = [child.communicate(timeout=60)[0].split() for child in children]
-    assert [sorted(answers) for answers in zip(*said, strict=True)] == [["refused", "reserved"]] * len(datasets)
-    with store() as con:
-        assert {name: account.spent for name, account in read_books(con).accounts.items()} == dict.fromkeys(
-            datasets, cap_at(1.0).rho * 2 / 3
-        )
-        assert len(read_chain(con)) == 2 * len(datasets)
 
 
 def test_of_two_threads_that_reserve_at_once_one_fits(con: Connection) -> None:

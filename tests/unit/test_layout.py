@@ -1,0 +1,54 @@
+"""The layout of the tests: what they share lies in tests/support, and unit tests stay alone."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.execution import driver
+
+TESTS = Path(__file__).parents[1]
+
+
+def imported_by(path: Path) -> Iterator[str]:
+    """Return the modules that a file imports, wherever in it, with each name that it takes from them."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module or ''}.{name.name}" for name in node.names)
+
+
+def test_no_file_imports_a_test_file_or_a_conftest() -> None:
+    """Every file of the tests imports of the tests what tests/support holds, and nothing else."""
+    stems = {path.stem for path in TESTS.rglob("*.py") if path.stem == "conftest" or path.stem.startswith("test_")}
+    found = {
+        f"{path.relative_to(TESTS)}: {name}"
+        for path in TESTS.rglob("*.py")
+        for name in imported_by(path)
+        if name.startswith(".")
+        or (name.split(".")[0] == "tests" and not f"{name}.".startswith("tests.support."))
+        or name.split(".")[0] in stems
+    }
+    assert found == set()
+
+
+def test_every_file_of_tests_lies_in_a_suite() -> None:
+    """Test files lie in a folder of tests/unit, releases, end_to_end, documents, crash, statistical or browser."""
+    suites = {"unit", "releases", "end_to_end", "documents", "crash", "statistical", "browser"}
+    assert {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")} == suites
+
+
+def test_a_unit_test_can_start_no_process() -> None:
+    """Whoever starts a process in this suite fails, however it is started."""
+    with pytest.raises(AssertionError, match="starts a process"):
+        subprocess.run([sys.executable, "--version"], check=True)
+
+
+def test_a_unit_test_can_make_no_release() -> None:
+    """Whoever makes, finishes or rehearses a release in this suite fails before anything is read."""
+    with pytest.raises(AssertionError, match="makes no release"), driver.running("one", "dataset", ""):
+        pass
