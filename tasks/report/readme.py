@@ -184,8 +184,6 @@ def _noise(manifest: Manifest) -> str:
 
 def _intervals(manifest: Manifest) -> str:
     """Return what `low` and `high` promise, and what they do not."""
-    if manifest.intervals is None:
-        return ""
     sure = f"{100 * manifest.intervals.confidence:g} %"
     none = " Sums have none, since leaves are missing from them." if manifest.levels[-1].threshold else ""
     rounded = (

@@ -32,10 +32,15 @@ PRIVACY = Privacy(
     unit="one job",
     neighbours="substitution",
     max_records_per_unit=1,
+    exact_records_per_unit=True,
+    distinct=None,
+    bounded_by="promise",
     epsilon=1.0,
     delta=1e-8,
     rho=0.02,
     accountant="pld",
+    sampler="opendp",
+    tau=0.0,
     statement="(1, 1e-08)-differentially private for one job.",
 )
 
@@ -111,6 +116,7 @@ def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Mani
             rho=float(level.rho),
             sigma=level.sigma,
             l2_sensitivity=level.l2_sensitivity,
+            derivation="",
             bound=level.bound,
             bias=None if level.is_summed else -0.25,
             summed=level.is_summed,
@@ -129,7 +135,7 @@ def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Mani
         "mechanism": "inftda",
         "codebooks": dict.fromkeys(terms[0].axes, "0"),
         "seals": [SealEntry(level=0, branch="trunk", sha256="0")],
-        "ledger": LedgerHead(head="0", length=1),
+        "ledger": LedgerHead(head="0", length=1, first="0"),
         "versions": {"trellis": "0.1.0"},
         "intervals": Intervals(confidence=0.9),
     }
@@ -536,16 +542,14 @@ def test_what_a_release_supersedes_is_said_on_top(axis_of: Callable[..., Axis]) 
 
 
 def test_a_mechanism_without_a_bound_shows_noise_alone(axis_of: Callable[..., Axis]) -> None:
-    """Where no bound is stated the picture has none; where no intervals are, nothing is said of them."""
+    """Where no bound is stated the picture has none; where no level has intervals, the picture has none of them."""
     tree = tree_of_trips(axis_of, 1)
     terms = [replace(level, bound=None) for level in terms_of(tree)]
     facts = facts_of(tree, {(0, 1): 40}, terms, half_width=None)
-    text = report(manifest_of(terms, facts, mechanism="inftda_reconciled", intervals=None), facts, {})
-    seen = read(text)
+    seen = read(report(manifest_of(terms, facts, mechanism="inftda_reconciled"), facts, {}))
     assert "noise (σ)" in seen.text
     assert seen.text.count("error bound (95 %)") == 0
     assert "half of the interval" not in seen.text
-    assert "<code>low</code>" not in text
 
 
 def test_pictures_are_the_same_each_time(axis_of: Callable[..., Axis]) -> None:
