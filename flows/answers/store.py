@@ -1,15 +1,14 @@
 """What commands answer, as plain values: `--json` prints them, the console draws them."""
 
 import math
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from flows.execution.crashes import note_crashes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
-from storage.ledger.books import Account, Books, Charge, Claim, Standing
-from storage.ledger.events import charges_of, raise_cap, read_books
+from storage.ledger.books import Account, Books, Charge, Claim
+from storage.ledger.events import charges_of, read_books
 from storage.machine.home import home
 from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
 from storage.releases.seals import level_entries, list_branches, list_frontiers, list_seals, walkers
@@ -131,7 +130,8 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
     Raises:
         UsageError: there is no such dataset, the cap would not rise, or no reason is given.
     """
-    from flows.planning.budget import cap_of, standing_of
+    from flows.planning.budget import cap_of
+    from flows.planning.charging import raise_cap
 
     if not reason.strip():
         raise UsageError("--reason must say why: it is recorded for good.", field="--reason")
@@ -142,7 +142,7 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> dict[str, Any]:
         except ValueError as fault:
             raise UsageError(f"--{fault}", field="--epsilon") from None
         with transaction(con):
-            raise_cap(con, dataset, cap, reason.strip(), standing_of)
+            raise_cap(con, dataset, cap, reason.strip())
     raised: dict[str, Any] = ledger_answer(dataset)["datasets"][0]
     return raised | {
         "statement": f"From now on only the new cap is true: the releases about these people may come to ε ="
@@ -160,7 +160,7 @@ def _known_account(books: Books, dataset: str) -> Account:
 
 
 def _account(account: Account) -> dict[str, Any]:
-    terms, standing = account.terms, _standing(account)
+    terms, standing = account.terms, account.standing
     cap = terms.cap
     return {
         "dataset": terms.dataset,
@@ -177,24 +177,12 @@ def _account(account: Account) -> dict[str, Any]:
     }
 
 
-def _standing(account: Account) -> Standing:
-    """Return where an account stands, by the papers' conversion if its ledger is from before that was recorded."""
-    if account.standing:
-        return account.standing
-    from tasks.accounting.conversions import epsilon_from_rho
-
-    cap = account.terms.cap
-    left = max(cap.rho - account.spent, Fraction(0))
-    return Standing(epsilon_from_rho(account.spent, cap.delta), left, epsilon_from_rho(left, cap.delta))
-
-
 def _claim(claim: Claim) -> dict[str, Any]:
-    known = math.isfinite(claim.epsilon)  # not in releases from before it was recorded
     return {
         "release": claim.release,
         "dataset": claim.dataset,
-        "epsilon": claim.epsilon if known else None,
-        "delta": claim.delta if known else None,
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
         "accountant": claim.accountant,
         "unprotected": list(claim.unprotected),
         "different_people_from": list(claim.different_people_from),

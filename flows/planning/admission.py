@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.planning.budget import epsilon_beside, standing_of
+from flows.planning.budget import epsilon_beside
+from flows.planning.charging import agreed_terms, check_fits, users_of_table
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
-from storage.ledger.events import agreed_terms, check_fits, users_of_table
-from storage.releases.register import (
-    state_of,
-)
+from storage.releases.register import state_of
 
 
 def check_budget(plan: Plan, books: Books) -> None:
@@ -26,7 +24,7 @@ def check_budget(plan: Plan, books: Books) -> None:
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
     with stating_the_fitting_epsilon(plan, account, terms):
-        check_fits(account, terms, plan.reservation("").spending, standing_of)
+        check_fits(account, terms, plan.reservation("").spending)
 
 
 def different_people_from(plan: Plan, books: Books, *, different_people: bool) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import duckdb
 
 from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.budget import standing_of
+from flows.planning.charging import agreed_terms
 from flows.planning.compatibility import incompatible_keys, mechanism_named
 from flows.planning.forecast import plan_answer
 from flows.planning.least_cost import asked_by_keys, least_spendings
@@ -23,7 +24,7 @@ from flows.spec.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
 from storage.ledger.books import Books
-from storage.ledger.events import agreed_terms, read_books
+from storage.ledger.events import read_books
 from tasks.ingest.tables import check_columns, opened, table_at
 
 T = TypeVar("T")

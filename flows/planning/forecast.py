@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from flows.planning.budget import composed_epsilon
+from flows.planning.charging import agreed_terms, users_of_table
 from flows.planning.guarantee import Guarantee, guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
@@ -16,7 +17,7 @@ from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
-from storage.ledger.events import agreed_terms, read_books, users_of_table
+from storage.ledger.events import read_books
 from storage.releases.register import published_specs
 from tasks.publish.published_levels import IntervalTerms, margins_by_level
 from tasks.validate.bounds import finest_above_noise

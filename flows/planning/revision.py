@@ -3,11 +3,11 @@
 A revision is a new measurement of the same people, charged like any release; what the earlier one has cost stays charged.
 """
 
+from flows.planning.charging import agreed_terms
 from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books
-from storage.ledger.events import agreed_terms
 from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, is_out, state_of, superseding
 
