@@ -520,7 +520,7 @@ def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -
         for next_one in IDS:
             events = place.events()
             for begin in (lambda: new_release(plan), lambda: rehearse(plan, submit_to(executor))):
-                with pytest.raises(SpecError, match="series monthly is declared") as refusal:
+                with pytest.raises(SpecError, match="releases of the series monthly are already reserved") as refusal:
                     begin()
                 assert refusal.value.field == "schedule.until"
                 assert f"`trellis rerun {next_one}`" in refusal.value.hint
