@@ -23,7 +23,7 @@ from storage.releases.seals import Seal, list_seals
 from tasks.accounting.floats import float_above
 from tasks.format.manifest import Manifest
 
-Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by release and level: position, recorded hashes
+Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str]]]  # by release and level: position, recorded hashes
 
 _DRAWN = {"drawing", "sealed", "released"}
 _SLACK = 1 + 1e-9  # an accountant's newer version may differ in the last digits
@@ -137,7 +137,7 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     now = standing_of(account.spendings, cap)
     if now.epsilon > cap.epsilon * _SLACK:
         return f"with it the dataset comes to epsilon {now.epsilon:.6g}, above its cap of {cap.epsilon:g}."
-    if stated is not None and not _agree(stated, now):
+    if not _agree(stated, now):
         return f"it records epsilon {stated.epsilon:.6g} as spent; the charges come to {now.epsilon:.6g}."
     return ""
 
@@ -166,7 +166,7 @@ def _agree(stated: Standing, now: Standing) -> bool:
 
 def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
     """Yield where the releases, their seals and their shards differ from what the ledger says of them."""
-    sealed: dict[tuple[str, int], tuple[int, dict[str, str] | None]] = {}
+    sealed: dict[tuple[str, int], tuple[int, dict[str, str]]] = {}
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}
     for position, text, _ in rows:
@@ -174,7 +174,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         release = event.get("release", "")
         notes.setdefault(release, set()).add(event["event"])
         if event["event"] == "sealed":
-            sealed[release, event["level"]] = position, event.get("seals")
+            sealed[release, event["level"]] = position, event["seals"]
         elif event["event"] == "reserved":
             reserved[release] = position
     known = {entry["id"] for entry in list_releases(con)}
@@ -207,8 +207,7 @@ def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[st
     released = [charge.state == "released" for charge in account.charges_of(release.id).values()]
     if release.state != "published" and all(released):
         yield f"its charges are released, and the store calls it {release.state}."
-    recorded = account.claims[release.id].accountant  # not before version 2 of the store
-    if release.state == "published" and recorded and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
+    if release.state == "published" and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
         yield "it is published, and what became of its noisy counts is not recorded."
 
 
@@ -227,8 +226,8 @@ def _seals(
         of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
         if of_level and charge and charge.state not in _DRAWN:
             yield Finding(reserved, "reserved", release.id, f"level {terms.level} is sealed and {charge.state}.")
-        at, recorded = sealed.get((release.id, terms.level), (0, None))
-        if recorded is not None and of_level != recorded:
+        at, recorded = sealed.get((release.id, terms.level), (0, of_level))
+        if of_level != recorded:
             reason = f"the seals of level {terms.level} are not those that it records."
             yield Finding(at, "sealed", release.id, reason)
 
@@ -269,7 +268,7 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             yield Finding(None, "manifest", folder.name, "its manifest.json is not complete.")
             continue
         recorded = manifest.ledger
-        ours = not recorded.first or not hashes or recorded.first == hashes[0]
+        ours = not hashes or recorded.first == hashes[0]
         if not ours and folder not in own | given:
             continue  # another store publishes into the same folder
         if not ours:
@@ -288,7 +287,7 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             account = books.account_of(manifest.id)
             claim = account.claims.get(manifest.id) if account else None
             stated = manifest.privacy.accountant, manifest.privacy.epsilon, manifest.privacy.delta
-            if claim and claim.accountant and stated != (claim.accountant, claim.epsilon, claim.delta):
+            if claim and stated != (claim.accountant, claim.epsilon, claim.delta):
                 yield Finding(None, "manifest", manifest.id, "its manifest states another epsilon or delta.")
             tau = (
                 sum((charge.tau for charge in account.charges_of(manifest.id).values()), Fraction(0)) if account else 0

@@ -90,7 +90,7 @@ def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultane
         low=found.low,
         high=found.high,
         exact=found.low == found.high and not (level.sigma or level.summed),
-        confidence=intervals.confidence if intervals and found.low is not None else None,
+        confidence=intervals.confidence if found.low is not None else None,
         simultaneous=simultaneous,
         level=found.level,
         axes=dict(level.axes),

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from flows.execution.crashes import note_crashes
 from flows.planning.costs import CapTerms, Cost
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
-from storage.ledger.books import Account, Books, Charge, Claim, Standing
-from storage.ledger.events import raise_cap, read_books
+from storage.ledger.books import Account, Books, Charge, Claim
+from storage.ledger.events import read_books
 from storage.machine.home import home
 from storage.record import load_record
 from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
@@ -352,7 +351,8 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
     Raises:
         UsageError: there is no such dataset, the cap would not rise, or no reason is given.
     """
-    from flows.planning.budget import cap_of, standing_of
+    from flows.planning.budget import cap_of
+    from flows.planning.charging import raise_cap
 
     if not reason.strip():
         raise UsageError("--reason must say why: it is recorded for good.", field="--reason")
@@ -363,7 +363,7 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
         except ValueError as fault:
             raise UsageError(f"--{fault}", field="--epsilon") from None
         with transaction(con):
-            raise_cap(con, dataset, cap, reason.strip(), standing_of)
+            raise_cap(con, dataset, cap, reason.strip())
     (account,) = ledger_answer(dataset).datasets
     return replace(
         account,
@@ -382,7 +382,7 @@ def _known_account(books: Books, dataset: str) -> Account:
 
 
 def _account(account: Account) -> AccountStatement:
-    terms, standing = account.terms, _standing(account)
+    terms, standing = account.terms, account.standing
     cap = terms.cap
     return AccountStatement(
         dataset=terms.dataset,
@@ -399,24 +399,12 @@ def _account(account: Account) -> AccountStatement:
     )
 
 
-def _standing(account: Account) -> Standing:
-    """Return where an account stands, by the papers' conversion if its ledger is from before that was recorded."""
-    if account.standing:
-        return account.standing
-    from tasks.accounting.conversions import epsilon_from_rho
-
-    cap = account.terms.cap
-    left = max(cap.rho - account.spent, Fraction(0))
-    return Standing(epsilon_from_rho(account.spent, cap.delta), left, epsilon_from_rho(left, cap.delta))
-
-
 def _claim(claim: Claim) -> ReleaseClaim:
-    known = math.isfinite(claim.epsilon)  # not in releases from before it was recorded
     return ReleaseClaim(
         release=claim.release,
         dataset=claim.dataset,
-        epsilon=claim.epsilon if known else None,
-        delta=claim.delta if known else None,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
         accountant=claim.accountant,
         unprotected=claim.unprotected,
         different_people_from=claim.different_people_from,

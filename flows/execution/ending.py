@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.execution.crashes import note_crashes
-from flows.planning.budget import standing_of
+from flows.planning.charging import abandon
 from storage.counts.published import partial_folder, store_levels
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
 from storage.database.connections import Connection, store, transaction
 from storage.errors import UsageError
-from storage.ledger.events import abandon, advance, charges_of, note
+from storage.ledger.events import advance, charges_of, note
 from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
@@ -95,7 +95,7 @@ def abandon_release(release_id: str) -> EndedRelease:
             )
         kept = release.terms.keep_noisy_counts
         with transaction(con):
-            abandon(con, release_id, standing_of)
+            abandon(con, release_id)
             note(con, "noisy counts kept" if kept else "noisy counts destroyed", release_id)
             set_state(con, release_id, "abandoned")
     return forget_release(release_id)

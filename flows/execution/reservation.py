@@ -13,12 +13,12 @@ from flows.planning.admission import (
     different_people_from,
     stating_the_fitting_epsilon,
 )
-from flows.planning.budget import standing_of
+from flows.planning.charging import agreed_terms, reserve
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.events import agreed_terms, read_books, reserve
+from storage.ledger.events import read_books
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.releases.register import (
@@ -96,7 +96,7 @@ def reserve_release(release: Release, plan: Plan) -> None:
         with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):
             check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
             check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
-            reserve(con, plan.reservation(release.id, others), standing_of)
+            reserve(con, plan.reservation(release.id, others))
             add_release(con, release)
 
 

@@ -9,14 +9,14 @@ from flows.planning.admission import (
     different_people_from,
     releases_to_come,
 )
-from flows.planning.budget import standing_of
+from flows.planning.charging import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
 from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Books, Series
-from storage.ledger.events import agreed_terms, declare, read_books
+from storage.ledger.events import read_books
 from storage.releases.register import (
     add_release,
     find_release,
@@ -64,7 +64,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
                 return declared
             _check_not_taken(con, ids)
             others = different_people_from(plan, books, different_people=False)
-            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole, standing_of)
+            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)
                 add_release(con, reserved_release(plan, id_, output, series=ids[0]))

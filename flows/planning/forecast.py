@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import islice
 
 from flows.planning.budget import composed_epsilon
+from flows.planning.charging import agreed_terms, users_of_table
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan
@@ -18,7 +19,7 @@ from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
-from storage.ledger.events import agreed_terms, read_books, users_of_table
+from storage.ledger.events import read_books
 from storage.releases.register import published_specs
 from storage.releases.terms import IntervalTerms
 from tasks.accounting.floats import float_above

@@ -3,11 +3,11 @@
 A revision measures the same people again and is charged like any release. The earlier release stays charged.
 """
 
+from flows.planning.charging import agreed_terms
 from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books
-from storage.ledger.events import agreed_terms
 from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, has_folder, state_of, superseding
 

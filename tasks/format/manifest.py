@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.counts.columns import interval_columns
 from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES
 
-# what older manifests have not
+# left out of the file where they have their default
 _OF_SOME_LEVELS = (
     "summed",
     "mechanism",
@@ -21,7 +21,7 @@ _OF_SOME_LEVELS = (
     "cap_margin",
     "simultaneous_half_width",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts", "supersedes")
+_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes")
 
 
 class _Part(BaseModel):
@@ -51,16 +51,16 @@ class Privacy(_Part):
     unit: str
     neighbours: str
     max_records_per_unit: int
-    exact_records_per_unit: bool = True
-    distinct: str | None = None
-    bounded_by: Literal["ingest", "promise"] = "promise"
+    exact_records_per_unit: bool
+    distinct: str | None
+    bounded_by: Literal["ingest", "promise"]
     epsilon: float
     delta: float
     rho: float
     accountant: str
-    sampler: str = "opendp"
-    tau: float = 0.0
-    statement: str = ""
+    sampler: str
+    tau: float
+    statement: str
 
 
 class LevelEntry(_Part):
@@ -98,7 +98,7 @@ class LevelEntry(_Part):
     rho: float
     sigma: float
     l2_sensitivity: float
-    derivation: str = ""
+    derivation: str
     bound: float | None
     summed: bool = False
     mechanism: str = DISCRETE_GAUSSIAN
@@ -156,7 +156,7 @@ class LedgerHead(_Part):
 
     head: str
     length: int
-    first: str = ""
+    first: str
 
 
 class Manifest(_Part):
@@ -171,12 +171,11 @@ class Manifest(_Part):
         seals: of every shard of noisy counts.
         versions: of the packages that made it.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
-        csv: whether the finest level is published as CSV too, or `every_level` is; left out of the file where the finest is,
-            as it always was once.
+        csv: whether the finest level is published as CSV too, or `every_level` is; left out of the file where the finest is.
         waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
         records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
             and are too many; None, and left out of the file, where they were not asked for.
-        intervals: those in the tables; None in folders from before there were any.
+        intervals: those in the tables.
         noisy_counts: whether the sealed noisy counts are published; left out of the file where they are not.
         supersedes: the release whose place this one takes; None, and left out of the file, where it revises none.
     """
@@ -194,14 +193,14 @@ class Manifest(_Part):
     csv: bool | Literal["every_level"] = True
     waived: list[str] = []
     records: Literal["csv", "parquet", "left out"] | None = None
-    intervals: Intervals | None = None
+    intervals: Intervals
     noisy_counts: bool = False
     supersedes: str | None = None
 
     @property
     def bounds(self) -> tuple[str, ...]:
         """The columns of intervals that every table has."""
-        return self.intervals.columns if self.intervals else ()
+        return self.intervals.columns
 
     @property
     def unlisted(self) -> list[str]:

@@ -78,7 +78,7 @@ def metadata_failures(folder: Path) -> list[str]:
     """Return whether `metadata.json`, where there is one, lists other CSV files or columns than the folder has."""
     path = folder / METADATA
     if not path.exists():
-        return []  # older folders have none
+        return []
     try:
         tables = json.loads(path.read_bytes())["tables"]
         listed = {table["url"]: [column["titles"] for column in table["tableSchema"]["columns"]] for table in tables}
@@ -124,7 +124,7 @@ def _column(name: str, datatype: str, description: str, *, required: bool) -> di
 
 def _numbers(manifest: Manifest) -> Mapping[str, str]:
     """Return what the columns of numbers hold, by their names."""
-    sure = f"{100 * manifest.intervals.confidence:g} %" if manifest.intervals else "the stated probability"
+    sure = f"{100 * manifest.intervals.confidence:g} %"
     one = f"with {sure}, over all noise, the true count of this one cell lies between low and high. Empty where none is stated."
     all_ = f"with {sure}, over all noise, the true counts of all cells at once do. Empty where none is stated."
     low, high, simultaneous_low, simultaneous_high = BOUNDS

@@ -144,7 +144,7 @@ def noisy_counts_failures(
             path = noisy_counts_path(folder, entry.level)
             try:
                 told = _level_failure(path, entry, areas, total)
-                if not told and manifest.intervals and not manifest.intervals.rounded:
+                if not told and not manifest.intervals.rounded:
                     table = folder / "counts" / path.name
                     told = misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
             except (*UNREADABLE, pl.exceptions.PolarsError):

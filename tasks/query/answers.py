@@ -13,7 +13,6 @@ from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves
 from tasks.query.explanations import (
     describe_below_threshold,
     describe_cells,
-    describe_count_alone,
     describe_leaves,
     describe_row,
     describe_unmeasured,
@@ -67,8 +66,6 @@ def answer(folder: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool
     level = level_of(folder.steps, [area.level for area in areas])
     rows = _rows(folder, level, areas)
     known = Answer(int(rows[COUNT].sum()), level, {"released": rows.height})
-    if manifest.intervals is None:
-        return replace(known, how=describe_count_alone(rows.height, level))
     is_cell = folder.reached(level) == tuple(area.level for area in areas)
     kind = SIMULTANEOUS if simultaneous else INTERVAL
     if manifest.levels[-1].threshold:
@@ -214,4 +211,4 @@ def _box(areas: Sequence[Area]) -> Box:
 
 
 def _confidence(folder: PublishedFolder) -> float:
-    return folder.manifest.intervals.confidence if folder.manifest.intervals else 0.0
+    return folder.manifest.intervals.confidence

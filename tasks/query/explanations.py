@@ -67,11 +67,6 @@ def explain_missing_simultaneous(rows: int) -> str:
     return f"sum of {_some(rows, 'row', 'rows')}; intervals that hold together are not published for it, and do not follow from what is"
 
 
-def describe_count_alone(rows: int, level: int) -> str:
-    """Return that nothing is known but the count."""
-    return f"{_describe_rows(rows, level)}; this release is from before intervals were stated"
-
-
 def _describe_cap(cells: Mapping[str, int]) -> str:
     """Return what dropped cells can count."""
     return (

@@ -192,8 +192,6 @@ def _noise(manifest: Manifest) -> str:
 
 def _intervals(manifest: Manifest) -> str:
     """Return what `low` and `high` promise, and what they do not promise."""
-    if manifest.intervals is None:
-        return ""
     confidence = format_percent(manifest.intervals.confidence)
     none = " Sums have no interval,\n  because leaves are missing from them." if manifest.levels[-1].threshold else ""
     rounded = (

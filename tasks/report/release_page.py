@@ -223,7 +223,7 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
     """Return how far off a count can be, at the level that is best to use."""
     level = facts.largest_level
     entry, known = manifest.levels[level], facts.levels[level]
-    if manifest.intervals and known.half_width is not None and entry.sigma:
+    if known.half_width is not None and entry.sigma:
         confidence = format_percent(manifest.intervals.confidence)
         return (
             f"Interval at level {level}",
@@ -292,7 +292,7 @@ def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
     interval = (
         f" Half of the interval: half the width of the {format_percent(manifest.intervals.confidence)} interval, averaged over"
         " the rows."
-        if manifest.intervals and any(level.half_width is not None for level in facts.levels)
+        if any(level.half_width is not None for level in facts.levels)
         else ""
     )
     bounded = any(entry.bound for entry in manifest.levels)

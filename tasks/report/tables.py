@@ -41,7 +41,7 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
         codes = [escape(" › ".join(path)) for path in large.codes]
         ends = [f"{end:,}" for end in (large.low, large.high) if end is not None]
         rows.append([*([", ".join(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
-    if manifest.intervals is None or facts.largest[0].low is None:
+    if facts.largest[0].low is None:
         return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
     at_once = ", all at once" if manifest.intervals.simultaneous else ""
     confidence = f"{format_percent(manifest.intervals.confidence)}{at_once}"
@@ -88,7 +88,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
 
     The table has no columns for bounds, intervals and biases that no level has.
     """
-    interval = f" ({format_percent(manifest.intervals.confidence)})" if manifest.intervals else ""
+    interval = f" ({format_percent(manifest.intervals.confidence)})"
     has_intervals = any(level.half_width is not None for level in facts.levels)
     has_bias = any(entry.bias is not None for entry in manifest.levels)
     columns = {

@@ -91,7 +91,7 @@ def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
 
 def _margins(manifest: Manifest) -> list[str]:
     """Return which levels state other margins than their noise has at the stated confidence."""
-    if manifest.intervals is None or manifest.levels[-1].threshold or any(entry.summed for entry in manifest.levels):
+    if manifest.levels[-1].threshold or any(entry.summed for entry in manifest.levels):
         return []
     margins = margins_of([entry.sigma for entry in manifest.levels], manifest.intervals.confidence)
     return [
@@ -102,9 +102,9 @@ def _margins(manifest: Manifest) -> list[str]:
 
 
 def _missing(folder: Path, manifest: Manifest) -> list[str]:
-    """Return what every folder with intervals has, and this one lacks."""
-    files = ["README.md", REPORT] if manifest.intervals else []
-    files += [METADATA] if manifest.intervals and manifest.csv and any(folder.rglob("*.csv")) else []
+    """Return what every folder has, and this one lacks."""
+    files = ["README.md", REPORT]
+    files += [METADATA] if manifest.csv and any(folder.rglob("*.csv")) else []
     return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 
 

@@ -399,14 +399,12 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str]) -> None:
                 assert (found["count"], found["low"], found["high"], found["level"]) == stated
 
 
-def without_noisy_counts(released: PublishedRelease, folder: Path, *, intervals: bool = True) -> PublishedRelease:
-    """Return a copy of a published folder that has no noisy counts, or is from before there were intervals."""
+def without_noisy_counts(released: PublishedRelease, folder: Path) -> PublishedRelease:
+    """Return a copy of a published folder that has no noisy counts."""
     shutil.copytree(released.folder, folder)
     shutil.rmtree(folder / "noisy_counts", ignore_errors=True)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest.pop("noisy_counts", None)
-    if not intervals:
-        manifest.pop("intervals")
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return open_release(folder)
 
@@ -616,15 +614,6 @@ def test_a_measured_root_ends_where_it_does_as_one_that_holds_others(people, tmp
     assert root.cap_margin > root.half_width > 0
     assert bare.query(school="a")["high"][0] == row["high"] + root.cap_margin - root.half_width
     assert bare.query(school="a", simultaneous=True)["high"][0] == row["simultaneous_high"]
-
-
-def test_folders_from_before_intervals_have_counts(released, tmp_path):
-    """A folder whose manifest states no intervals answers counts, with no interval, and says why."""
-    old = without_noisy_counts(released, tmp_path / "old", intervals=False)
-    found = old.query(origin="01").row(0, named=True)
-    assert (found["count"], found["low"], found["high"]) == (released.query(origin="01")["count"][0], None, None)
-    assert "before intervals were stated" in found["how"]
-    assert query_answer(old.folder, "01", None, [], simultaneous=False).confidence is None
 
 
 def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from flows.walks.two_passes import walk_twice
-from tasks.format.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.report.readme import TWO_PASSES, readme
 from tasks.words.numbers import (
     format_bound,
@@ -23,20 +23,42 @@ PRIVACY = Privacy(
     unit="one job",
     neighbours="substitution",
     max_records_per_unit=1,
+    exact_records_per_unit=True,
+    distinct=None,
+    bounded_by="promise",
     epsilon=1.0,
     delta=1e-8,
     rho=0.02,
     accountant="pld",
+    sampler="opendp",
+    tau=0.0,
+    statement="",
 )
 
 
 def said(mechanism: str, bound: float | None) -> str:
     """Return the README of a release of one level of regions, as one line."""
     total = LevelEntry(
-        level=0, axes={"home": None}, cells=1, nonzero=1, rho=0, sigma=0, l2_sensitivity=0, bound=bound and 0.0
+        level=0,
+        axes={"home": None},
+        cells=1,
+        nonzero=1,
+        rho=0,
+        sigma=0,
+        l2_sensitivity=0,
+        derivation="",
+        bound=bound and 0.0,
     )
     regions = LevelEntry(
-        level=1, axes={"home": "region"}, cells=3, nonzero=2, rho=0.02, sigma=7.25, l2_sensitivity=1.4, bound=bound
+        level=1,
+        axes={"home": "region"},
+        cells=3,
+        nonzero=2,
+        rho=0.02,
+        sigma=7.25,
+        l2_sensitivity=1.4,
+        derivation="",
+        bound=bound,
     )
     manifest = Manifest(
         id="jobs-1",
@@ -47,8 +69,9 @@ def said(mechanism: str, bound: float | None) -> str:
         mechanism=mechanism,
         codebooks={"home": "0"},
         seals=[SealEntry(level=level, branch="trunk", sha256="0") for level in (0, 1)],
-        ledger=LedgerHead(head="0", length=1),
+        ledger=LedgerHead(head="0", length=1, first="0"),
         versions={"trellis": "0.1.0"},
+        intervals=Intervals(confidence=0.9),
     )
     return " ".join(readme(manifest).split())
 
