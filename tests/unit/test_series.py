@@ -26,7 +26,7 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
-import flows.execution.reservation
+import flows.execution.series
 from flows.answers.audit import audit_answer
 from flows.execution.driver import rehearse
 from flows.execution.ending import abandon_release
@@ -606,11 +606,11 @@ def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
     ahead: list[Series] = []
 
     def declared_meanwhile(*arguments: Any) -> list[date]:
-        monkeypatch.setattr(flows.execution.reservation, "days_of_series", days_of_series)
+        monkeypatch.setattr(flows.execution.series, "days_of_series", days_of_series)
         ahead.append(place.declare())
         return days_of_series(*arguments)
 
-    monkeypatch.setattr(flows.execution.reservation, "days_of_series", declared_meanwhile)
+    monkeypatch.setattr(flows.execution.series, "days_of_series", declared_meanwhile)
     assert [place.declare()] == ahead
     assert [event["event"] for event in place.events()].count("series") == 1
 
@@ -667,9 +667,13 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
         level | {"rho": str(3 * Fraction(level["rho"])), "sigma": level["sigma"] / 1.7} for level in second["levels"]
     ]
     return {
-        "it states less": (1, "do not promise", [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]]),
+        "it states less": (
+            1,
+            "do not guarantee",
+            [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]],
+        ),
         "it states nothing": (1, "no epsilon", [opened, series | {"epsilon": -1.0}, *events[2:]]),
-        "it states a smaller delta": (1, "do not promise", [opened, series | {"delta": 1e-9}, *events[2:]]),
+        "it states a smaller delta": (1, "do not guarantee", [opened, series | {"delta": 1e-9}, *events[2:]]),
         "one is missing": (3, "missing from its series", [opened, series, first, third]),
         "the last is missing": (4, "not reserved", events[:4]),
         "all are missing": (2, "not reserved", events[:2]),
