@@ -355,7 +355,7 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
     from flows.planning.charging import raise_cap
 
     if not reason.strip():
-        raise UsageError("--reason must say why: it is recorded for good.", field="--reason")
+        raise UsageError("--reason must not be empty: the ledger records it permanently.", field="--reason")
     with store() as con:
         delta = _known_account(read_books(con), dataset).terms.cap.delta
         try:
@@ -367,8 +367,8 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
     (account,) = ledger_answer(dataset).datasets
     return replace(
         account,
-        statement=f"From now on only the new cap is true: the releases about these people may come to ε ="
-        f" {cap.epsilon:g} at δ = {cap.delta:g}, whatever was said before.",
+        statement=f"From now on only the new cap holds: the releases about these people may together reach ε ="
+        f" {cap.epsilon:g} at δ = {cap.delta:g}, whatever cap was stated before.",
     )
 
 
@@ -376,7 +376,7 @@ def _known_account(books: Books, dataset: str) -> Account:
     account = books.account(dataset)
     if account is None:
         raise UsageError(
-            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists those it has."
+            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists the datasets."
         )
     return account
 

@@ -135,7 +135,7 @@ def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]
     said = subprocess.run(run, cwd=folder, env=os.environ | {"HOME": str(folder)}, capture_output=True, text=True)
     lines = said.stdout.splitlines()
     assert "Traceback" not in said.stderr + said.stdout
-    assert "fault of Trellis" not in said.stdout
+    assert "bug in Trellis" not in said.stdout
     assert len(lines) == 2 * len(commands), said.stderr
     return [(int(code), json.loads(answer)) for answer, code in zip(lines[::2], lines[1::2], strict=True)]
 

@@ -276,7 +276,7 @@ def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
     assert (again.code, again.json()["state"], again.stderr) == (
         0,
         "published",
-        f"{release_id} is published already.\n",
+        f"{release_id} is already published.\n",
     )
 
 

@@ -432,7 +432,7 @@ def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level
     cut = world.at("released", "one", level)
     assert cut >= seen(world.published("one"))
     world.execute("DELETE FROM ledger WHERE position >= ?", cut)
-    assert world.blames(None, "missing", "one") == f"it is published and level {level} is sealed."
+    assert world.blames(None, "missing", "one") == f"it is published, but the charge of level {level} is sealed."
     assert len(audit_answer().findings) == DEPTH + 2 - level  # the levels, and what became of the noisy counts
 
 
@@ -441,7 +441,7 @@ def test_an_older_copy_of_the_store_is_found_by_what_lies_beside(world: World) -
     world.restore("one", "home")
     cut = len(world.events())
     reason = world.blames(cut, "manifest", "two")
-    assert f"saw {seen(world.published('two'))} events and the ledger has {cut}" in reason
+    assert f"records {seen(world.published('two'))} events, but the ledger has {cut}" in reason
 
 
 def test_an_older_copy_of_the_store_is_found_by_an_archive(world: World) -> None:
@@ -479,7 +479,7 @@ def test_a_release_that_is_said_to_be_published_and_is_not_is_found(world: World
     world.restore("failed")
     with store() as con:
         set_state(con, world.ids["failed"], "published")
-    assert "it is published and level 1 is sealed" in world.blames(None, "missing", "failed")
+    assert "it is published, but the charge of level 1 is sealed" in world.blames(None, "missing", "failed")
 
 
 def test_a_manifest_that_is_not_whole_is_found(world: World) -> None:
@@ -522,14 +522,14 @@ def test_a_seal_of_what_was_only_reserved_is_found(world: World) -> None:
         *(world.ids["failed"], level, TRUNK),
     )
     reason = world.blames(world.at("reserved", "failed"), "reserved", "failed")
-    assert reason == f"level {level} is sealed and reserved."
+    assert reason == f"level {level} is sealed, but its charge is reserved."
 
 
 def test_a_seal_of_what_was_never_charged_is_found(world: World) -> None:
     """A level beyond those that the ledger charged cannot be sealed."""
     world.execute("UPDATE seals SET level = 9 WHERE release_id = ? AND level = 0", world.ids["two"])
     reason = world.blames(world.at("reserved", "two"), "reserved", "two")
-    assert reason == "level 9 is sealed and it has no such level."
+    assert reason == "level 9 is sealed, but the release has no such level."
     assert "other seals" in audit_answer().findings[-1].reason
 
 
@@ -649,7 +649,7 @@ def test_what_was_given_back_can_be_spent(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", [abandon_release, forget_release])
-def test_a_release_has_one_end(world: World, end: Callable[[str], list[str]]) -> None:
+def test_a_release_has_one_end(world: World, end: Callable[[str], EndedRelease]) -> None:
     """What is published cannot be abandoned, what may go on cannot be forgotten, and nobody's release has any end."""
     world.restore("failed")
     before = world.events()

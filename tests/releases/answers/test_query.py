@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.answers.query import AreaCounted, query_answer
+from flows.answers.query import AreaCounted, QueryAnswer, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
 from flows.walks.in_memory import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
@@ -523,9 +523,9 @@ def leaves(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PublishedRel
 @pytest.mark.parametrize(
     ("origin", "where", "told"),
     [
-        (None, ["origin"], "--where must read NAME=AREA, got origin."),
-        (None, ["=01"], "--where must read NAME=AREA, got =01."),
-        ("01", ["origin=02"], "origin is asked for twice."),
+        (None, ["origin"], "--where must have the form NAME=AREA, got origin."),
+        (None, ["=01"], "--where must have the form NAME=AREA, got =01."),
+        ("01", ["origin=02"], "origin is named twice."),
         (None, ["sex=1"], "The release has no axis sex."),
     ],
 )
@@ -641,7 +641,7 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(make):
     for row in rows.iter_rows(named=True):
         where = {axis: areas_in(row, axis) for axis in ("origin", "destination")}
         told = found.query(where).row(0, named=True)
-        assert (told.count, told.low, told.high) == (row["count"], row["low"], row["high"])
+        assert (told["count"], told["low"], told["high"]) == (row["count"], row["low"], row["high"])
     there = set(rows.select("origin_municipality", "destination_municipality").iter_rows())
     pairs = product(*(rows[f"{axis}_municipality"].unique().sort() for axis in ("origin", "destination")))
     one, other = next(pair for pair in pairs if pair not in there)
@@ -672,27 +672,34 @@ def test_a_folder_that_was_altered_is_named(released, tmp_path):
 
 def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
     """An answer is drawn with its areas as they are written, and says where there is no interval, or one of all at once."""
-    answer = {
-        "where": {"origin": {"level": "town", "path": ["A", "[b]"]}, "destination": None},
-        "count": 1234,
-        "low": 1200,
-        "high": 1300,
-        "exact": False,
-        "confidence": 0.95,
-        "simultaneous": True,
-        "how": "the cell of level 2 [whole]",
-    }
+    answer = QueryAnswer(
+        id="one",
+        where={"origin": AreaCounted("town", ["A", "[b]"]), "destination": None},
+        count=1234,
+        low=1200,
+        high=1300,
+        exact=False,
+        confidence=0.95,
+        simultaneous=True,
+        level=2,
+        axes={"origin": "town", "destination": None},
+        cells={},
+        how="the cell of level 2 [whole]",
+    )
     show_query(answer)
     assert capsys.readouterr().out.splitlines() == [
         "origin A [b] (town)",
         "count: 1,234",
-        "interval: 1,200 to 1,300; together with all other questions, with 95 %, over all noise, the truth is inside",
+        (
+            "interval: 1,200 to 1,300; with 95% probability, over all noise, it and the intervals of all other questions"
+            " hold their true counts"
+        ),
         "how: the cell of level 2 [whole]",
     ]
-    show_query(answer | {"where": {"origin": None}, "low": None, "high": None, "confidence": None})
+    show_query(replace(answer, where={"origin": None}, low=None, high=None, confidence=None))
     assert capsys.readouterr().out.splitlines()[::2] == ["everything", "interval: none can be stated"]
-    show_query(answer | {"high": 1200, "exact": True})
-    assert capsys.readouterr().out.splitlines()[2] == "interval: none, it is published exactly"
+    show_query(replace(answer, high=1200, exact=True))
+    assert capsys.readouterr().out.splitlines()[2] == "interval: none, because the count is published exactly"
 
 
 # --- releases from Python -------------------------------------------------------------------------------------------------

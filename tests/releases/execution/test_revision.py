@@ -216,7 +216,7 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
 
 def test_a_plan_says_what_the_same_spec_has_released(world: World) -> None:
     """The same spec once more is a new measurement that is charged again, which its plan says; another spec, or a revision, is none."""
-    assert f"{world.first} was released by this very spec" in plan_answer(world.plan()).caution
+    assert f"{world.first} was released from the same spec" in plan_answer(world.plan()).caution
     assert plan_answer(world.plan(expected_total=100)).caution == ""
     assert plan_answer(world.plan(supersedes=world.second)).caution == ""
 
@@ -295,7 +295,7 @@ def test_a_manifest_that_supersedes_another_is_found(world: World) -> None:
     assert verify(folder) == ["manifest.json: it supersedes another release than its spec says, or itself."]
     found = audit_answer().findings
     assert [(entry.release, entry.reason) for entry in found] == [
-        (world.second, "its manifest supersedes another release than the store has it.")
+        (world.second, "its manifest supersedes another release than the store records.")
     ]
 
 
@@ -326,5 +326,5 @@ def test_a_fork_is_found(world: World) -> None:
 
     assert verify(world.manifest_of(third, fork)) == []
     assert [(entry.release, entry.reason) for entry in audit_answer().findings] == [
-        (third, f"it supersedes {world.first}, which {world.second} does too.")
+        (third, f"it supersedes {world.first}, which {world.second} also supersedes.")
     ]

@@ -660,9 +660,13 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
         level | {"rho": str(3 * Fraction(level["rho"])), "sigma": level["sigma"] / 1.7} for level in second["levels"]
     ]
     return {
-        "it states less": (1, "do not promise", [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]]),
+        "it states less": (
+            1,
+            "do not guarantee",
+            [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]],
+        ),
         "it states nothing": (1, "must state an epsilon", [opened, series | {"epsilon": -1.0}, *events[2:]]),
-        "it states a smaller delta": (1, "do not promise", [opened, series | {"delta": 1e-9}, *events[2:]]),
+        "it states a smaller delta": (1, "do not guarantee", [opened, series | {"delta": 1e-9}, *events[2:]]),
         "one is missing": (3, "missing from its series", [opened, series, first, third]),
         "the last is missing": (4, "not reserved", events[:4]),
         "all are missing": (2, "not reserved", events[:2]),

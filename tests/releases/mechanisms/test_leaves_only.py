@@ -376,10 +376,13 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     """With a public guess of the total it sets a typical leaf beside the threshold, and no bound is told that none states."""
     show_plan(plan_answer(world.plan("stability_histogram", expected_total=100)))
     said = capsys.readouterr().out
-    assert "100 records (expected_total) spread evenly: 4 in a leaf, kept from 40 on; most leaves are left out" in said
-    assert "with 95 %" not in said
+    assert (
+        "100 records (expected_total) spread evenly: 4 in a leaf, and a leaf is kept from 40 on; most leaves are left out"
+        in said
+    )
+    assert "with 95%" not in said
     assert "ε = 1, δ = 1e-08, no ρ, by OpenDP's map" in said
-    assert "leaves are kept from a noisy count of 40 on" in said
+    assert "A leaf is kept if its noisy count is at least 40." in said
     rows = [line.split()[-3:] for line in said.splitlines() if line.startswith((" 0", " 3", " 4"))]
     assert rows == [["summed", "none", "none"], ["summed", "none", "none"], ["none", "2.799", "none"]]
     assert "\nhow far one unit moves a level:\n" in said
@@ -391,7 +394,7 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     assert "left out" not in capsys.readouterr().out
     show_plan(plan_answer(world.plan("gaussian")))
     said = capsys.readouterr().out
-    assert all(words in said for words in ("with 95 %", "ρ = ", "Δ₂, how far one unit moves a level", "at other ε"))
+    assert all(words in said for words in ("with 95%", "ρ = ", "Δ₂, how far one unit moves a level", "at other ε"))
 
 
 def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:
