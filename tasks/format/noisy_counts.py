@@ -1,4 +1,4 @@
-"""The sealed noisy counts as they are published: unbiased, with their variance, for readers who do their own estimation."""
+"""The published noisy counts: unbiased, with their variance, for readers who make their own estimates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,29 +31,29 @@ CODEBOOK_SCHEMA = pa.schema(
     ]
 )
 
-_ROW_GROUP = 500_000  # rows, at least, but for the last one
+_ROW_GROUP = 500_000  # the fewest rows of a row group, except the last
 
 
 def noisy_counts_path(folder: Path, level: int) -> Path:
-    """Return where a published folder has the noisy counts of a level."""
+    """Return the path of a level's noisy counts in a published folder."""
     return folder / FOLDER / f"level_{level}.parquet"
 
 
 def noisy_schema(axes: Sequence[str]) -> pa.Schema:
-    """Return the columns of the noisy counts of a level: per axis that is refined the number of the area, and theirs."""
+    """Return the columns of a level's noisy counts: the area's number per refined axis, the noisy count, its variance."""
     return pa.schema([*((axis, pa.int32()) for axis in axes), (NOISY, pa.int64()), (VARIANCE, pa.float64())])
 
 
 class NoisyCounts:
-    """The noisy counts of a release, written as they come: level after level from 0 on, cells in the order of the tree."""
+    """Writes the noisy counts of a release as they come: level by level from 0 on, cells in the order of the tree."""
 
     def __init__(self, folder: Path, tree: Tree, levels: Sequence[LevelTerms]) -> None:
-        """Write the codebook, and expect the counts.
+        """Write the codebook and get ready for the counts.
 
         Args:
-            folder: that is being published.
-            tree: of the release.
-            levels: of the release; of those that are summed nothing is expected.
+            folder: the folder being published.
+            tree: the release's tree.
+            levels: the release's levels; summed levels have no noisy counts.
         """
         self._folder, self._tree, self._levels = folder, tree, levels
         self._writer: pq.ParquetWriter | None = None
@@ -64,7 +64,7 @@ class NoisyCounts:
         pq.write_table(pa.concat_tables(tables), folder / CODEBOOK, compression="zstd", store_schema=False)
 
     def add(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
-        """Add cells of a level, by the numbers of their areas, shape (cells,) each; a level without any must be told of too."""
+        """Add cells of a level: the numbers of their areas, shape (cells,) each, and their counts; also for a level without cells."""
         if level != self._level:
             self.close()
             self._level = level
@@ -80,7 +80,7 @@ class NoisyCounts:
             self._flush()
 
     def close(self) -> None:
-        """Write what is waiting, and end the file of the level."""
+        """Write the waiting rows and close the file of the level."""
         self._flush()
         if self._writer:
             self._writer.close()
@@ -92,17 +92,17 @@ class NoisyCounts:
         self._waiting = []
 
     def _axes(self, level: int) -> list[int]:
-        """Return the numbers of the axes that a level has refined."""
+        """Return the numbers of the axes that are refined at a level."""
         return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
 
 
 def _variance(sigma: float) -> float:
-    """Return the variance of the noise of a level, 0 where it is exact."""
+    """Return the variance of the noise of a level, or 0 if the level is exact."""
     return gaussian_variance(sigma) if sigma else 0.0
 
 
 def _codebook(axis: Axis) -> pa.Table:
-    """Return the areas of all levels of an axis, by their numbers."""
+    """Return the areas of all levels of an axis, with their numbers."""
     parts = []
     for level, (name, parent, codes) in enumerate(zip(axis.level_names, axis.parent, axis.codes, strict=True), 1):
         areas = axis.areas(level)
@@ -120,12 +120,12 @@ def _codebook(axis: Axis) -> pa.Table:
 def noisy_counts_failures(
     folder: Path, manifest: Manifest, totals: Sequence[int], columns: Sequence[Mapping[str, Sequence[str]]]
 ) -> list[str]:
-    """Return what is wrong with the noisy counts of a published folder, a sentence each.
+    """Return what is wrong with the noisy counts of a published folder, one sentence per failure.
 
     Args:
         folder: the folder.
-        manifest: of it.
-        totals: of the released counts of levels 0 to T, records.
+        manifest: its manifest.
+        totals: the sums of the released counts of levels 0 to T, records.
         columns: per level and axis, the columns of codes that its table has, coarse to fine.
     """
     try:
@@ -137,24 +137,24 @@ def noisy_counts_failures(
             for of in codebook.group_by(["axis", "level"]).aggregate([("area", "max")]).to_pylist()
         }
     except UNREADABLE:
-        return [f"{CODEBOOK} is missing or not Parquet."]
+        return [f"{CODEBOOK} is missing or is not a Parquet file."]
     failures = []
     for entry, total in zip(manifest.levels, totals, strict=True):
         if not entry.summed:
             path = noisy_counts_path(folder, entry.level)
             try:
-                told = _level_failure(path, entry, areas, total)
-                if not told and manifest.intervals and not manifest.intervals.rounded:
+                failure = _level_failure(path, entry, areas, total)
+                if not failure and manifest.intervals and not manifest.intervals.rounded:
                     table = folder / "counts" / path.name
-                    told = misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
+                    failure = misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
             except (*UNREADABLE, pl.exceptions.PolarsError):
-                told = "is missing or not Parquet."
-            failures += [f"{FOLDER}/level_{entry.level}.parquet {told}"] if told else []
+                failure = "is missing or is not a Parquet file."
+            failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
     return failures
 
 
 def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:
-    """Return what is wrong with the noisy counts of a level, of which it is known what the released ones come to."""
+    """Return what is wrong with the noisy counts of a level, given the total of its released counts."""
     refined = {axis: level for axis, level in entry.axes.items() if level}
     rows = noisy_sum = 0
     with pq.ParquetFile(path) as file:
@@ -163,16 +163,16 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
         for batch in file.iter_batches(_ROW_GROUP):
             rows += len(batch)
             if any(column.null_count for column in batch.columns):
-                return "must not miss a value."
+                return "must not have missing values."
             if not np.isclose(batch.column(VARIANCE).to_numpy(), _variance(entry.sigma), rtol=1e-9, atol=0).all():
-                return "must state the variance that the manifest's sigma has."
+                return "has a variance that does not follow from the manifest's sigma."
             for axis, level in refined.items():
                 numbers = batch.column(axis).to_numpy()
                 if len(numbers) and not (numbers.min() >= 0 and numbers.max() < areas.get((axis, level), 0)):
-                    return f"names an area of {axis} that the codebook lacks."
+                    return f"names an area of {axis} that is not in its codebook."
             noisy_sum += int(batch.column(NOISY).to_numpy().sum())
     if rows != entry.cells:
-        return f"has {rows} rows, the manifest says {entry.cells}."
+        return f"has {rows} rows, but the manifest says {entry.cells}."
     if entry.bias is not None and rows and not math.isclose(entry.bias, (total - noisy_sum) / rows, abs_tol=1e-9):
         return "does not have the bias that the manifest states."
     return ""
