@@ -1,20 +1,15 @@
 """The published noisy counts: unbiased, with their variance, for readers who make their own estimates."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import NOISY, VARIANCE
 from storage.releases.register import LevelTerms
-from tasks.format.batches import UNREADABLE
-from tasks.format.manifest import LevelEntry, Manifest
-from tasks.format.measured_rows import misfit
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
 from tasks.validate.quantiles import gaussian_variance
@@ -74,7 +69,7 @@ class NoisyCounts:
             path = noisy_counts_path(self._folder, level)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, store_schema=False)
         columns: list[Any] = [areas[axis].astype(np.int32) for axis in axes]
-        variance = np.broadcast_to(np.float64(_variance(self._levels[level].sigma)), len(noisy))
+        variance = np.broadcast_to(np.float64(noise_variance(self._levels[level].sigma)), len(noisy))
         self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
@@ -96,7 +91,7 @@ class NoisyCounts:
         return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
 
 
-def _variance(sigma: float) -> float:
+def noise_variance(sigma: float) -> float:
     """Return the variance of the noise of a level, or 0 if the level is exact."""
     return gaussian_variance(sigma) if sigma else 0.0
 
@@ -115,64 +110,3 @@ def _codebook(axis: Axis) -> pa.Table:
         ]
         parts.append(pa.table(columns, schema=CODEBOOK_SCHEMA))
     return pa.concat_tables(parts)
-
-
-def noisy_counts_failures(
-    folder: Path, manifest: Manifest, totals: Sequence[int], columns: Sequence[Mapping[str, Sequence[str]]]
-) -> list[str]:
-    """Return what is wrong with the noisy counts of a published folder, one sentence per failure.
-
-    Args:
-        folder: the folder.
-        manifest: its manifest.
-        totals: the sums of the released counts of levels 0 to T, records.
-        columns: per level and axis, the columns of codes that its table has, coarse to fine.
-    """
-    try:
-        if not pq.read_schema(folder / CODEBOOK).equals(CODEBOOK_SCHEMA):
-            return [f"{CODEBOOK} must have the columns {', '.join(CODEBOOK_SCHEMA.names)}."]
-        codebook = pq.read_table(folder / CODEBOOK)
-        areas = {
-            (of["axis"], of["level"]): of["area_max"] + 1
-            for of in codebook.group_by(["axis", "level"]).aggregate([("area", "max")]).to_pylist()
-        }
-    except UNREADABLE:
-        return [f"{CODEBOOK} is missing or is not a Parquet file."]
-    failures = []
-    for entry, total in zip(manifest.levels, totals, strict=True):
-        if not entry.summed:
-            path = noisy_counts_path(folder, entry.level)
-            try:
-                failure = _level_failure(path, entry, areas, total)
-                if not failure and manifest.intervals and not manifest.intervals.rounded:
-                    table = folder / "counts" / path.name
-                    failure = misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
-            except (*UNREADABLE, pl.exceptions.PolarsError):
-                failure = "is missing or is not a Parquet file."
-            failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
-    return failures
-
-
-def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:
-    """Return what is wrong with the noisy counts of a level, given the total of its released counts."""
-    refined = {axis: level for axis, level in entry.axes.items() if level}
-    rows = noisy_sum = 0
-    with pq.ParquetFile(path) as file:
-        if not file.schema_arrow.equals(noisy_schema(list(refined))):
-            return f"must have the columns {', '.join(noisy_schema(list(refined)).names)}."
-        for batch in file.iter_batches(_ROW_GROUP):
-            rows += len(batch)
-            if any(column.null_count for column in batch.columns):
-                return "must not have missing values."
-            if not np.isclose(batch.column(VARIANCE).to_numpy(), _variance(entry.sigma), rtol=1e-9, atol=0).all():
-                return "has a variance that does not follow from the manifest's sigma."
-            for axis, level in refined.items():
-                numbers = batch.column(axis).to_numpy()
-                if len(numbers) and not (numbers.min() >= 0 and numbers.max() < areas.get((axis, level), 0)):
-                    return f"names an area of {axis} that is not in its codebook."
-            noisy_sum += int(batch.column(NOISY).to_numpy().sum())
-    if rows != entry.cells:
-        return f"has {rows} rows, but the manifest says {entry.cells}."
-    if entry.bias is not None and rows and not math.isclose(entry.bias, (total - noisy_sum) / rows, abs_tol=1e-9):
-        return "does not have the bias that the manifest states."
-    return ""
