@@ -167,12 +167,10 @@ class Manifest(_Part):
     Attributes:
         id: the release's id.
         spec: the spec as written, with file names in place of paths.
-        privacy: the guarantee.
         unprotected: what is published exactly, in words.
         levels: levels 0 to the finest.
         mechanism: the mechanism, as the spec names it.
         seals: the seal of every shard of noisy counts.
-        ledger: the state of the ledger at publication.
         versions: the versions of the packages that made the release.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
         csv: whether the finest level is also published as CSV, or `every_level` if all levels are. The file leaves out True.
