@@ -1,4 +1,4 @@
-"""The levels of a release as they are published: its counts, and the intervals that its sealed noisy counts put around them."""
+"""The levels of a release as they are published: its counts, with intervals that follow from its sealed noisy counts."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +35,13 @@ from tasks.validate.quantiles import laplace_quantile
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
-Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
+Sink = Callable[
+    [int, Sequence[IntArray], IntArray], None
+]  # gets a level, and the areas and noisy counts of cells in it
 
 
 def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
-    """Return, per kind of interval, the margins of levels 0 to T; none where not every level is measured."""
+    """Return, per kind of interval, the margins of levels 0 to T; empty unless every level is measured."""
     if any(level.is_summed for level in levels) or levels[-1].threshold:
         return []
     sigmas = [level.sigma for level in levels]
@@ -51,13 +53,13 @@ def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list
 
 @dataclass(slots=True)
 class ReleasedLevels:
-    """The levels of a release, asked for one after the other from level 0 on.
+    """The levels of a release, read one after the other from level 0 on.
 
     Attributes:
-        record: of the release, which is validated.
-        tree: of it.
-        sink: is given what was measured, cells in the order of the tree, as they come; None where nobody asks.
-        bias: released minus noisy, the mean over measured cells, records, by the levels asked for that have one.
+        record: the record of the validated release.
+        tree: its tree.
+        sink: receives the measured cells as they are read, in the order of the tree; None if they are not needed.
+        bias: released minus noisy counts, the mean over the measured cells, records, for each level read so far that has one.
     """
 
     record: Record
@@ -80,10 +82,10 @@ class ReleasedLevels:
         return self._release.terms.intervals
 
     def rows(self, level: int) -> Rows:
-        """Return all released nodes of a level in the order of their codes, areas in half the bytes of a frontier's.
+        """Return all released nodes of a level in the order of their codes; areas take half the bytes of a frontier's.
 
         Raises:
-            StoreError: the shards hold more or less nodes than the store has recorded.
+            StoreError: the shards hold more or fewer nodes than the store recorded.
         """
         parts = self._measured(level) if self._margins else self._leaves(level)
         size = sum(shard.nonzero for (of, _), shard in self.record.released.items() if of == level)
@@ -102,12 +104,13 @@ class ReleasedLevels:
                 column[first:end] = of_part
             first = end
         if end != size:
-            raise StoreError(f"Level {level} of {self._release.id} has not as many nodes as were recorded.")
+            raise StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
         return in_order(Rows(areas, counts, ends if is_stated else ()), self.tree.sizes(level))
 
     def known(self) -> list[dict[str, Any]]:
-        """Return, per level, what has become known of it and of its intervals, once all were asked for."""
-        bias = {} if self._terms.rounded else self.bias  # with the counts it tells what the noisy counts add up to
+        """Return, per level, its bias and the margins of its intervals, after all levels were read."""
+        # the bias and the counts together reveal the sum of the noisy counts
+        bias = {} if self._terms.rounded else self.bias
         entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self._release.levels]
         for entry, *of_level in zip(entries, *self._margins, strict=True):
             if of_level:
@@ -117,7 +120,7 @@ class ReleasedLevels:
         return entries
 
     def _measured(self, level: int) -> Iterator[Rows]:
-        """Yield a measured level branch by branch, and keep what its nodes can count at most for the next one."""
+        """Yield a measured level branch by branch, and keep the caps of its nodes for the next level."""
         self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._caps = self._caps, {}
         noisy_sum = cells = 0
@@ -143,9 +146,9 @@ class ReleasedLevels:
     def _of_nodes(
         self, level: int, branch: str, kept: Frontier, above: Mapping[str, list[IntArray]]
     ) -> tuple[IntArray, list[IntArray], int, int]:
-        """Return the noisy counts of the nodes that were kept of a branch, and the caps of what holds them, by kind.
+        """Return the noisy counts of a branch's kept nodes, the caps of their parents by kind, and two totals.
 
-        And the sum of all noisy counts of the branch, and how many there are; the sink gets them.
+        The totals are the sum and the number of all noisy counts of the branch. The sink gets these counts.
         """
         seal = self.record.seals[level, branch]
         groups = read_row_groups(noisy_path(self._release.id, level, branch), seal.sha256)
@@ -170,14 +173,14 @@ class ReleasedLevels:
         return of_nodes, [of_kind[parent] for of_kind in self._caps_of_parents(branch, level, above)], noisy_sum, before
 
     def _caps_of_parents(self, branch: str, level: int, above: Mapping[str, list[IntArray]]) -> list[IntArray]:
-        """Return the caps of the nodes on which a level of a branch stands, by kind."""
+        """Return, by kind, the caps of the nodes above a level of a branch."""
         cut = self.record.branches.get(branch)
         if cut is None or cut.cut_level != level - 1:
             return above[branch]
         return [of_kind[cut.first_node : cut.end_node] for of_kind in above[cut.parent]]
 
     def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
-        """Return which of the nodes that were kept are released, and their counts."""
+        """Return which of the kept nodes are released, and their counts."""
         shard = self.record.released[level, branch]
         if not shard.is_settled:
             return slice(None), kept.counts
@@ -185,7 +188,7 @@ class ReleasedLevels:
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[Rows]:
-        """Yield a level of a mechanism that measures leaves, with intervals where they can be stated."""
+        """Yield a level of a mechanism that measures leaves only, with intervals where they can be stated."""
         finest = self._release.levels[-1]
         is_finest = level == self.tree.depth
         if is_finest and not finest.threshold:
@@ -205,7 +208,7 @@ class ReleasedLevels:
             yield Rows(areas, counts, tuple(bounds))
 
     def _log_tails(self, level: int) -> list[float]:
-        """Return, per kind of interval, the logarithm of the probability to one side; none where none can be stated."""
+        """Return, per kind of interval, the logarithm of the probability on one side; empty if none can be stated."""
         terms, finest = self._release.levels[level], self._release.levels[-1]
         if finest.threshold and level < finest.level:
             return []
@@ -218,7 +221,7 @@ class ReleasedLevels:
         return kinds
 
     def _give_leaves(self, level: int) -> None:
-        """Give the sink the noisy counts of all leaves."""
+        """Pass the noisy counts of all leaves to the sink."""
         if self.sink is None:
             return
         path = noisy_path(self._release.id, level, TRUNK)

@@ -1,4 +1,4 @@
-"""The publish stage: the folder, written beside its place and renamed: a folder that is there is whole."""
+"""The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
 
 import os
 import shutil
@@ -41,10 +41,10 @@ _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb",
 
 @stage("publish")
 def publish(release_id: str) -> None:
-    """Write the published folder of a validated release; one that is there and whole is left as it is.
+    """Write the published folder of a validated release, unless the complete folder exists already.
 
     Raises:
-        StoreError: another folder stands in its place, or its disk is full or cannot be written.
+        StoreError: another folder is in its place, or the disk is full or cannot be written.
     """
     with store() as con:
         record, ledger = load_record(con, release_id), head(con)
@@ -53,7 +53,7 @@ def publish(release_id: str) -> None:
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
-            raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
+            raise StoreError(f"{folder} already exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as beside:
         csv = csv_kind(release.terms.csv, levels[-1]["nonzero"])
@@ -72,7 +72,7 @@ def publish(release_id: str) -> None:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Yield a folder that takes its place once it is written, and is removed where that fails."""
+    """Yield a temporary folder that becomes `folder` once it is written; remove it if writing fails."""
     partial = partial_folder(folder)
     try:
         if not folder.parent.exists():
@@ -84,10 +84,10 @@ def _beside(folder: Path) -> Iterator[Path]:
         replace(partial, folder)
     except BaseException as fault:
         shutil.rmtree(partial, ignore_errors=True)
-        told = disk_fault(fault, "output", str(folder.parent))
-        if told is None:
+        refusal = disk_fault(fault, "output", str(folder.parent))
+        if refusal is None:
             raise
-        raise told from None
+        raise refusal from None
 
 
 def _write_counts(
@@ -99,9 +99,9 @@ def _write_counts(
     csv: CsvKind,
     noisy: bool,
 ) -> RecordsKind | None:
-    """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records.
+    """Write the tables of all levels and return the kind of the records. While one level is written, load and sort the next.
 
-    What is learnt on the way of the levels is added to their entries, and what the report shows of them is collected.
+    This also adds what becomes known about the levels to their entries, and collects the facts for the report.
     """
     (folder / "counts").mkdir()
     release = record.release
@@ -174,7 +174,7 @@ def _write_manifest(
 
 
 def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
-    """Return the CSV files that were written, those of counts first."""
+    """Return the CSV files that exist, those of counts first."""
     tables = {level: pq.read_schema(folder / "counts" / f"level_{level}.parquet") for level in range(finest + 1)}
     of_counts = {f"counts/level_{level}.csv": level for level in tables} | {"counts.csv": finest}
     files = [csv_file(url, level, tables[level]) for url, level in of_counts.items() if (folder / url).exists()]
@@ -185,7 +185,7 @@ def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
 
 
 def _make_durable_and_readable(folder: Path) -> None:
-    """Force every file to disk and open it to readers: what is published is public."""
+    """Force every file to disk, and let everybody read it, because what is published is public."""
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
         handle = os.open(path, os.O_RDONLY)

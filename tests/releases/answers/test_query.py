@@ -487,8 +487,12 @@ def test_frames_have_a_row_per_combination(released: PublishedRelease) -> None:
         ({"origin": "99"}, "origin: no level has an area 99.", "region (such as region=01)"),
         ({"origin": "province=0103x"}, "origin: there is no area province=0103x.", "municipality (such as"),
         ({"origin": {"town": "1"}}, "origin: has no level town.", "region, province, municipality"),
-        ({"origin": 1}, "origin: codes are text, got 1.", ""),
-        ({"origin": "region=01,province=0201"}, "origin: there is no area region=01,province=0201.", "or all"),
+        ({"origin": 1}, "origin: a code must be text, got 1.", ""),
+        (
+            {"origin": "region=01,province=0201"},
+            "origin: there is no area region=01,province=0201.",
+            "`all` means everything",
+        ),
         ({"origin": "region=01,region=02"}, "origin: region=01,region=02 names a level twice.", ""),
         ({"home": "01"}, "The release has no axis home.", "origin, destination"),
     ],
@@ -540,12 +544,12 @@ def test_conditions_that_cannot_be_read_are_named(released, origin, where, told)
 def test_a_code_of_several_areas_must_be_told_apart(leaves, tmp_path, has_codebook):
     """Where levels, or areas of a level, share a code, the error says how each is named, and so it is found."""
     found = leaves if has_codebook else without_noisy_counts(leaves, tmp_path / "bare")
-    with pytest.raises(UsageError, match="A is a code of the levels region and town") as refusal:
+    with pytest.raises(UsageError, match="A is a code at the levels region and town") as refusal:
         found.query(origin="A")
-    assert refusal.value.hint == "Say region=A or town=A."
+    assert refusal.value.hint == "Write region=A or town=A."
     with pytest.raises(UsageError, match="several areas of the level town have the code 1") as refusal:
         found.query(origin="1")
-    assert refusal.value.hint == "Say region=A,town=1 or region=B,town=1."
+    assert refusal.value.hint == "Write region=A,town=1 or region=B,town=1."
     towns = found.query(origin=["region=A,town=1", "region=B,town=1", "region=A,town=2"], destination="region=C")
     assert towns["count"].to_list() == [
         leaves.table(4).filter(origin_region=region, origin_town=town, destination_region="C")["count"].sum()
@@ -555,7 +559,7 @@ def test_a_code_of_several_areas_must_be_told_apart(leaves, tmp_path, has_codebo
 
 
 def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(released, tmp_path):
-    """A row keeps its interval; anything else is at most everything, and unknown codes cannot be told from those without rows."""
+    """A row keeps its interval; anything else is at most the total, and codes without a row look unknown."""
     bare = without_noisy_counts(released, tmp_path / "bare")
     check_rows(bare, ["", "simultaneous_"])
     total = released.table(0)["high"][0]
@@ -565,9 +569,7 @@ def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(rele
         assert found["count"] == released.query(origin=code)["count"][0]
         assert (found["low"], found["high"]) == (0, total)
         assert "the noisy counts are not published" in found["how"]
-    with pytest.raises(
-        UsageError, match="an area that no released count names cannot be told from one that does not exist"
-    ):
+    with pytest.raises(UsageError, match="an area without a released count looks like one that does not exist"):
         bare.query(origin="99")
 
 
@@ -655,16 +657,16 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(make):
 
 def test_a_folder_that_was_altered_is_named(released, tmp_path):
     """A folder that is none, or lacks a table, is told as such, with the command that says what is wrong with it."""
-    with pytest.raises(UsageError, match="There is no published folder"):
+    with pytest.raises(UsageError, match="is not a published folder"):
         open_release(tmp_path / "nowhere")
     copy = tmp_path / "copy"
     shutil.copytree(released.folder, copy)
     (copy / "noisy_counts" / "level_3.parquet").write_bytes(b"not Parquet")
-    with pytest.raises(StoreError, match="is not as it was published") as fault:
+    with pytest.raises(StoreError, match="differs from what was published") as fault:
         open_release(copy).query(origin="01", destination="0101")
     assert "trellis verify" in fault.value.hint
     (copy / "counts" / "level_0.parquet").unlink()
-    with pytest.raises(StoreError, match="is not as it was published"):
+    with pytest.raises(StoreError, match="differs from what was published"):
         open_release(copy).query()
     with pytest.raises(UsageError, match="level must be 0 to 6, got 7"):
         released.table(7)

@@ -292,7 +292,9 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
 def test_a_manifest_that_supersedes_another_is_found(world: World) -> None:
     """`verify` finds a manifest that is not as its spec, and the audit one that is not as the store."""
     folder = world.manifest_of(world.second, lambda manifest: manifest.update(supersedes="jobs-20200101T000000Z"))
-    assert verify(folder) == ["manifest.json: it supersedes another release than its spec says, or itself."]
+    assert verify(folder) == [
+        "manifest.json: supersedes must be the release that the spec names, and not this release."
+    ]
     found = audit_answer().findings
     assert [(entry.release, entry.reason) for entry in found] == [
         (world.second, "its manifest supersedes another release than the store records.")
