@@ -36,7 +36,7 @@ _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and
 def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -> Seal:
     """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals.
 
-    A level that is sealed already is left as it is. Level 0 is the root, one cell.
+    A level that is already sealed stays as it is. Level 0 is the root, one cell.
     """
     with store() as con:
         record = load_record(con, release_id)
@@ -64,7 +64,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
 def measure_universe(release_id: str, sampler: Sampler) -> Seal:
     """Draw the noisy count of every leaf of the universe, whatever its true count, and write them in the order of the tree.
 
-    Leaves that are sealed already are left as they are. Only a part of the universe is in memory at a time.
+    Leaves that are already sealed stay as they are. Only a part of the universe is in memory at a time.
     """
     release, level, sealed = _leaves(release_id)
     if sealed:
@@ -85,9 +85,9 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
 def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
 
-    How many leaves have records is confidential, and where their parts begin: the shard is cut by what is kept alone. Where
-    no codebook lists the codes, it has those of the leaves that are kept in place of their areas, whose numbers would tell
-    of the others.
+    The number of leaves with records is confidential, and so are the places where chunks of them begin. So only the kept
+    leaves decide how the shard is cut. For an axis without a codebook, the shard holds the codes of the kept leaves and not
+    their area numbers, which would reveal something about the other leaves.
     """
     release, level, sealed = _leaves(release_id)
     if sealed:
@@ -116,7 +116,7 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
 
 
 def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
-    """Return the columns that tell some leaves apart: per axis their areas, or where no codebook lists them their codes.
+    """Return the columns that identify some leaves: per axis their areas, or, without a codebook, their codes.
 
     Args:
         areas: per axis, int64, shape (leaves,).
@@ -152,7 +152,7 @@ def _check_charged(record: Record, level: int) -> None:
 
 
 def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:
-    """Return what may cross the trust line: noisy counts, or the exact ones of an invariant, which is unprotected."""
+    """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
     return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)

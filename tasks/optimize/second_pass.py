@@ -1,6 +1,6 @@
 """The stages of a second pass: up the tree, from all noisy counts to estimates; and down it, to the released counts.
 
-Both read what was sealed and what the first pass has kept: nothing is measured for them, and nothing is charged.
+Both read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,8 @@ from tasks.tree.task import load_frontier, load_parents, rows_of, tree_of
 def estimate_branch(release_id: str, branch: str) -> list[EstimateShard]:
     """Estimate the nodes of a branch from the noisy counts of all that lies below them, the finest level first.
 
-    The branches into which it was cut are estimated already. The last shard belongs to the level of the cut: what the
-    branch adds up to for each of the nodes on which it stands.
+    The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
+    the branch for each node at which it begins.
     """
     record, tree = _load(release_id)
     levels, parts = record.levels_of(branch), record.parts(branch)
@@ -140,7 +140,7 @@ def _of_nodes(noisy: IntArray, variance: float, below: Estimates | None) -> Esti
 
 
 def _totals(record: Record, branch: str) -> IntArray:
-    """Return the settled counts of the nodes on which a branch stands, shape (nodes,); 0 where they are gone."""
+    """Return the settled counts of the nodes at which a branch begins, shape (nodes,); 0 for dropped nodes."""
     stands_on = record.branches[branch]
     above = record.settled[stands_on.cut_level, stands_on.parent]
     rows = rows_of(record.release, above, stands_on)

@@ -1,4 +1,4 @@
-"""The optimise stage: sealed noisy counts in, consistent whole counts out."""
+"""The optimise stage: turns sealed noisy counts into consistent whole counts."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,8 +24,8 @@ Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimiser) -> FrontierShard:
     """Turn the sealed noisy counts of one level of one branch into its frontier.
 
-    A level that is optimised already is left as it is, and the counts of one that is published exactly are. The result is
-    the same however often it is computed.
+    A level that is already optimised stays as it is. Counts of a level that is published exactly do not change. Repeated
+    calls give the same result.
     """
     with store() as con:
         record = load_record(con, release_id)
@@ -48,7 +48,8 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
 def keep_leaves(release_id: str) -> FrontierShard:
     """Turn the sealed noisy counts of leaves, of all or of those that were kept, into the frontier of the finest level.
 
-    Codes that no codebook lists become one here: of those that are sealed, beside the shards, the same however often.
+    For an axis without a codebook, the sealed codes become its codebook, beside the shards. Repeated calls give the same
+    result.
     """
     with store() as con:
         record = load_record(con, release_id)

@@ -1,4 +1,4 @@
-"""The tree stage, and what every later stage loads: a release's tree, and the frontiers on which it goes on."""
+"""The tree stage, and loading of the tree and the frontiers for every later stage."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -60,7 +60,7 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory
 
 
 def is_grown(release_id: str, depth: int) -> bool:
-    """Return whether the vault of a release holds all its true levels, and nothing besides."""
+    """Return whether the vault of a release holds all its true levels, and nothing else."""
     return vault_path(release_id).exists() and true_levels(release_id) == depth + 1
 
 
@@ -68,7 +68,7 @@ def is_grown(release_id: str, depth: int) -> bool:
 def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
     """Return the tree of a release from the codebooks that were kept among its shards when it was ingested.
 
-    One whose codes come from the records has them there once its leaves are kept, and no tree before.
+    A release without a codebook has its codes there once its leaves are kept, and has no tree before.
     """
     return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 

@@ -31,7 +31,7 @@ CheckRow = tuple[str, int, bool]
 def validate_level(release_id: str, level: int) -> list[CheckRow]:
     """Return (check, level, passed) for every check of one level; one that its mechanism waives is left out.
 
-    That counts are those that were sealed is a check of levels that are published exactly, and of no other.
+    Only levels that are published exactly have the check that counts equal the sealed ones.
     """
     with store() as con:
         record = load_record(con, release_id)

@@ -312,7 +312,7 @@ def test_faulty_rows_are_refused(place, capfd, fault):
     error, said = refused(place, capfd)
     assert str(error) == f"input.table: column {column} {rule}."
     assert error.field == field
-    assert ("Give the codebook every code" in error.hint) == (rule == UNKNOWN_CODE)
+    assert ("Add every possible code to the codebook" in error.hint) == (rule == UNKNOWN_CODE)
     assert said == ("1 row is at fault.\n" if len(rows) == 1 else f"{len(rows):,} rows are at fault.\n")
 
 

@@ -170,7 +170,7 @@ def test_a_value_outside_its_domain_is_refused(make, tmp_path, capfd, column, co
     ) as refused:
         make(SPEC)
     assert refused.value.field == "input.features"
-    assert re.match(rf"Give {lacking} every code", refused.value.hint)
+    assert re.match(rf"Add every possible code to {lacking}", refused.value.hint)
     assert not (tmp_path / "out").exists()
 
 
