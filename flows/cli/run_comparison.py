@@ -48,7 +48,7 @@ def compare_directly(
     with prefect_server(subfolder("prefect"), home() / "address"):
         from httpx import HTTPError
 
-        from flows.compare import run_comparison
+        from flows.parallel_trials import run_comparison
         from flows.trials.comparison import comparison_answer, error_rows, make_comparison
         from flows.trials.coverage import coverage_rows
         from tasks.report.comparison_page import comparison_page
