@@ -1,11 +1,11 @@
 # make demo     builds .venv and releases a synthetic country
-# make test     every test
-# make crash    a release is killed before and after everything that it makes durable, and twenty begin at once: twenty minutes or so
-# make audit    a black-box audit of the privacy claim, thousands of releases: an hour or so
-# make check    format, lint, types and import rules
-# make reference  docs/reference, from the code
-# make bench    every benchmark, then benchmarks/*.md: forty minutes or so; TRELLIS_DATA names the folder of lodes_ri_2019/
-# make site     docs/ as a site, in build/site; needs no network once .venv is there, and a server only for its search
+# make test     runs every test
+# make crash    kills a release before and after each of its durable steps, and begins twenty at once; takes about twenty minutes
+# make audit    audits the privacy claim as a black box, with thousands of releases; takes about an hour
+# make check    checks format, lint, types and import rules
+# make reference  makes docs/reference from the code
+# make bench    runs every benchmark and writes benchmarks/*.md; takes about forty minutes; set TRELLIS_DATA to the folder that contains lodes_ri_2019/
+# make site     builds docs/ as a site in build/site; needs no network once .venv exists, and a server only for its search
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -63,7 +63,7 @@ bench: .venv/.built
 .PHONY: site
 site: .venv/.built
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "build/site/index.html opens from a disk, without its search. With it: $(BIN)/python -m http.server --directory build/site"
+	@echo "Open build/site/index.html in a browser. Its search needs a server: $(BIN)/python -m http.server --directory build/site"
 
 clean:
 	rm -rf .venv .demo build *.egg-info

@@ -1,4 +1,4 @@
-"""What each accountant makes of the same (ε, δ): ρ, and the noise in proportion to the lemma's. `make bench`."""
+"""Compare the accountants at the same (ε, δ): ρ, and the noise in proportion to the lemma's. `make bench`."""
 
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, uniform

@@ -1,10 +1,10 @@
-"""Accuracy past the paper: mechanisms against InfTDA by the lemma with a uniform split, at the same ε = 1 and δ = 10⁻⁸.
+"""Compare the accuracy of mechanisms with InfTDA by the lemma with a uniform split, at the same ε = 1 and δ = 10⁻⁸.
 
-The six sets of the paper's Table 1, on which nothing is left to chance but the noise, and sets on which nothing was tuned:
-Rhode Island's block groups and Adult, by TRELLIS_DATA, other draws of the sets (`--seed`), and a made-up country. For each
-mechanism: the ratio of the maximum absolute error at a level, mean over runs, to InfTDA's, mean over levels; the largest of
-these ratios; the ratio of the ℓ₁ error at the leaves; by how much false discovery at the leaves differs; and the cells
-measured in proportion. Each with its standard error. Noise is the table sampler's; docs/mechanisms.md says what comes of it.
+The sets are the six sets of the paper's Table 1, in which only the noise is random, and sets on which nothing was tuned: Rhode
+Island's block groups and Adult (from TRELLIS_DATA), other draws of the sets (`--seed`), and a made-up country. For each mechanism
+the benchmark prints, each with its standard error: the ratio of the maximum absolute error at a level, mean over runs, to InfTDA's,
+mean over levels; the largest of these ratios; the ratio of the ℓ₁ error at the leaves; the difference of the false discovery rates
+at the leaves; and the ratio of the cells measured. The noise is the table sampler's. docs/mechanisms.md discusses the results.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def sets(seed: int) -> Iterator[tuple[str, Truth]]:
             yield f"{kind} {density}", truth_of(*table_of(drawn))
     yield "made-up country", truth_of(*table_of(draw_country(generator=np.random.default_rng(seed))))
     if "TRELLIS_DATA" not in os.environ:
-        print("TRELLIS_DATA is not set: without Rhode Island and Adult.")
+        print("TRELLIS_DATA is not set: Rhode Island and Adult are left out.")
         return
     folder = Path(os.environ["TRELLIS_DATA"])
     yield "Rhode Island", rhode_island(folder / "lodes_ri_2019")
@@ -182,8 +182,8 @@ def main() -> None:
     """Try every candidate on every set, and print and keep what it came to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=SEED, help="of the made-up sets")
-    parser.add_argument("--only", default="", help="sets whose names begin so")
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of the made-up sets")
+    parser.add_argument("--only", default="", help="only sets whose names begin with this")
     arguments = parser.parse_args()
     rows = []
     for name, truth in sets(arguments.seed):

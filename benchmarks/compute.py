@@ -1,7 +1,7 @@
 """The mechanism over arrays alone: from a table in memory to a released table in memory.
 
-Grow the true tree, then level by level expand, measure, optimise and keep what is positive: the functions that the stages
-call, with nothing around them. No vault, no seals, no store, no files, no Prefect.
+Grow the true tree, then level by level expand, measure, optimise and keep what is positive. These are the functions that the
+stages call, with nothing around them: no vault, no seals, no store, no files, no Prefect.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""What a second core is worth: the branch stages of a release through the plain driver, on one thread and on two, in turn.
+"""Measure how much a second core speeds up the branch stages of a release: one thread and two threads, in turn, with the plain driver.
 
-A tenth of the made-up nation of Italy's shape, all five levels, ε = 10: more than ten million cells are measured in
-branches. Wall seconds from the first stage of a branch to the last: vault, draws, shards, seals and all. With OpenDP's
-sampler down to municipalities of the same nation, since its draws take a hundred times as long.
+The nation is a tenth of the made-up nation of Italy's shape, with all five levels and ε = 10. The branches measure more than ten
+million cells. The benchmark takes wall seconds from the first stage of a branch to the last, including vault, draws, shards and
+seals. With OpenDP's sampler it goes down to municipalities of the same nation, because its draws take a hundred times as long.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Coverage: how many of the intervals that releases state hold the truth, by true count, on sets whose truth may be seen.
+"""Coverage: measure how many intervals of a release contain the true count, by true count, on sets that anybody may see.
 
-The six made-up sets of the paper's Table 1, and Rhode Island by block groups where TRELLIS_DATA is set; at ε = 1 and 10, δ =
-10⁻⁸, privacy loss distributions, a uniform split, nine in ten. Every cell that a level could have counts, measured or not. The
-page is benchmarks/coverage.md. A level and true count that is covered less than is promised, by more than five standard errors,
-makes it fail.
+The sets are the six made-up sets of the paper's Table 1, and Rhode Island by block groups if TRELLIS_DATA is set. ε is 1 and 10,
+δ = 10⁻⁸, with privacy loss distributions, a uniform split, and a confidence of nine in ten. Every cell that a level could have
+counts, measured or not. The page is benchmarks/coverage.md. The benchmark fails if the coverage of any level and true count is
+more than five standard errors below the promise.
 """
 
 import argparse
@@ -43,30 +43,32 @@ NAIVE = ("x ± z", "x ± z, many")  # of the same cells: around the noisy counts
 PAGE = """\
 # Coverage of the intervals
 
-Written by `python benchmarks/coverage.py`; do not edit. {runs} runs each, δ = 10⁻⁸, privacy loss distributions, a uniform split;
-levels below the total, which is exact. Every cell that a level could have counts, whether it was measured or not.
+This page shows how often the intervals of a release contain the true count. `python benchmarks/coverage.py` writes it; do not edit it.
+Each figure comes from {runs} runs with δ = 10⁻⁸, privacy loss distributions and a uniform split. The levels are those below the total,
+which is exact. Every cell that a level could have counts, whether it was measured or not.
 
 ## By true count
 
-The promise is that for each fixed cell, over all noise, the interval holds the true count with {confidence} or more; so it is that
-on average over each level and true count. The share covered and the mean width (high − low, records), over the cells of all
-levels together:
+The promise is that for each fixed cell, over all noise, the interval contains the true count with a probability of {confidence} or more.
+So the same holds on average over each level and true count. The table has the share of covered cells and the mean width (high − low,
+in records), over the cells of all levels together:
 
 {pooled}
 
-The level on which that true count is covered least, on average over runs, with the standard error. Of few cells the error is
-large, and the least of many levels is small by chance: of {looked} levels and true counts, {far} are below {confidence} by more than
-five standard errors.
+The next table names the level on which a true count is covered least, on average over runs, with the standard error. If there are few
+cells, the error is large, and the least of many levels is small by chance. Of {looked} levels and true counts, {far} are below
+{confidence} by more than five standard errors.
 
 {worst}
 
 ## What is not promised
 
-Coverage among cells that noise has selected: those released as non-zero, and those zeroed, which are released as 0 while their
-true count is not. Of the zeroed that were measured, and of those of them with more than {many} records, also what the noisy
-count's own x ± z holds, at the same confidence and without anything from above; it says nothing of those that were not measured,
-which are {unmeasured} of the zeroed. All levels together; shares of fewer than {fewest} cells in all runs are left out. At ε = 10 hardly any cell with more than {many}
-records is zeroed: noise must go beyond what any margin allows for, and few of those cells are covered.
+This table has the coverage among cells that the noise has selected: cells that were released as non-zero, and zeroed cells, which were
+released as 0 while their true count is not 0. For zeroed cells that were measured, and for those of them with more than {many} records,
+the table also has the coverage of the noisy count's own x ± z, at the same confidence and without anything from the levels above.
+x ± z says nothing about cells that were not measured, and these are {unmeasured} of the zeroed cells. All levels count together. Shares of
+fewer than {fewest} cells in all runs are left out. At ε = 10 hardly any cell with more than {many} records is zeroed: the noise must go
+beyond what any margin allows for, and few of those cells are covered.
 
 {selected}
 
@@ -152,7 +154,7 @@ def row_of(truth: Truth, name: str, epsilon: float, runs: int) -> dict[str, Any]
 
 def percent(share: float | None) -> str:
     """Return a share as people read it."""
-    return "" if share is None else f"{100 * share:.1f} %"
+    return "" if share is None else f"{100 * share:.1f}%"
 
 
 def records(width: float | None) -> str:
@@ -172,7 +174,7 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
     zeroed, measured = (sum(row[group]["cells"] for row in rows) for group in ("zeroed", OURS[0]))
     return PAGE.format(
         runs=rows[0]["runs"],
-        confidence=f"{100 * CONFIDENCE:g} %",
+        confidence=f"{100 * CONFIDENCE:g}%",
         looked=sum(row["looked"] for row in rows),
         far=sum(len(row["far"]) for row in rows) or "none",
         unmeasured=percent(1 - measured / zeroed),
@@ -213,8 +215,8 @@ def main() -> None:
     """Try both mechanisms on every set, print and keep what it came to, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--page", action="store_true", help="write the page from the last run, and nothing else")
-    parser.add_argument("--only", default="", help="sets whose names begin so; the page is not written then")
+    parser.add_argument("--page", action="store_true", help="only write the page from the last run")
+    parser.add_argument("--only", default="", help="only sets whose names begin with this; does not write the page")
     arguments = parser.parse_args()
     if arguments.page:
         write_page()

@@ -1,8 +1,8 @@
-"""How compute grows with cells: made-up nations from tiny to Italy's size, four decades of cells, and the slope of the fit.
+"""Measure how computing time grows with cells: made-up nations from tiny to Italy's size, four decades of cells, and the slope of the fit.
 
-Each nation has a share of Italy's flows and people, and the root of that share of its areas, so that as many of the possible
-pairs have people. ε = 1, all five levels, from the table in memory to the released levels in memory, one thread
-(`compute.release`). With OpenDP's sampler the largest is a tenth of Italy. The goal is a slope of log seconds over log
+Each nation has a share of Italy's flows and people, and the square root of that share of its areas, so the same share of the
+possible pairs have people. ε = 1, all five levels, from the table in memory to the released levels in memory, on one thread
+(`compute.release`). With OpenDP's sampler the largest nation is a tenth of Italy. The goal is a slope of log seconds over log
 cells of at most 1.05.
 """
 
@@ -26,7 +26,7 @@ def main() -> None:
     """Release nations of every size with every sampler, and print and keep what it took."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sampler", choices=("opendp", "table", "both"), default="both")
-    parser.add_argument("--largest", type=float, default=1.0, help="share of the sizes that are tried")
+    parser.add_argument("--largest", type=float, default=1.0, help="largest share of the sizes to try")
     arguments = parser.parse_args()
     rows = []
     for name, sampler in samplers(arguments.sampler).items():

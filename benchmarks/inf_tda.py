@@ -1,7 +1,7 @@
-"""Run the published package inf-tda once. `peers.py` calls it, with the interpreter of the environment it has made.
+"""Run the published package inf-tda once. `peers.py` calls this with the interpreter of the environment that it made.
 
-python inf_tda.py TABLE.npy RELEASED.npy EPSILON DELTA: the table is dense, int64, one dimension per level. Prints the wall
-and the CPU seconds of the call alone, from a sorted pandas Series with every cell to the released Series.
+python inf_tda.py TABLE.npy RELEASED.npy EPSILON DELTA: the table is dense, int64, with one dimension per level. It prints the wall
+seconds and the CPU seconds of the call alone, from a sorted pandas Series with every cell to the released Series.
 """
 
 import sys

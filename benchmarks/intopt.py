@@ -1,6 +1,6 @@
-"""IntOpt over chunks of a million cells, in turn with the same optimum found without short cuts: every cell sorted.
+"""Measure IntOpt on chunks of a million cells, in turn with a version without short cuts that sorts every cell.
 
-Prints, per workload, the microseconds of thread time a cell of both (medians) and the median of their ratios, pair by pair.
+For each workload it prints the microseconds of thread time per cell of both (medians) and the median of their ratios, pair by pair.
 Both must return the same counts.
 """
 

@@ -1,7 +1,7 @@
-"""Plan a release over 362,292 areas on each end and print the seconds and the peak memory that it takes.
+"""Plan a release over 362,292 areas on each end, and print the seconds and the peak memory that it takes.
 
 The codebook has the public shape of Italy's: 20 regions, 110 provinces, 8,092 municipalities, 16,000 section areas and
-362,292 sections. Nothing of the confidential table is read, so an empty file stands for it.
+362,292 sections. The plan reads nothing of the confidential table, so an empty file takes its place.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""A made-up nation of Italy's shape: what the paper could release, and what it could not.
+"""Release a made-up nation of Italy's shape: one size that the paper could release, and one that it could not.
 
-Down to municipalities, compute alone: from the flows between municipalities in memory to the released levels in memory, a
-thread per core (`compute.release`), both samplers. All five levels: `trellis release` as a user runs it, from the Parquet file to
-the published folder, and `trellis verify` of that folder; with wall seconds, the thread seconds of each room, cells, and
-the peak memory of the whole tree of processes, Prefect's server among them. δ = 10⁻⁸, substitution, a uniform split; lemma in
-memory, the tightest accountant at the command line. `--share 0.01` for a nation of a hundredth of the flows.
+Down to municipalities, it measures computation alone: from the flows between municipalities in memory to the released levels in
+memory, with one thread per core (`compute.release`) and both samplers. For all five levels it runs `trellis release` as a user does,
+from the Parquet file to the published folder, and `trellis verify` of that folder. It takes wall seconds, the thread seconds of each
+room, cells, and the peak memory of the whole tree of processes, including Prefect's server. δ = 10⁻⁸, substitution, a uniform split;
+the lemma in memory, the tightest accountant on the command line. `--share 0.01` makes a nation with a hundredth of the flows.
 """
 
 import argparse
@@ -147,10 +147,14 @@ def main() -> None:
     """Measure both parts, and print and keep what they took."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--part", choices=("municipality", "section", "both"), default="both")
-    parser.add_argument("--sampler", choices=("opendp", "table", "both"), default="both", help="down to municipalities")
-    parser.add_argument("--section-sampler", choices=("opendp", "table"), default="table", help="down to sections")
+    parser.add_argument(
+        "--sampler", choices=("opendp", "table", "both"), default="both", help="sampler down to municipalities"
+    )
+    parser.add_argument(
+        "--section-sampler", choices=("opendp", "table"), default="table", help="sampler down to sections"
+    )
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
-    parser.add_argument("--share", type=float, default=1.0, help="of Italy's flows")
+    parser.add_argument("--share", type=float, default=1.0, help="share of Italy's flows")
     arguments = parser.parse_args()
     if arguments.part != "section":
         keep("municipality", municipalities(arguments.share, arguments.epsilon, arguments.sampler))

@@ -1,9 +1,8 @@
-"""Our mechanisms on all six made-up sets of the paper's Table 1, to be held against the authors' figures.
+"""Run our mechanisms on all six made-up sets of the paper's Table 1, to compare them with the authors' figures.
 
-Every mechanism, ε = 0.1, 1 and 10, δ = 10⁻⁸, through `flows/trials/comparison.py`, in two processes. Beside the mechanisms as they
-are run variants that each differ in one thing which the authors' code does otherwise, to see whether that thing explains
-what differs. `--page` runs nothing: it writes `paper.md` from what the last run has left, and from the authors' figures
-where TRELLIS_DATA has them.
+It runs every mechanism at ε = 0.1, 1 and 10 and δ = 10⁻⁸, through `flows/trials/comparison.py`, in two processes. It also runs
+variants that each differ in one thing that the authors' code does differently, to see whether that thing explains the differences.
+`--page` runs nothing. It writes `paper.md` from the results of the last run and from the authors' figures, if TRELLIS_DATA has them.
 """
 
 import argparse
@@ -151,9 +150,13 @@ def told(row: dict[str, Any]) -> str:
 def main() -> None:
     """Run, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=10, help="of every mechanism at every ε; 0 keeps what is there")
-    parser.add_argument("--solver-runs", type=int, default=1, help="of tda_linf, at ε = 1 only; 0 keeps what is there")
-    parser.add_argument("--page", action="store_true", help="run nothing, write paper.md")
+    parser.add_argument(
+        "--runs", type=int, default=10, help="runs of every mechanism at every ε; 0 keeps the last results"
+    )
+    parser.add_argument(
+        "--solver-runs", type=int, default=1, help="runs of tda_linf, at ε = 1 only; 0 keeps the last results"
+    )
+    parser.add_argument("--page", action="store_true", help="only write paper.md")
     arguments = parser.parse_args()
     if arguments.page:
         paper_page.main()

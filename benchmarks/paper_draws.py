@@ -1,9 +1,9 @@
-"""Draws of the paper's sets that are as near to the authors' as their figures let one find.
+"""Find the draws of the paper's sets that are closest to the authors' draws, as far as their figures allow.
 
-People of a pair are 1 to 1000 in proportion to the largest Pareto draw, so that one draw decides how many people a set has,
-and with it how many pairs noise and threshold hide; and the random tree decides how much lies below its largest area. Both
-show in the authors' figures: nearly everything is below the threshold of their histogram at ε = 0.1, so that its error at
-level 0 is about the number of people, and its error at level 1 about those of the largest area.
+The people of a pair are 1 to 1000 in proportion to the largest Pareto draw. So one draw decides how many people a set has, and with
+it how many pairs noise and threshold hide. The random tree decides how much lies below its largest area. The authors' figures show
+both: nearly everything is below the threshold of their histogram at ε = 0.1, so its error at level 0 is about the number of people,
+and its error at level 1 is about the number of people of the largest area.
 """
 
 from dataclasses import dataclass

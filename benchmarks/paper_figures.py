@@ -1,7 +1,7 @@
-"""The figures that the paper's authors have published, and ours, side by side.
+"""The figures that the paper's authors published, and ours, side by side.
 
-Theirs are read from TRELLIS_DATA, which holds `paper_figures/errors.csv` and `seconds.csv`: means over the runs that are in
-their public repository, aidaLabDEI/TDA_hierarchical. They are facts to be quoted, and no file of theirs is part of Trellis.
+The authors' figures come from TRELLIS_DATA, which contains `paper_figures/errors.csv` and `seconds.csv`: means over the runs in their
+public repository, aidaLabDEI/TDA_hierarchical. We quote them as facts, and no file of theirs is part of Trellis.
 """
 
 import csv

@@ -1,6 +1,6 @@
-"""Write benchmarks/paper.md: what `paper.py` has left under build/bench/ beside the figures that the paper's authors published.
+"""Write benchmarks/paper.md: the results of `paper.py` under build/bench/ beside the figures that the paper's authors published.
 
-Where theirs are not at hand the page has ours alone and says so.
+If the authors' figures are missing, the page has only ours and says so.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,10 @@ from tasks.report.svg import STYLES, as_svg, figure
 HERE = Path(__file__).parent
 REPOSITORY = "[aidaLabDEI/TDA_hierarchical](https://github.com/aidaLabDEI/TDA_hierarchical)"
 SOURCE = f"""\
-Theirs are the results of ten runs that the authors have published in {REPOSITORY}
-(F. Boninsegna and F. Silvestri, PoPETs 2025), quoted as facts; what their code does was read there, and not run here."""
-ABSENT = f"The authors' figures, which are published in {REPOSITORY}, were not at hand when this page was written: ours alone."
+The authors' figures are the results of ten runs that they published in {REPOSITORY}
+(F. Boninsegna and F. Silvestri, PoPETs 2025). We quote them as facts. We read their code there to learn what it does; we did not run
+it."""
+ABSENT = f"The authors' figures, published in {REPOSITORY}, were not at hand when this page was written. It has only our figures."
 MECHANISMS = ("inftda", "tda_l2", "tda_linf", "gaussian", "stability_histogram")
 SOLVER = "tda_linf"
 RECONCILED = ("inftda_reconciled", "inftda_reconciled, pld")
@@ -33,20 +34,24 @@ DRAWN = {  # in the pictures, at ε = 1
 PAGE = """\
 # The paper's synthetic sets, beside the authors' figures
 
-Written by `python benchmarks/paper.py --page` from what the last `python benchmarks/paper.py` has left in `build/bench/`; do
-not edit. Our mechanisms on the six made-up sets of Table 1 of Boninsegna and Silvestri (2025), at ε = 0.1, 1 and 10 and
-δ = 10⁻⁸, substitution of one trip, ρ by the lemma as in the paper, and by privacy loss distributions where it says `pld`;
-{runs}. Noise comes from the table, of the histogram from OpenDP. The recipe of the sets, trees,
-levels and measures are the paper's: level 0 is the total, level 1 refines the destination, level 2 the origin, and so on.
+This page compares our mechanisms with the figures of the paper's authors, on the six made-up sets of Table 1 of Boninsegna and
+Silvestri (2025). `python benchmarks/paper.py --page` writes it from the results of the last `python benchmarks/paper.py` in
+`build/bench/`; do not edit it.
+
+The settings are ε = 0.1, 1 and 10, δ = 10⁻⁸, and substitution of one trip. ρ is by the lemma as in the paper, and by privacy loss
+distributions where it says `pld`. There are {runs}. The noise comes from the table; for the histogram it comes
+from OpenDP. The recipe of the sets, the trees, the levels and the measures are the paper's: level 0 is the total, level 1 refines the
+destination, level 2 the origin, and so on.
 
 {source}
 
-A cell “12 / 17” is ours / theirs. Errors are the largest absolute error of a level, mean over the runs.
+A table cell “12 / 17” means ours / theirs. Errors are the largest absolute error of a level, averaged over the runs.
 
 ## Where they differ, and why
 
-Geometric mean, over levels from 3 on and over ε, of our largest error over theirs. “½ρ” and “Δ₁ = √2” are ours with one thing
-changed to what their code does; they are experiments, and not for release. “Closest” are other draws of the sets, below.
+The table has the geometric mean, over levels from 3 on and over ε, of our largest error divided by theirs. “½ρ” and “Δ₁ = √2” are our
+mechanisms with one thing changed to what their code does. They are experiments and not for release. “Closest” refers to other draws
+of the sets, described below.
 
 {ratios}
 
@@ -57,11 +62,12 @@ changed to what their code does; they are experiments, and not for release. “C
 
 ### Other draws of the same sets
 
-A set is scaled by its largest pair, so that one Pareto draw decides how many people it has, and how many pairs a threshold
-hides; and the random tree decides how much lies below its largest area. The closest draw has, of 100, the people for which
-their histogram's loss at ε = 0.1 (its error at level 0) comes out most nearly, and of 100 the tree whose largest area has the
-share that its error at level 1 tells. What it gives at ε = 1 and 10, and for the other mechanisms, was not fitted. “Lost” and
-“misses” are closest draw / theirs; what is changed to their code's way is as above, the top-down ones with half of ρ.
+A set is scaled by its largest pair. So one Pareto draw decides how many people a set has, and how many pairs a threshold hides. The
+random tree decides how much lies below its largest area. To find the closest draw, we took 100 draws of the people and chose the one
+that best reproduces the loss of their histogram at ε = 0.1 (its error at level 0). We also took 100 draws of the tree and chose the
+one whose largest area has the share that the error at level 1 indicates. We did not fit the results at ε = 1 and 10, or those of the
+other mechanisms. “Lost” and “misses” are closest draw / theirs. The mechanisms are changed to their code's way as above, the top-down
+ones with half of ρ.
 
 {others}
 
@@ -71,10 +77,11 @@ share that its error at level 1 tells. What it gives at ε = 1 and 10, and for t
 
 ## False discoveries and false negatives at the finest level
 
-Of the released pairs the share that has no trips, and of the pairs with trips the share that is not released; %. A count below
-zero, which only `gaussian` has, is not released by this measure, as in the authors' code; `trellis compare` takes it for released.
+The false discovery rate is the share of the released pairs that have no trips. The false negative rate is the share of the pairs with
+trips that are not released. Both are in %. A count below zero, which only `gaussian` has, is not released by this measure, as in the
+authors' code; `trellis compare` treats it as released.
 
-False discovery rate; a complete set has none:
+False discovery rate (a complete set has none):
 
 {discoveries}
 
@@ -84,15 +91,16 @@ False negative rate:
 
 ## Seconds
 
-A run, mean; ours in memory, with noise from the table, two processes side by side on {machine}, which others used too;
-theirs on the authors' machine, with OpenDP's noise. With OpenDP's noise ours is in [README.md](README.md#the-papers-synthetic-sets).
+The table has the mean seconds of a run. Ours ran in memory, with noise from the table, in two processes side by side on {machine},
+which other programs used too. Theirs ran on the authors' machine, with OpenDP's noise. Our seconds with OpenDP's noise are in
+[README.md](README.md#the-papers-synthetic-sets).
 
 {seconds}
 
 ## Italy
 
-The paper's seventh set, Italy's commuters, is not public in the form that it was used in, and is not ours to run; what a
-nation of its shape takes is in [README.md](README.md#a-nation-of-italys-shape).
+The paper's seventh set, Italy's commuters, is not public in the form that the authors used, so we cannot run it. The time for a nation
+of its shape is in [README.md](README.md#a-nation-of-italys-shape).
 """
 
 
@@ -144,25 +152,26 @@ def closest_sets(figures: SideBySide) -> list[str]:
 
 
 REASONS = """\
-- **Top-down: half of ρ.** For T levels their code asks for 2T shares of ρ and spends T of them, so that σ is √2 of what
-  (ε, δ) asks for. At full ρ our errors are {inftda} (`inftda`), {tda_l2} (`tda_l2`) and {tda_linf} (`tda_linf`) of theirs, where
-  1/√2 is 0.71; with half of ρ they are {inftda_half}, {tda_l2_half} and {tda_linf_half}, and on the closest
-  draws {inftda_closest} and {tda_l2_closest}: nothing else shows.
-- **`tda_linf`: any optimum.** Chebyshev optima are many; GLPK took theirs, HiGHS takes ours. On the random sets both take
-  worse ones than IntOpt further down: at level 8 of random dense and ε = 1 theirs err by {their_solver} where their IntOpt
-  errs by {their_intopt}, ours by {our_solver} and {our_intopt}. At ε = 1 only, and {solver_runs}, since one takes minutes.
-- **`gaussian`: none.** One level takes all of ρ in both: {gaussian} of theirs on our draws, {gaussian_closest} on the closest
-  ones, whose random trees are more like theirs (upper levels err by how many pairs lie below a cell).
-- **Levels 1 and 2 of the random sets: the tree.** The more areas, the larger the largest error. At level 1, over theirs, `inftda`
-  with half of ρ is at {first} on our tree of {areas} areas there, and at {first_closest} on the closest draws' of {areas_closest};
-  how many theirs has is not published. From level 3 on both are as in the table.
-- **`stability_histogram`: a shorter distance.** Their code gives √2 to a map that asks for the ℓ₁ distance of neighbours, which
-  is 2 under substitution: scale √2/ε in place of 2/ε, and a threshold in proportion, which keeps less than (ε, δ). At the
-  finest level ours is {histogram} of theirs, with their scale and threshold {histogram_theirs}. Above it most of the error is
-  what lies below the threshold, which is a matter of the draw: on the closest draws it is {histogram_closest} of theirs over all levels.
-- **Rates: the draw.** On the closest draws of complete and dense sets the shares of pairs that are missed, and of false
-  discoveries, are theirs within {apart} percentage points, for `gaussian`, `inftda` and `tda_l2` with half of ρ, and the histogram
-  with Δ₁ = √2, at every ε; of the sparse sets, where few pairs are drawn, within {apart_sparse}.
+- **Top-down: half of ρ.** For T levels their code asks for 2T shares of ρ and spends T of them, so σ is √2 times what (ε, δ) asks for.
+  At full ρ our errors are {inftda} (`inftda`), {tda_l2} (`tda_l2`) and {tda_linf} (`tda_linf`) of theirs; 1/√2 is 0.71. With half of ρ,
+  our errors are {inftda_half}, {tda_l2_half} and {tda_linf_half} of theirs, and on the closest draws {inftda_closest} and
+  {tda_l2_closest}. No other difference is visible.
+- **`tda_linf`: any optimum.** There are many Chebyshev optima. GLPK chose theirs, and HiGHS chooses ours. On the random sets both choose
+  worse optima than IntOpt further down. At level 8 of random dense and ε = 1, their solver errs by {their_solver} and their IntOpt by
+  {their_intopt}; ours err by {our_solver} and {our_intopt}. We ran it at ε = 1 only, with {solver_runs}, because one run takes minutes.
+- **`gaussian`: none.** One level takes all of ρ in both. Our errors are {gaussian} of theirs on our draws, and {gaussian_closest} on the
+  closest draws, whose random trees are more like theirs (the error of upper levels depends on how many pairs lie below a cell).
+- **Levels 1 and 2 of the random sets: the tree.** The more areas, the larger the largest error. At level 1, the error of `inftda` with
+  half of ρ is {first} of theirs on our tree of {areas} areas, and {first_closest} of theirs on the closest draws' tree of {areas_closest}
+  areas. The authors did not publish how many areas theirs has. From level 3 on both are as in the table.
+- **`stability_histogram`: a shorter distance.** Their code gives √2 to a map that asks for the ℓ₁ distance of neighbours. That distance
+  is 2 under substitution. So their scale is √2/ε in place of 2/ε, and their threshold is smaller in proportion, which keeps less than
+  (ε, δ). At the finest level our error is {histogram} of theirs, and with their scale and threshold {histogram_theirs}. Above the finest
+  level, most of the error is what lies below the threshold, which depends on the draw: on the closest draws our error is
+  {histogram_closest} of theirs over all levels.
+- **Rates: the draw.** On the closest draws of complete and dense sets, our shares of missed pairs and of false discoveries are within
+  {apart} percentage points of theirs, for `gaussian`, `inftda` and `tda_l2` with half of ρ, and the histogram with Δ₁ = √2, at every ε.
+  On the sparse sets, where few pairs are drawn, they are within {apart_sparse}.
 - **Not the levels**: their level 0 is the total too, exact top-down and noisy in `gaussian`; level 1 is the destination's."""
 
 EXPERIMENTS = {  # of the rates: what of ours is held against what of theirs
@@ -177,7 +186,7 @@ def reasons(figures: SideBySide) -> str:
     """Return why ours differ from theirs, with what the experiments came to."""
     near = closest_sets(figures)
     if not figures.theirs.errors or not near:
-        return "The authors' figures were not at hand, so that nothing is said here of what differs."
+        return "The authors' figures were not at hand, so this page does not explain the differences."
 
     def told(mechanism: str, sets: Sequence[str] = figures.sets, levels: Sequence[int] | None = None) -> str:
         ratio = figures.ratio(sets, mechanism, mechanism.partition(",")[0], levels)

@@ -1,11 +1,11 @@
-"""Trellis beside the published package inf-tda 0.1 (with OpenDP 0.12.1), in turn, on the same table.
+"""Compare Trellis with the published package inf-tda 0.1 (with OpenDP 0.12.1), in turn, on the same table.
 
-A million cells in three levels of 100, of which 50,000 are non-zero, drawn at random; the same ε, δ and accounting (the
-lemma), a uniform split of ρ, one record replaced. Both are timed from the table in memory to the released table in
-memory: inf-tda from a pandas Series of all cells to a Series, Trellis from columns of the non-zero records, numbered by
-the public hierarchy, to columns (`compute.release`), with one thread and with one per core; inf-tda has one. Loading
-packages and drawing the table are not timed. Makes an environment of its own in build/peers with pip. Prints seconds, the ratios pair by pair, and the largest
-error of each level.
+The table has a million cells in three levels of 100, of which 50,000 are non-zero, drawn at random. Both use the same ε, δ and
+accounting (the lemma), a uniform split of ρ, and one replaced record. The time of both runs from the table in memory to the released
+table in memory: for inf-tda from a pandas Series of all cells to a Series; for Trellis from columns of the non-zero records, numbered
+by the public hierarchy, to columns (`compute.release`), with one thread and with one per core. inf-tda has one thread. The time does
+not include loading packages and drawing the table. The benchmark makes an environment of its own in build/peers with pip. It prints
+seconds, the ratios pair by pair, and the largest error of each level.
 """
 
 import argparse

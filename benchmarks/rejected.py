@@ -1,6 +1,6 @@
-"""Ideas that were tried for accuracy and not kept, measured as `accuracy.py` measures: what docs/mechanisms.md says of them.
+"""Measure ideas for accuracy that we tried and did not keep, as `accuracy.py` measures; docs/mechanisms.md discusses them.
 
-Each changes the second pass of `inftda_reconciled` in one way, at the same ε, δ and split. None reads a true count.
+Each idea changes the second pass of `inftda_reconciled` in one way, at the same ε, δ and split. None reads a true count.
 """
 
 import argparse
@@ -202,8 +202,8 @@ def main() -> None:
     """Try every idea on every set, and print what it came to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=SEED, help="of the made-up sets")
-    parser.add_argument("--only", default="", help="sets whose names begin so")
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of the made-up sets")
+    parser.add_argument("--only", default="", help="only sets whose names begin with this")
     arguments = parser.parse_args()
     for name, truth in sets(arguments.seed):
         if name.startswith(arguments.only):

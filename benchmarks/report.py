@@ -1,4 +1,4 @@
-"""Write benchmarks/README.md and its plots from what the benchmarks have left under build/bench/."""
+"""Write benchmarks/README.md and its plots from the results of the benchmarks under build/bench/."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,69 +20,69 @@ Row = dict[str, Any]
 PAGE = """\
 # Benchmarks
 
-Written by `python benchmarks/report.py` from what the last runs have left in `build/bench/`; do not edit. `make bench` runs
-everything in the first table, then writes this page: forty minutes or so on two cores, 6 GB of memory and 10 GB of disk.
-Each benchmark by itself:
+This page shows how fast and how accurate Trellis is, and how to measure it again. `python benchmarks/report.py` writes the page from
+the results of the last runs in `build/bench/`; do not edit it. `make bench` runs everything in the first table and then writes this
+page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of disk. You can also run each benchmark by itself:
 
 | command | measures |
 |---|---|
 | `python benchmarks/peers.py` | Trellis and the published package `inf-tda`, in turn on the same table |
 | `python benchmarks/synthetic.py` | the synthetic sets of the paper |
 | `python benchmarks/paper.py` | every mechanism on those sets, beside the authors' figures: [paper.md](paper.md), which `--page` writes |
-| `python benchmarks/coverage.py` | how many of the intervals hold the truth, and how wide they are: [coverage.md](coverage.md) |
-| `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and by the command line |
-| `python benchmarks/cores.py` | what a second core is worth in the branches of a release |
+| `python benchmarks/coverage.py` | how many intervals contain the true count, and how wide they are: [coverage.md](coverage.md) |
+| `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line |
+| `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
-| `python benchmarks/intopt.py`, `sampler.py` | IntOpt beside a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
-| `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | what the [README](../README.md) quotes |
+| `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
+| `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | the numbers in the [README](../README.md) |
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |
 
-Not in `make bench`; the figures stand in [docs/mechanisms.md](../docs/mechanisms.md), some in the README:
+These are not part of `make bench`. Their figures are in [docs/mechanisms.md](../docs/mechanisms.md), and some are in the README:
 
 | command | measures |
 |---|---|
-| `python benchmarks/accuracy.py` | errors against the paper's InfTDA at the same ε and δ: `--only` some sets, `--runs`, `--seed` |
-| `python benchmarks/rejected.py` | the same of what was tried and not kept |
+| `python benchmarks/accuracy.py` | errors compared with the paper's InfTDA at the same ε and δ; options `--only` (some sets), `--runs`, `--seed` |
+| `python benchmarks/rejected.py` | the same errors for ideas that we tried and did not keep |
 | `python benchmarks/report_picture.py` | nothing; it draws docs/report.png, the picture of a report in the README |
 
-`--sampler opendp` or `--sampler table` runs one sampler only; `--help` says what else there is. Seconds drift with what
-else a machine does, ratios taken in turn do so less; CPU seconds are of all threads together.
+`--sampler opendp` or `--sampler table` runs one sampler only. `--help` lists the other options. Seconds vary with the machine's other
+work. Ratios of runs taken in turn vary less. CPU seconds are the sum over all threads.
 
 ## Beside inf-tda
 
-`inf-tda` 0.1 with OpenDP 0.12.1, and Trellis with each sampler: a million cells in 3 levels of 100, 50,000 of them
-non-zero, ε = 1, δ = 10⁻⁸, the lemma's accounting, from the table in memory to the released table in memory. Medians;
-errors are the largest of each level, coarse to fine.
+This benchmark compares `inf-tda` 0.1 with OpenDP 0.12.1, and Trellis with each sampler. The table has a million cells in 3 levels of
+100, of which 50,000 are non-zero. ε = 1, δ = 10⁻⁸, with the lemma's accounting. The time runs from the table in memory to the
+released table in memory. The numbers are medians. Errors are the largest of each level, from coarse to fine.
 
 {peers}
 
 ## The paper's synthetic sets
 
-From the table in memory to all released levels in memory, one thread, δ = 10⁻⁸, the lemma's accounting. The paper's code
-took 181 s and 9.6 s for two of them: given facts of one run on another machine, not measured here.
+The time runs from the table in memory to all released levels in memory, on one thread, with δ = 10⁻⁸ and the lemma's accounting. The
+paper's code took 181 s and 9.6 s for two of the sets. These two times come from one run on another machine; we did not measure them.
 
 {synthetic}
 
 ## A nation of Italy's shape
 
-Made up: 20 regions, 110 provinces, 8,092 municipalities, 16,000 areas, 362,292 sections; 14.3 million flows, 31 million
-people. Down to municipalities: compute alone, in memory, a thread per core, ρ by the lemma. Down to sections: `trellis
-release` and `trellis verify`, from the Parquet file to the published and verified folder, with `run: {{max_memory: 1.5GB}}`, a
-quarter of 6 GB; memory is of all processes together, Prefect's server included.
+The nation is made up: 20 regions, 110 provinces, 8,092 municipalities, 16,000 areas, 362,292 sections; 14.3 million flows, 31 million
+people. Down to municipalities, we measure computation alone, in memory, with one thread per core and ρ by the lemma. Down to sections,
+we measure `trellis release` and `trellis verify`, from the Parquet file to the published and verified folder, with
+`run: {{max_memory: 1.5GB}}`, a quarter of 6 GB. The memory is that of all processes together, including Prefect's server.
 
 {nation}
 
 ## Two cores
 
-A tenth of that nation at ε = 10, down to sections with the table: wall seconds of the branch stages through the plain
-driver, on one thread and on two, in turn; vault, draws, shards and seals included. OpenDP's sampler is measured down to
-municipalities.
+This benchmark releases a tenth of that nation at ε = 10, down to sections with the table. It measures the wall seconds of the branch
+stages through the plain driver, on one thread and on two, in turn. They include vault, draws, shards and seals. OpenDP's sampler is
+measured down to municipalities.
 
 {cores}
 
 ## Growth
 
-Made-up nations of a share of Italy's flows, all five levels, ε = 1, in memory, one thread.
+The nations are made up and have a share of Italy's flows. We release all five levels at ε = 1, in memory, on one thread.
 
 {growth}
 """
@@ -140,7 +140,7 @@ def synthetic(rows: list[Row]) -> str:
         line.append(goal(f"{wanted}", reached=times >= wanted) if wanted and times else "")
         lines.append(line)
     return table(
-        ["set", "ε", "sampler", "leaves", "cells", "CPU s", "GB", "times less than the paper's", "goal"], lines
+        ["set", "ε", "sampler", "leaves", "cells", "CPU s", "GB", "times faster than the paper's", "goal"], lines
     )
 
 

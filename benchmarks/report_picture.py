@@ -1,6 +1,6 @@
-"""Draw the picture of a report that the README shows: Rhode Island's, as a browser shows its first screens.
+"""Draw the picture of a report that the README shows: Rhode Island's report, as a browser shows its first screens.
 
-Writes docs/report.png, which differs from run to run as the noise does. Needs TRELLIS_DATA, the folder that holds
+It writes docs/report.png, which differs from run to run because the noise does. It needs TRELLIS_DATA, the folder that contains
 lodes_ri_2019/, and Chromium.
 """
 

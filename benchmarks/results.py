@@ -1,4 +1,4 @@
-"""Where benchmarks leave what they have measured, and `report.py` finds it: a JSON file each under build/bench/."""
+"""Results of benchmarks: each benchmark saves a JSON file under build/bench/, and `report.py` loads it."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Release Rhode Island down to the block, as a user does and with a stop-watch around OpenDP's draws.
 
-Prints cells, thread time per cell in each room, the share of the sampler, wall seconds and the peak memory of the
-command. Needs TRELLIS_DATA, the folder that holds lodes_ri_2019/.
+It prints cells, thread time per cell in each room, the share of the sampler, wall seconds and the peak memory of the command. It
+needs TRELLIS_DATA, the folder that contains lodes_ri_2019/.
 """
 
 import dataclasses

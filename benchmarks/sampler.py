@@ -1,7 +1,7 @@
-"""The table sampler in numbers, as docs/sampler.md quotes them: tables, τ, and the time of a draw. `make bench`.
+"""Measure the table sampler for docs/sampler.md: the size of tables, τ, and the time of a draw. `make bench`.
 
-Draws are counted in thread time, which others on the machine disturb least. Whether two threads stand in each other's way
-is seen by the side of two processes, which share no interpreter's lock, only the machine and its load.
+Draws are measured in thread time, which other work on the machine disturbs least. Two processes share no interpreter's lock, only the
+machine and its load. So comparing two threads with two processes shows whether two threads block each other.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The made-up sets of the paper's Table 1: what a release computes, for both samplers and ε = 0.1, 1, 10 on request.
+"""Measure the computation of a release on the made-up sets of the paper's Table 1, for both samplers; on request for ε = 0.1, 1, 10.
 
-Trips between the areas of a binary and of a random hierarchy, as `trellis synthesise` draws them. From the table in memory
-to the released levels in memory, one thread (`compute.release`), δ = 10⁻⁸, lemma. The paper's code was run elsewhere,
-once: those seconds are given facts.
+The sets have trips between the areas of a binary hierarchy and of a random hierarchy, as `trellis synthesise` draws them. The time
+runs from the table in memory to the released levels in memory, on one thread (`compute.release`), with δ = 10⁻⁸ and the lemma. The
+seconds of the paper's code come from one run on another machine.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""docs/reference, made from the code: `make reference`, or `python docs/generate.py`. A test holds the pages to it."""
+"""Make docs/reference from the code: `make reference`, or `python docs/generate.py`. A test compares the pages with the code."""
 
 import os
 import re
@@ -61,36 +61,38 @@ budget: {epsilon: 10.0, delta: 1.0e-7}
 expected_total: 50
 """
 
-_MADE = "<!-- Made from the code by `make reference`: edit what the code says, not this page. -->"
+_MADE = "<!-- `make reference` makes this page from the code. Edit the docstrings in the code, not this page. -->"
 
 
 def spec_page() -> str:
-    """Return the page of the spec's keys."""
+    """Return the page that explains the keys of the spec."""
     given = [load_spec(path).published() for path in SPECS]
     intro = (
-        "A release is described by a YAML file. `trellis new TABLE` begins one for a table, `trellis check SPEC` says all that"
-        " is wrong with it at once. Unknown keys are refused. Paths are relative to the spec; `${NAME}` comes from the"
-        " environment, and a path that begins with one is relative to the working directory. Codes are text."
+        "This page explains every key of a spec, the YAML file that describes a release. `trellis new TABLE` starts a spec for a"
+        " table. `trellis check SPEC` lists everything that is wrong with a spec. Trellis refuses unknown keys. Paths are relative"
+        " to the spec. `${NAME}` comes from the environment; a path that begins with `${NAME}` is relative to the working"
+        " directory. Codes are text."
     )
     whole = SPECS[0].read_text(encoding="utf-8").rstrip()
     return "\n".join(
         [
             *_head("The spec", intro),
-            f"A spec, whole:\n\n```yaml\n{whole}\n```\n",
+            f"This is a complete spec:\n\n```yaml\n{whole}\n```\n",
             *_keys(Spec, "", given),
         ]
     )
 
 
 def commands_page() -> str:
-    """Return the page of the command line; what `--json` prints is what commands answer about a small release, made here."""
+    """Return the page of the command line; the shapes of `--json` are the answers of commands about a small release made here."""
     with tempfile.TemporaryDirectory() as folder:
         shapes = {name: shape(json_object(answer)) for name, answer in answers(Path(folder)).items()}
     intro = (
-        "`trellis --help` lists the commands, `trellis COMMAND --help` says what each takes, `trellis --version` which Trellis"
-        " it is. `trellis --install-completion` makes the shell complete commands, options, releases and datasets. With"
-        " `--json` a command prints one JSON object on stdout and nothing else there; an error is `{error, field, hint}`, and a"
-        " release that the budget refuses `{id, state, reason, left: {epsilon, rho}}`."
+        "This page lists every command and option. `trellis --help` lists the commands, `trellis COMMAND --help` lists the"
+        " options of a command, and `trellis --version` prints the version. `trellis --install-completion` makes the shell"
+        " complete commands, options, releases and datasets. With `--json`, a command prints one JSON object on stdout and"
+        " nothing else there. An error is `{error, field, hint}`. A release that the budget refuses is"
+        " `{id, state, reason, left: {epsilon, rho}}`."
     )
     codes = " ".join((main.__doc__ or "").split("\n\n")[1].split())
     group = typer.main.get_command(app)
@@ -102,7 +104,7 @@ def commands_page() -> str:
         options = [p.get_help_record(context) for p in command.params if p.opts[0].startswith("-")]
         for heading, records in (("Argument", arguments), ("Option", options)):
             if rows := [(f"`{re.sub(r' <(str|path)>$', '', record[0])}`", record[1]) for record in records if record]:
-                lines += _table((heading, "Says"), rows)
+                lines += _table((heading, "Meaning"), rows)
         if name in shapes:
             lines += [f"`--json`: `{shapes[name]}`\n"]
     return "\n".join(lines)
@@ -110,7 +112,9 @@ def commands_page() -> str:
 
 def manifest_page() -> str:
     """Return the page of `manifest.json`."""
-    intro = f"{summary(Manifest)} It is in every published folder, and `trellis verify` holds the folder to it."
+    intro = (
+        f"{summary(Manifest)} Every published folder has a manifest, and `trellis verify` compares the folder with it."
+    )
     lines = _head("The manifest", intro)
     models: list[Model] = [Manifest]
     for model in models:  # grows by the models of its fields
@@ -124,7 +128,7 @@ def manifest_page() -> str:
             many = f"list of {kind}" if below and not section_of(info) else kind
             default = "" if info.is_required() or info.default == "" else describe_default(info) or "null"
             rows.append((f"`{key}`", many, f"`{default}`" if default else "", _prose(explanation(model, key))))
-        lines += _table(("Field", "Holds", "Default", "Says"), rows)
+        lines += _table(("Field", "Type", "Default", "Meaning"), rows)
     return "\n".join(lines)
 
 
@@ -132,19 +136,20 @@ def store_page() -> str:
     """Return the page of the store's tables."""
     intro = (
         "`TRELLIS_HOME/store.duckdb` is the only truth about what is done and what it cost. Read it with DuckDB while no release"
-        " runs: one process at a time has the file. Write to it through the commands alone. Nothing confidential is in it. A"
-        ' published release has a schema of its own besides, named after its id: `SELECT * FROM "<release id>".level_3`.'
+        " runs, because only one process at a time can open the file. Write to it only through the commands. It contains nothing"
+        ' confidential. A published release also has a schema of its own, named after its id: `SELECT * FROM "<release'
+        ' id>".level_3`.'
     )
     lines = _head("The store", intro)
     for table in catalogue():
         lines += [f"## `{table.name}`\n", f"{table.says}\n"]
         rows = [(f"`{c.name}`", c.type + ("" if c.may_be_null else ", not null"), c.says) for c in table.columns]
-        lines += _table(("Column", "Type", "Says"), rows)
+        lines += _table(("Column", "Type", "Meaning"), rows)
     return "\n".join(lines)
 
 
 def answers(folder: Path) -> dict[str, Any]:
-    """Return what commands answer, by command, about a small release of made-up trips in an empty folder."""
+    """Return the answer of each command about a small release of made-up trips in an empty folder."""
     drawn = draw_country(regions=2, provinces=2, municipalities=4, people=50, generator=np.random.default_rng(3))
     write_country(drawn, folder / "data")
     spec = folder / "spec.yaml"
@@ -179,7 +184,7 @@ def answers(folder: Path) -> dict[str, Any]:
 
 
 def shape(answer: Any) -> str:
-    """Return the keys of an answer, and those of what is in it; of a list, those that any entry has."""
+    """Return the keys of an answer and of everything in it; for a list, the keys that any entry has."""
     if isinstance(answer, dict):
         keys = (
             key if not isinstance(value, dict | list) else f"{key}: {shape(value)}" for key, value in answer.items()
@@ -207,7 +212,7 @@ def _head(title: str, intro: str) -> list[str]:
 
 
 def _keys(model: Model, path: str, given: list[Any]) -> Iterator[str]:
-    """Yield a heading per key of a section, with what it may hold, and the keys below it after it."""
+    """Yield a heading for each key of a section, its allowed values, and then the keys below it."""
     for key, info in model.model_fields.items():
         whole = f"{path}{key}"
         yield f"{'##' if not path else '###'} `{whole}`\n"
@@ -220,12 +225,12 @@ def _keys(model: Model, path: str, given: list[Any]) -> Iterator[str]:
             yield f"As `{{{', '.join(f'{name}: …' for name in alternative.model_fields)}}}`: {summary(alternative)}\n"
             for name, of_name in alternative.model_fields.items():
                 held = "; ".join([describe_type(of_name), *rules(of_name)])
-                yield f"- `{name}`: {explanation(alternative, name)} Holds: {held}."
+                yield f"- `{name}`: {explanation(alternative, name)} Type: {held}."
             yield ""
 
 
 def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
-    facts = [] if section_of(info) else [f"- holds: {describe_type(info)}"]
+    facts = [] if section_of(info) else [f"- type: {describe_type(info)}"]
     default = describe_default(info)
     facts += [
         f"- default: `{default}`"
@@ -242,7 +247,7 @@ def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
 
 
 def _value_of(path: str, given: list[Any]) -> Any:
-    """Return what the first spec that has a key says there; None where none has it."""
+    """Return the value of a key in the first spec that has it; None if no spec has it."""
     for keys in given:
         value = keys
         for key in path.split("."):
@@ -258,7 +263,7 @@ def _flow(value: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a text in which what stands in angle brackets, outside of code, is no HTML."""
+    """Return a text in which angle brackets outside of code are not HTML."""
     parts = text.split("`")
     return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
 

@@ -1,8 +1,8 @@
-"""What the site does that MkDocs does not.
+"""Hooks that MkDocs calls when it builds the site.
 
-It lists the pages of the reference and of the benchmarks, which programs write, and carries benchmarks/ along, which lies
-beside docs/. In the repository links go from file to file; here they are turned into those of the site, where docs/ is
-the root.
+They add the pages of the reference and of the benchmarks, which programs write, to the navigation. They include benchmarks/,
+which is beside docs/. Links in the repository go from file to file; the hooks turn them into links of the site, whose root is
+docs/.
 """
 
 import re
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)")  # of Markdown, to a file
-_HOME = {"README.md": "index.md"}  # what stands in the site for a page that it does not have
+_HOME = {"README.md": "index.md"}  # the page of the site that replaces a page of the repository
 
 
 def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
-    """List the pages of the reference and of the benchmarks, which programs write, behind those that the configuration lists."""
+    """Add the pages of the reference and of the benchmarks, which programs write, after the pages in the configuration."""
     docs = Path(config.docs_dir)
     for title, folder in (("Reference", docs / "reference"), ("Benchmarks", docs.parent / "benchmarks")):
         pages = sorted(path.name for path in folder.glob("*.md"))  # README.md first
@@ -32,7 +32,7 @@ def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
 
 
 def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
-    """Carry the pages and pictures of benchmarks/ along."""
+    """Add the pages and pictures of benchmarks/ to the site."""
     beside = Path(config.docs_dir).parent / "benchmarks"
     for path in sorted([*beside.glob("*.md"), *beside.glob("*.svg")]):
         files.append(File.generated(config, f"benchmarks/{path.name}", abs_src_path=str(path)))
@@ -40,16 +40,16 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
 
 
 def on_page_markdown(markdown: str, page: "Page", **_: object) -> str:
-    """Turn the links of a page, which are those of the repository, into those of the site."""
+    """Turn the links of a page from links of the repository into links of the site."""
     return in_site(markdown, page.file.src_uri)
 
 
 def in_site(markdown: str, page: str) -> str:
-    """Return a page whose links are those of the site.
+    """Return a page with links of the site.
 
     Args:
-        markdown: the page as the repository has it.
-        page: where it is in the site, such as `how-to/publish.md`; all but benchmarks/ lies in docs/.
+        markdown: the page in the repository.
+        page: its path in the site, such as `how-to/publish.md`; every page is in docs/, except those of benchmarks/.
     """
     folder = dirname(page) if page.startswith("benchmarks/") else join("docs", dirname(page))
 

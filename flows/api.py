@@ -1,4 +1,4 @@
-"""Trellis from Python: releases without a server, and published folders as frames.
+"""Trellis from Python: releases without a server, and published folders as data frames.
 
 >>> from flows.api import open_release, release
 >>> released = release("spec.yaml")
@@ -50,35 +50,35 @@ class PublishedRelease:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id of the release."""
         return self.published.manifest.id
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The published folder."""
         return self.published.path
 
     @property
     def manifest(self) -> Manifest:
-        """What it protects, what it cost, how far off it can be, and what it was made with."""
+        """The manifest: what the release protects, what it cost, how accurate it is, and what it was made with."""
         return self.published.manifest
 
     @property
     def levels(self) -> pl.DataFrame:
-        """A row per level: per axis the name of the axis level reached, null where it is not refined, then what the manifest says.
+        """A row per level: per axis the name of the axis level reached, null where it is not refined, then the manifest's numbers.
 
         `cells` were measured, of which `nonzero` have a count; `rho` and `sigma` (records) are of the noise, `bound` (records)
         the error bound where one is stated, `half_width` (records) that of intervals where they all have one.
         """
         entries = self.manifest.levels
-        said = ("cells", "nonzero", "rho", "sigma", "bound", "half_width")
+        names = ("cells", "nonzero", "rho", "sigma", "bound", "half_width")
         kinds = (pl.Int64, pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Int64)
         schema = {
             "level": pl.Int64,
             **dict.fromkeys(self.published.axes, pl.String),
-            **dict(zip(said, kinds, strict=True)),
+            **dict(zip(names, kinds, strict=True)),
         }
-        rows = [{"level": of.level, **of.axes, **{name: getattr(of, name) for name in said}} for of in entries]
+        rows = [{"level": of.level, **of.axes, **{name: getattr(of, name) for name in names}} for of in entries]
         return pl.DataFrame(rows, schema=schema)
 
     def table(self, level: int) -> pl.DataFrame:
@@ -145,16 +145,16 @@ def release(
 ) -> PublishedRelease:
     """Release the table of a spec at every level, as `trellis release` does, without a server.
 
-    The ledger, the refusals and the locks are the same; it is in the store at TRELLIS_HOME, and where it stops,
-    `trellis rerun` goes on with it. It works in notebooks too, and returns when all is published.
+    The ledger, the refusals and the locks are the same. The release is in the store at TRELLIS_HOME; if it stops,
+    `trellis rerun` continues it. This function works in notebooks too, and returns once everything is published.
 
     Args:
         spec: the path of a spec; or its keys, and paths in them are then relative to the working directory.
         output: the folder below which to publish, in place of the spec's.
         different_people: whether the table holds other people than datasets that used it; recorded.
     Raises:
-        TrellisError: what refused or stopped it: the same as the command line says. Nothing confidential is told, not even how
-            many rows are at fault, since notebooks keep what they show.
+        TrellisError: the reason for a refusal or a stop, as on the command line. It holds nothing confidential, not even
+            how many rows are at fault, since notebooks keep what they show.
     """
     with _closed_to_others():
         return open_release(_made(spec, output, different_people))
@@ -177,9 +177,9 @@ def _made(
 
     if parent_process() is not None:
         raise UsageError(
-            "release was called by a worker process, which has run the script that it belongs to again.",
+            "release was called by a worker process, because that process ran the calling script again.",
             field="run.workers",
-            hint="With run: {workers: processes} a script calls release below `if __name__ == '__main__':`.",
+            hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
         )
     note_crashes()
     plan = make_plan(_keys(spec) if isinstance(spec, Mapping) else load_spec(Path(spec)))

@@ -1,7 +1,7 @@
-"""The demonstration: a made-up country, planned and released as a user would. `make demo`, or `python -m flows.demo`.
+"""The demonstration: plans and releases a synthetic country as a user would. `make demo`, or `python -m flows.demo`.
 
-Everything lies in `.demo/` inside the checkout, a store of its own included, and is deleted when the demonstration
-begins again: otherwise a few runs would use up the made-up people's budget, as they would real people's.
+The folder `.demo/` in the checkout holds everything, with a store of its own. Each run deletes it first; otherwise a few
+runs would use up the budget of the synthetic dataset.
 """
 
 import os
@@ -17,18 +17,18 @@ from flows.synthetic import write_ready
 from tasks.synthesize.country import draw_country
 
 FOLDER = Path(__file__).parent.parent / ".demo"
-SEED = 2025  # of the made-up table, the same each time; the noise of the release has no seed and is fresh
+SEED = 2025  # of the synthetic table, which is the same each time; the noise of the release has no seed
 
 
 def main() -> int:
-    """Draw the country, plan its release, release it, and return the exit code of the first command that fails."""
+    """Draw the country, plan and release it. Return the exit code of the first command that fails, or 0."""
     folder = FOLDER.absolute()
     if folder.exists():
         shutil.rmtree(folder)
-        _say(f"deleted {folder} of an earlier demonstration, its release and its ledger included.")
+        _say(f"deleted {folder} of an earlier demonstration, with its release and its ledger.")
     country = draw_country(generator=np.random.default_rng(SEED))
     spec = write_ready(country, folder, "synthetic-commuting", "synthetic-country", epsilon=4.0)
-    _say(f"drew a country that does not exist, and its commuters: {folder / 'data'}")
+    _say(f"drew a country that does not exist, and its commuters, into {folder / 'data'}")
 
     store = str(folder / "store")
     trellis = str(Path(sys.executable).parent / "trellis")

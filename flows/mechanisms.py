@@ -1,4 +1,4 @@
-"""Mechanisms: noise × traversal × optimiser, each a frozen value in one table. A new one is a function and a line."""
+"""Mechanisms: noise × traversal × optimiser, each a frozen value in one table. A new one takes a function and a line."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +26,11 @@ from tasks.validate.bounds import chebyshev_bounds, gaussian_bounds
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """A sampler and how good it is.
+    """A sampler and its distance from the law that it draws from.
 
     Attributes:
         sampler: adds noise of a scale to true counts.
-        tau: the total variation distance of one draw from its law is at most this; 0 where it is exact.
+        tau: the total variation distance of one draw from its law is at most this; 0 if it is exact.
     """
 
     sampler: Sampler | ThresholdedSampler
@@ -47,22 +47,21 @@ class Mechanism:
     """A recipe.
 
     Attributes:
-        name: as the spec names it.
-        noises: the samplers of its noise, as the spec names them; all draw from one law.
+        name: its name in the spec.
+        noises: the samplers of its noise, by their names in the spec; all draw from one law.
         traverse: the order in which levels and branches are measured and optimised.
         trial: the same in memory, for data that may be seen.
-        optimisers: from noisy counts and their parents' totals to consistent counts, by what comes first among equals, as the
-            spec's `priority` names it; the first is the one that is taken where it names none. None where there is nothing to
-            repair.
+        optimisers: from noisy counts and their parents' totals to consistent counts, by the `priority` that the spec names
+            for equally good counts; without a priority the first one is used. Empty if there is nothing to repair.
         bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds; None
-            where it states none.
+            if it states none.
         measured: which levels it measures; with `leaves` the others are the sums of the finest.
-        is_thresholded: whether only leaves with records are measured, and those kept that reach a threshold: it is charged
-            as (ε, δ), and has no ρ.
-        most_leaves: beyond so many a release is refused; None for any number.
-        waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows that are left out are those
-            of 0), `fixed_total` (a total that is public is not met). What is waived is not checked, and published as such.
-        refused: keys of the spec's privacy that have no meaning for it, with the reason.
+        is_thresholded: whether it measures only leaves with records and keeps those that reach a threshold: its charge is
+            (ε, δ), and has no ρ.
+        most_leaves: the most leaves that a release may have; None for any number.
+        waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows with a count of 0 are left
+            out), `fixed_total` (a public total is not met). Releases do not check what is waived, and publish that it is.
+        refused: keys of the spec's privacy that it does not take, with the reason.
         caution: what a plan says about it; empty for most.
     """
 
@@ -80,7 +79,7 @@ class Mechanism:
     caution: str = ""
 
     def optimiser(self, priority: str | None) -> Optimiser | None:
-        """Return the optimiser that a priority names, or the first; None where there is nothing to repair."""
+        """Return the optimiser that a priority names, or the first one; None if there is nothing to repair."""
         return self.optimisers[priority] if priority else next(iter(self.optimisers.values()), None)
 
 

@@ -248,7 +248,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
         try:
             future = stage.submit(*arguments)
         except (HTTPError, RuntimeError) as fault:  # RuntimeError: what Prefect's client makes of a server that is gone
-            raise StoreError(f"The Prefect server does not answer any more ({type(fault).__name__}).") from None
+            raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
         future.add_done_callback(order.count)
         return future  # type: ignore[no-any-return]
 

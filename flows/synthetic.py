@@ -1,4 +1,4 @@
-"""Made-up tables with a spec that is ready to release them."""
+"""Writes synthetic tables with a spec that is ready to release them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ output: out
 
 
 def write_ready(country: Country, folder: Path, name: str, dataset: str, epsilon: float) -> Path:
-    """Write a country's tables into `data/`, and a spec beside it that releases them; return the spec's file."""
+    """Write a country's tables into `data/`, and a spec that releases them into `folder`; return the path of the spec."""
     write_country(country, folder / "data")
     levels = country.codebook.columns
     text = SPEC.format(name=name, dataset=dataset, levels=", ".join(levels), finest=levels[-1], epsilon=epsilon)
@@ -49,7 +49,7 @@ def write_ready(country: Country, folder: Path, name: str, dataset: str, epsilon
 
 @dataclass(frozen=True, slots=True)
 class SyntheticSet:
-    """A made-up set of trips, and its spec.
+    """A synthetic set of trips, and its spec.
 
     Attributes:
         set: which of the paper's sets.
@@ -67,13 +67,13 @@ class SyntheticSet:
 
 
 def synthesise_answer(kind: Kind, density: Density, folder: Path, seed: int) -> SyntheticSet:
-    """Draw one of the paper's sets into a new folder, with a spec that releases it.
+    """Draw one of the paper's sets into a new folder, with a spec, and return a description.
 
     Raises:
-        UsageError: the folder is there already, and not empty.
+        UsageError: the folder exists and is not empty.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"--out must be a new or an empty folder, got {folder}.", field="out")
+        raise UsageError(f"--out must be a new or empty folder, got {folder}.", field="out")
     drawn = draw_paper_set(kind, density, generator=np.random.default_rng(seed))
     name = f"{kind}-{density}"
     spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0)

@@ -1,7 +1,7 @@
 """Errors that people read: the field, the rule, a public value, and what to do next.
 
-The text of every error here is public: Prefect stores it, logs show it. How many confidential rows are at fault is no part
-of it; ingest says that on the caller's terminal.
+The text of every error here is public: Prefect stores it and logs show it. It never says how many confidential rows are at
+fault; ingest says that on the caller's terminal.
 """
 
 import errno
@@ -16,18 +16,17 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What the libraries say of a disk, each in an exception of its own kind. The last is DuckDB's, which gives what it spills
-# no more than there is.
+# What the libraries' exceptions say about a disk. The last text is DuckDB's: it limits its temporary files to the free space.
 _FULL = ("No space left on device", "Disk quota exceeded", "'max_temp_directory_size'")
 _NOT_WRITABLE = ("Read-only file system", "read-only mode")
 
 
 class TrellisError(Exception):
-    """Something that a person can mend.
+    """Something that a person can correct.
 
     Args:
         message: what is wrong, in one public sentence that names the rule.
-        field: the spec's key, the command's option or the file at fault.
+        field: the key of the spec, the option of the command or the file at fault.
         hint: what to do next; empty where there is nothing to do.
     """
 
@@ -53,12 +52,16 @@ class UsageError(TrellisError):
 
 
 class InputError(TrellisError):
-    """A table or a codebook breaks a rule; the text names the column and the rule, never a value."""
+    """A table or a codebook breaks a rule; the message names the column and the rule, never a value."""
 
 
 class BudgetExceeded(TrellisError):
-    """The dataset's cap would be passed. `left` is the ρ that may still be reserved, `left_epsilon` the ε that it is
-    enough for, `release_id` what was refused.
+    """The release would exceed its dataset's cap.
+
+    Attributes:
+        left: the ρ that may still be reserved.
+        left_epsilon: the ε that it is enough for.
+        release_id: the release that was refused.
     """
 
     left = Fraction(0)
@@ -75,32 +78,32 @@ class StoreError(TrellisError):
 
 
 class MadeAlready(StoreError):
-    """A release that was to be made is in the store: it is made once."""
+    """A release is already in the store, and a release is made only once."""
 
 
 class HeldElsewhere(StoreError):
-    """Another run, in this process or another, has what is asked for."""
+    """Another run, in this process or another, holds what is needed."""
 
 
 class Interrupted(TrellisError):
-    """A stage was asked to stop, and did at its next chunk."""
+    """A stage was asked to stop, and stopped at its next chunk."""
 
 
 class StageFailed(TrellisError):
-    """A stage stopped for a reason that is no person's input: kind and place of the fault, never its text."""
+    """A stage stopped for another reason than its input; the message has kind and place of the fault, never its text."""
 
 
 def public_errors(
     function: Callable[P, R], passing: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
 ) -> Callable[P, R]:
-    """Make a function raise nothing but what may be shown.
+    """Make a function raise only exceptions that may be shown.
 
-    A TrellisError is public by construction, and so is what is said of a disk; anything else is replaced by its kind and
-    place. What it was raised from is cut off, since it may quote the data.
+    A TrellisError is public by construction, and so is a full or read-only disk; any other exception is replaced by its kind
+    and place. Its cause and context are removed, since they may quote the data.
 
     Args:
         function: the function.
-        passing: what is let through as it is: signals, which say nothing.
+        passing: exceptions that pass unchanged: signals, which carry no data.
     """
 
     @functools.wraps(function)
@@ -120,18 +123,18 @@ def public_errors(
 
 
 def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = "") -> StoreError | None:
-    """Return what is to be said of a disk that is full or cannot be written; None where the fault is another.
+    """Return the public error for a disk that is full or read-only; None where the fault is another.
 
     Args:
-        fault: what was raised; nothing of its text is said.
-        field: what names the folder.
+        fault: the exception; its text is not repeated.
+        field: the key or option that names the folder.
         folder: the folder, TRELLIS_HOME if left out.
     """
     place = folder or f"TRELLIS_HOME={os.environ.get('TRELLIS_HOME') or '~/.trellis'}"
     number, text = getattr(fault, "errno", None), str(fault)
     if number in {errno.ENOSPC, errno.EDQUOT} or any(words in text for words in _FULL):
         return StoreError(
-            f"The disk that holds {place} is full.", field=field, hint="Free some space; what was sealed is kept."
+            f"The disk that holds {place} is full.", field=field, hint="Free some space. What is sealed stays."
         )
     if number == errno.EROFS or any(words in text for words in _NOT_WRITABLE):
         return StoreError(f"{place} is mounted read-only.", field=field, hint="Mount its disk for writing.")
@@ -139,7 +142,7 @@ def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = 
 
 
 def kind_and_place(fault: BaseException) -> str:
-    """Return an exception's type and the last line of our own that it passed; its text could quote the data."""
+    """Return an exception's type and the last line of Trellis that it passed; its text could quote the data."""
     house = Path(__file__).parent.parent
     rooms = [house / "flows", house / "tasks", house / "storage"]
     frames = [

@@ -1,4 +1,4 @@
-"""What every Prefect task here has in common: nothing confidential reaches Prefect, and its time is told."""
+"""Wraps every Prefect task: nothing confidential reaches Prefect, and the running time is measured."""
 
 import functools
 import importlib

@@ -1,1 +1,1 @@
-"""What can be said about releases that are already made, from the store or from a published folder."""
+"""Reports about releases that are already made, from the store or from a published folder."""

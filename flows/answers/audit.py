@@ -1,4 +1,4 @@
-"""The audit: walk the ledger's chain, each release's seals, and what published manifests recorded of the chain."""
+"""The audit of the ledger's chain, the seals of each release, and what published manifests recorded of the chain."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from storage.releases.seals import Seal, list_seals
 from tasks.accounting.floats import float_above
 from tasks.format.manifest import Manifest
 
-Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str] | None]]  # by release and level: position, recorded hashes
+Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str]]]  # by release and level: position, recorded hashes
 
 _DRAWN = {"drawing", "sealed", "released"}
 _SLACK = 1 + 1e-9  # an accountant's newer version may differ in the last digits
@@ -105,27 +105,32 @@ def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Findi
             event = json.loads(text)
             kind, release = str(event["event"]), str(event.get("release", ""))
         except (ValueError, KeyError, TypeError, AttributeError):
-            yield Finding(at, "unreadable", "", "it is no event in JSON.")
+            yield Finding(at, "unreadable", "", "it is not an event in JSON.")
             return
         if position != at:
             yield Finding(at, kind, release, f"the event at position {at} is missing.")
             return
         if hash_of(last, text) != hashed:
-            yield Finding(at, kind, release, "its hash is not that of its text and of the events before it.")
+            yield Finding(at, kind, release, "its hash does not match its text and the events before it.")
             return
         last = hashed
         try:
             books.post(event)
             overspent = _contradiction(books, event)
         except (StoreError, *MALFORMED) as fault:
-            yield Finding(at, kind, release, str(fault) if isinstance(fault, StoreError) else "it is not complete.")
+            yield Finding(
+                at,
+                kind,
+                release,
+                str(fault) if isinstance(fault, StoreError) else "one of its fields is missing or malformed.",
+            )
             return
         if overspent:
             yield Finding(at, kind, release, overspent)
             return
     if books.to_come:
         release, series = books.to_come[0]
-        yield Finding(len(rows), "missing", release, f"it was declared with the series {series}, and is not reserved.")
+        yield Finding(len(rows), "missing", release, f"it was declared with the series {series} but is not reserved.")
 
 
 def _contradiction(books: Books, event: dict[str, Any]) -> str:
@@ -136,9 +141,9 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     cap, stated = account.terms.cap, account.standing
     now = standing_of(account.spendings, cap)
     if now.epsilon > cap.epsilon * _SLACK:
-        return f"with it the dataset comes to epsilon {now.epsilon:.6g}, above its cap of {cap.epsilon:g}."
-    if stated is not None and not _agree(stated, now):
-        return f"it records epsilon {stated.epsilon:.6g} as spent; the charges come to {now.epsilon:.6g}."
+        return f"it brings the dataset to epsilon {now.epsilon:.6g}, above its cap of {cap.epsilon:g}."
+    if not _agree(stated, now):
+        return f"it records epsilon {stated.epsilon:.6g} as spent, but the charges come to {now.epsilon:.6g}."
     return ""
 
 
@@ -151,7 +156,7 @@ def _series(books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Find
             charges = [charge for charge in account.charges.values() if charge.release in series.releases]
             accountants = {account.claims[release].accountant for release in series.releases}
             if not holds_together(charges, accountants, series.epsilon * _SERIES_SLACK, series.delta):
-                reason = f"its charges do not promise the epsilon of {series.epsilon:.6g} that it states."
+                reason = f"its charges do not guarantee the epsilon of {series.epsilon:.6g} that it states."
                 yield Finding(declared[series.id], "series", series.id, reason)
 
 
@@ -166,7 +171,7 @@ def _agree(stated: Standing, now: Standing) -> bool:
 
 def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
     """Yield where the releases, their seals and their shards differ from what the ledger says of them."""
-    sealed: dict[tuple[str, int], tuple[int, dict[str, str] | None]] = {}
+    sealed: dict[tuple[str, int], tuple[int, dict[str, str]]] = {}
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}
     for position, text, _ in rows:
@@ -174,7 +179,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         release = event.get("release", "")
         notes.setdefault(release, set()).add(event["event"])
         if event["event"] == "sealed":
-            sealed[release, event["level"]] = position, event.get("seals")
+            sealed[release, event["level"]] = position, event["seals"]
         elif event["event"] == "reserved":
             reserved[release] = position
     known = {entry["id"] for entry in list_releases(con)}
@@ -186,7 +191,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         account = books.account_of(release)
         if account is None:
             if found.state != "refused":
-                why = f"it is {found.state}, and the ledger has no reservation for it."
+                why = f"it is {found.state}, but the ledger has no reservation for it."
                 yield Finding(len(rows), "missing", release, why)
             continue
         charged = account.charges_of(release)
@@ -200,16 +205,15 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
 
 
 def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[str]:
-    """Yield what the ledger should have of a release as it stands, and has not."""
+    """Yield what the ledger should record of a release in its state, and does not."""
     for level, charge in account.charges_of(release.id).items():
         if release.state == "published" and charge.state != "released":
-            yield f"it is published and level {level} is {charge.state}."
+            yield f"it is published, but the charge of level {level} is {charge.state}."
     released = [charge.state == "released" for charge in account.charges_of(release.id).values()]
     if release.state != "published" and all(released):
-        yield f"its charges are released, and the store calls it {release.state}."
-    recorded = account.claims[release.id].accountant  # not before version 2 of the store
-    if release.state == "published" and recorded and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
-        yield "it is published, and what became of its noisy counts is not recorded."
+        yield f"its charges are released, but the store calls it {release.state}."
+    if release.state == "published" and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
+        yield "it is published, but the ledger does not record what became of its noisy counts."
 
 
 def _seals(
@@ -218,18 +222,20 @@ def _seals(
     """Yield where the store's levels and seals are not those that the ledger has."""
     charges = account.charges_of(release.id)
     for level in sorted({seal.level for seal in seals} - {terms.level for terms in release.levels}):
-        yield Finding(reserved, "reserved", release.id, f"level {level} is sealed and it has no such level.")
+        yield Finding(reserved, "reserved", release.id, f"level {level} is sealed, but the release has no such level.")
     for terms in release.levels:
         charge = charges.get(terms.level)
         if not as_charged(terms, charge):
-            reason = f"the store has another rho, sigma, sensitivity or tau for level {terms.level}."
+            reason = f"the store has a different rho, sigma, sensitivity or tau for level {terms.level}."
             yield Finding(reserved, "reserved", release.id, reason)
         of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
         if of_level and charge and charge.state not in _DRAWN:
-            yield Finding(reserved, "reserved", release.id, f"level {terms.level} is sealed and {charge.state}.")
-        at, recorded = sealed.get((release.id, terms.level), (0, None))
-        if recorded is not None and of_level != recorded:
-            reason = f"the seals of level {terms.level} are not those that it records."
+            yield Finding(
+                reserved, "reserved", release.id, f"level {terms.level} is sealed, but its charge is {charge.state}."
+            )
+        at, recorded = sealed.get((release.id, terms.level), (0, of_level))
+        if of_level != recorded:
+            reason = f"the seals of level {terms.level} differ from those that it records."
             yield Finding(at, "sealed", release.id, reason)
 
 
@@ -247,14 +253,14 @@ def _shards(release: Release, seals: Collection[Seal], sealed: Sealed, notes: se
 
 def _wrong_with(path: Path, seal: Seal, *, gone: bool) -> str:
     if gone:
-        return "was to be destroyed and is still there: `trellis forget` deletes it." if path.exists() else ""
+        return "should be destroyed but is still there: `trellis forget` deletes it." if path.exists() else ""
     if not path.exists():
         return "is missing."
     return "" if sha256_of(path) == seal.sha256 else "is not what was sealed."
 
 
 def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Sequence[Path]) -> Iterator[Finding]:
-    """Yield the manifests that saw a longer ledger than this one, or another past."""
+    """Yield the manifests that record a longer ledger than this one, or another past."""
     states = {release["id"]: release["state"] for release in list_releases(con)}
     own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
     beside = {found.parent for parent in {folder.parent for folder in own} for found in parent.glob("*/manifest.json")}
@@ -269,26 +275,26 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             yield Finding(None, "manifest", folder.name, "its manifest.json is not complete.")
             continue
         recorded = manifest.ledger
-        ours = not recorded.first or not hashes or recorded.first == hashes[0]
+        ours = not hashes or recorded.first == hashes[0]
         if not ours and folder not in own | given:
             continue  # another store publishes into the same folder
         if not ours:
-            yield Finding(0, "manifest", manifest.id, "its manifest was written by another ledger than this.")
+            yield Finding(0, "manifest", manifest.id, "its manifest was written by another ledger.")
         elif recorded.length > len(hashes):
             reason = (
-                f"its manifest saw {recorded.length} events and the ledger has {len(hashes)}: its tail was cut off, or"
-                " an older copy was restored."
+                f"its manifest records {recorded.length} events, but the ledger has {len(hashes)}: the ledger's tail was"
+                " cut off, or an older copy was restored."
             )
             yield Finding(len(hashes), "manifest", manifest.id, reason)
         elif recorded.length and hashes[recorded.length - 1] != recorded.head:
             at = recorded.length - 1
-            yield Finding(at, "manifest", manifest.id, f"its manifest saw another event at position {at}.")
+            yield Finding(at, "manifest", manifest.id, f"its manifest records another event at position {at}.")
         elif manifest.id in states:
             read[manifest.id] = manifest
             account = books.account_of(manifest.id)
             claim = account.claims.get(manifest.id) if account else None
             stated = manifest.privacy.accountant, manifest.privacy.epsilon, manifest.privacy.delta
-            if claim and claim.accountant and stated != (claim.accountant, claim.epsilon, claim.delta):
+            if claim and stated != (claim.accountant, claim.epsilon, claim.delta):
                 yield Finding(None, "manifest", manifest.id, "its manifest states another epsilon or delta.")
             tau = (
                 sum((charge.tau for charge in account.charges_of(manifest.id).values()), Fraction(0)) if account else 0
@@ -302,19 +308,19 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
 
 
 def _revisions(con: Connection, books: Books, read: Mapping[str, Manifest]) -> Iterator[Finding]:
-    """Yield where what supersedes what is no chain: other than the store has it, forked, backwards, or of other people."""
+    """Yield where revisions form no chain: unlike the store's, forked, backwards, or about other people."""
     of_store = {entry["id"]: entry["supersedes"] for entry in list_releases(con) if entry["state"] == "published"}
     later_of: dict[str, str] = {}
     for release, earlier in of_store.items():
-        told = []
+        reasons = []
         if release in read and read[release].supersedes != earlier:
-            told.append("its manifest supersedes another release than the store has it.")
+            reasons.append("its manifest supersedes another release than the store records.")
         if earlier is not None:
             account = books.account_of(earlier)
             if account is None or account is not books.account_of(release):
-                told.append(f"it supersedes {earlier}, which the ledger does not know as one about the same people.")
+                reasons.append(f"it supersedes {earlier}, which the ledger does not know as one about the same people.")
             elif {release, earlier} <= read.keys() and read[release].ledger.length <= read[earlier].ledger.length:
-                told.append(f"it supersedes {earlier}, whose manifest is not older.")
+                reasons.append(f"it supersedes {earlier}, whose manifest is not older.")
             if later_of.setdefault(earlier, release) != release:
-                told.append(f"it supersedes {earlier}, which {later_of[earlier]} does too.")
-        yield from (Finding(None, "manifest", release, reason) for reason in told)
+                reasons.append(f"it supersedes {earlier}, which {later_of[earlier]} also supersedes.")
+        yield from (Finding(None, "manifest", release, reason) for reason in reasons)

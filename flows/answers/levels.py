@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from storage.database.connections import Connection
-from storage.releases.register import Release
-from storage.releases.seals import level_entries
+from storage.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +43,6 @@ class ReleasedLevel:
     threshold: int | None = None
 
 
-def released_levels(con: Connection, release: Release) -> list[ReleasedLevel]:
+def released_levels(record: Record) -> list[ReleasedLevel]:
     """Return the levels of a release as they are so far."""
-    return [ReleasedLevel(**entry) for entry in level_entries(con, release)]
+    return [ReleasedLevel(**entry) for entry in record.level_entries()]

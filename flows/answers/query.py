@@ -1,4 +1,4 @@
-"""What `trellis query` answers: a question about areas, from a published folder alone."""
+"""Questions about areas, answered from a published folder alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultane
         low=found.low,
         high=found.high,
         exact=found.low == found.high and not (level.sigma or level.summed),
-        confidence=intervals.confidence if intervals and found.low is not None else None,
+        confidence=intervals.confidence if found.low is not None else None,
         simultaneous=simultaneous,
         level=found.level,
         axes=dict(level.axes),
@@ -103,7 +103,7 @@ def check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> N
     """Refuse axes that a release does not have.
 
     Raises:
-        UsageError: says which it has.
+        UsageError: there is no such axis.
     """
     for axis in asked_for:
         if axis not in published.axes:
@@ -117,9 +117,9 @@ def _by_axis(where: Sequence[str]) -> dict[str, str]:
     for condition in where:
         axis, equals, area = condition.partition("=")
         if not equals or not axis.strip():
-            hint = "Such as --where origin=44007, --where sex=1, or --where destination=cty=44007."
-            raise UsageError(f"--where must read NAME=AREA, got {condition}.", field="--where", hint=hint)
+            hint = "For example --where origin=44007, --where sex=1 or --where destination=cty=44007."
+            raise UsageError(f"--where must have the form NAME=AREA, got {condition}.", field="--where", hint=hint)
         if axis.strip() in asked_for:
-            raise UsageError(f"{axis.strip()} is asked for twice.", field="--where")
+            raise UsageError(f"{axis.strip()} is named twice.", field="--where")
         asked_for[axis.strip()] = area
     return asked_for

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ from flows.execution.crashes import note_crashes
 from flows.planning.costs import CapTerms, Cost
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, TrellisError, UsageError
-from storage.ledger.books import Account, Books, Charge, Claim, Standing
-from storage.ledger.events import charges_of, raise_cap, read_books
+from storage.ledger.books import Account, Books, Charge, Claim
+from storage.ledger.events import read_books
 from storage.machine.home import home
+from storage.record import load_record
 from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
-from storage.releases.seals import list_branches, list_frontiers, list_seals, walkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,18 +293,14 @@ def show_answer(release_id: str) -> ShownRelease:
     """Return one release with its levels, branches, seals, checks and charges."""
     note_crashes()
     with store() as con:
-        release = find_release(con, release_id)
-        levels, seals = released_levels(con, release), list_seals(con, release_id)
-        branches, frontiers = list_branches(con, release_id), list_frontiers(con, release_id)
-        checks, charges = list_checks(con, release_id), charges_of(con, release_id)
+        record, checks = load_record(con, release_id), list_checks(con, release_id)
         later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
-    finest = release.levels[-1].level
-    last = walkers(branches, finest)
+    release, last = record.release, record.branches_of(record.finest)
 
     def state_of_branch(name: str) -> str:
         if name not in last:
             return "cut"
-        return "optimised" if (finest, name) in frontiers else "open"
+        return "optimised" if (record.finest, name) in record.frontiers else "open"
 
     return ShownRelease(
         id=release.id,
@@ -315,13 +310,14 @@ def show_answer(release_id: str) -> ShownRelease:
         created=release.created,
         supersedes=release.supersedes,
         superseded_by=later[-1] if later else None,
-        levels=levels,
+        levels=released_levels(record),
         branches=[
-            BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds)) for branch in branches.values()
+            BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
+            for branch in record.branches.values()
         ],
-        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in seals.values()],
+        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.seals.values()],
         checks=[CheckResult(**check) for check in checks],
-        charges=[_charge(charge) for charge in charges.values()],
+        charges=[_charge(charge) for charge in record.charges.values()],
         unprotected=list(release.terms.unprotected),
         unlisted=list(release.terms.unlisted),
         statement=release.terms.privacy.statement,
@@ -355,10 +351,11 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
     Raises:
         UsageError: there is no such dataset, the cap would not rise, or no reason is given.
     """
-    from flows.planning.budget import cap_of, standing_of
+    from flows.planning.budget import cap_of
+    from flows.planning.charging import raise_cap
 
     if not reason.strip():
-        raise UsageError("--reason must say why: it is recorded for good.", field="--reason")
+        raise UsageError("--reason must not be empty: the ledger records it permanently.", field="--reason")
     with store() as con:
         delta = _known_account(read_books(con), dataset).terms.cap.delta
         try:
@@ -366,12 +363,12 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
         except ValueError as fault:
             raise UsageError(f"--{fault}", field="--epsilon") from None
         with transaction(con):
-            raise_cap(con, dataset, cap, reason.strip(), standing_of)
+            raise_cap(con, dataset, cap, reason.strip())
     (account,) = ledger_answer(dataset).datasets
     return replace(
         account,
-        statement=f"From now on only the new cap is true: the releases about these people may come to ε ="
-        f" {cap.epsilon:g} at δ = {cap.delta:g}, whatever was said before.",
+        statement=f"From now on only the new cap holds: the releases about these people may together reach ε ="
+        f" {cap.epsilon:g} at δ = {cap.delta:g}, whatever cap was stated before.",
     )
 
 
@@ -379,13 +376,13 @@ def _known_account(books: Books, dataset: str) -> Account:
     account = books.account(dataset)
     if account is None:
         raise UsageError(
-            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists those it has."
+            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists the datasets."
         )
     return account
 
 
 def _account(account: Account) -> AccountStatement:
-    terms, standing = account.terms, _standing(account)
+    terms, standing = account.terms, account.standing
     cap = terms.cap
     return AccountStatement(
         dataset=terms.dataset,
@@ -402,24 +399,12 @@ def _account(account: Account) -> AccountStatement:
     )
 
 
-def _standing(account: Account) -> Standing:
-    """Return where an account stands, by the papers' conversion if its ledger is from before that was recorded."""
-    if account.standing:
-        return account.standing
-    from tasks.accounting.conversions import epsilon_from_rho
-
-    cap = account.terms.cap
-    left = max(cap.rho - account.spent, Fraction(0))
-    return Standing(epsilon_from_rho(account.spent, cap.delta), left, epsilon_from_rho(left, cap.delta))
-
-
 def _claim(claim: Claim) -> ReleaseClaim:
-    known = math.isfinite(claim.epsilon)  # not in releases from before it was recorded
     return ReleaseClaim(
         release=claim.release,
         dataset=claim.dataset,
-        epsilon=claim.epsilon if known else None,
-        delta=claim.delta if known else None,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
         accountant=claim.accountant,
         unprotected=claim.unprotected,
         different_people_from=claim.different_people_from,

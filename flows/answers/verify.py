@@ -1,4 +1,4 @@
-"""What `trellis verify` answers: what is wrong with a published folder, from the folder alone."""
+"""The check of a published folder from the folder alone: its files, and (ε, δ) against its noise."""
 
 import math
 from collections.abc import Sequence
@@ -45,29 +45,29 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.is_thresholded:
-        return [f"manifest.json: mechanism {recipe.name} takes no codes that no codebook lists."]
+        return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]
     if recipe.is_thresholded:
         return _threshold_failures(manifest)
     if any(entry.epsilon or entry.mechanism != DISCRETE_GAUSSIAN for entry in manifest.levels):
-        return [f"manifest.json: mechanism {recipe.name} draws discrete Gaussians."]
+        return [f"manifest.json: mechanism {recipe.name} draws only discrete Gaussian noise."]
     if privacy.accountant not in ACCOUNTANTS:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
-        return ["manifest.json: accountant pld is for one record per unit."]
+        return ["manifest.json: accountant pld needs max_records_per_unit 1."]
     if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.levels if entry.rho):
-        return ["manifest.json: a unit moves some level further than its l2_sensitivity says."]
+        return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
     measurements = [
         Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
         for entry in manifest.levels
         if entry.rho
     ]
     if privacy.tau < _least_tau(manifest):
-        return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau says."]
+        return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau states."]
     if measurements and privacy.tau:
         measurements[0] = replace(measurements[0], tau=Fraction(privacy.tau))
     if ACCOUNTANTS[privacy.accountant].holds(measurements, privacy.epsilon * _SLACK, privacy.delta * _SLACK):
         return []
-    return ["manifest.json: its noise costs more than its epsilon and delta say."]
+    return ["manifest.json: its noise costs more than its epsilon and delta state."]
 
 
 def _threshold_failures(manifest: Manifest) -> list[str]:
@@ -80,9 +80,9 @@ def _threshold_failures(manifest: Manifest) -> list[str]:
     except ValueError as fault:
         return [f"manifest.json: {fault}"]
     if not (finest.epsilon <= privacy.epsilon and finest.delta <= privacy.delta):
-        return ["manifest.json: its finest level costs more than its epsilon and delta say."]
+        return ["manifest.json: its finest level costs more than its epsilon and delta state."]
     if not (epsilon <= finest.epsilon * _SLACK and delta <= finest.delta * _SLACK):
-        return ["manifest.json: its scale and threshold cost more than its epsilon and delta say."]
+        return ["manifest.json: its scale and threshold cost more than its epsilon and delta state."]
     if not math.isclose(finest.sigma, standard_deviation(finest.scale), rel_tol=1e-9):
         return ["manifest.json: the sigma of its finest level is not that of its scale."]
     return []

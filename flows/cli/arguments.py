@@ -25,11 +25,13 @@ def _names(column: str) -> Callable[[str], list[str]]:
 
 complete_release, complete_dataset = _names("id"), _names("dataset")
 
-SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, YAML.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")]
+SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="The release spec, a YAML file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ReleaseId = Annotated[
     str,
-    typer.Argument(metavar="ID", help="A release, as `trellis releases` lists them.", autocompletion=complete_release),
+    typer.Argument(
+        metavar="ID", help="The id of a release, as `trellis releases` lists it.", autocompletion=complete_release
+    ),
 ]
 
 

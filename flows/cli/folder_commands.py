@@ -1,4 +1,4 @@
-"""The commands that a published folder answers by itself, wherever it is."""
+"""The commands that need nothing but a published folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published 
 
 
 def verify(folder: FolderPath, as_json: AsJson = False) -> int:
-    """Check a published folder by itself: checksums, consistency of every level, manifest, (ε, δ) against the noise."""
+    """Check a published folder on its own: its checksums, every level, the manifest, and (ε, δ) against the noise."""
     from flows.answers.verify import verify_answer
 
     answer = verify_answer(folder)
@@ -26,21 +26,23 @@ def query(
         str | None,
         typer.Option(
             metavar="AREA",
-            help="A code; LEVEL=CODE where several levels have it, LEVEL=CODE,LEVEL=CODE where only the path tells; or all.",
+            help="A code, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique.",
         ),
     ] = None,
-    destination: Annotated[str | None, typer.Option(metavar="AREA", help="Likewise.")] = None,
+    destination: Annotated[str | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=AREA", help="An area of any end or feature; may be said for several of them."),
+        typer.Option(metavar="NAME=AREA", help="An area of any end or feature. Repeat the option for several."),
     ] = None,
     simultaneous: Annotated[
         bool,
-        typer.Option("--simultaneous", help="State an interval that holds together with those of all other questions."),
+        typer.Option(
+            "--simultaneous", help="State an interval that holds together with the intervals of all other questions."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Answer how many there are in any areas, from a published folder alone: the count, its interval, and how."""
+    """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about."""
     from flows.answers.query import query_answer
     from flows.console.query_view import show_query
 

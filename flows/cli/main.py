@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and what is said when one fails.
+"""The command line: its commands, and the errors that it prints.
 
 What takes long to import is imported by the command that needs it.
 """
@@ -30,7 +30,7 @@ from storage.errors import (
     kind_and_place,
 )
 
-COMPLETING = "_TRELLIS_COMPLETE"  # what a shell sets that asks how a line may go on
+COMPLETING = "_TRELLIS_COMPLETE"  # a shell sets it to ask for completions
 
 
 def _show_version(wanted: bool) -> None:
@@ -58,7 +58,7 @@ def trellis(
     """Differentially private count tables over public hierarchies."""
 
 
-budget = typer.Typer(help="The cap on what releases about the same people cost together.", rich_markup_mode=None)
+budget = typer.Typer(help="The cap on what all releases about the same people cost together.", rich_markup_mode=None)
 app.add_typer(budget, name="budget")
 
 for command in (  # in the order of the help
@@ -113,7 +113,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as fault:  # noqa: BLE001 (its text could quote the data, so only its kind and place are shown)
-        hint = "This is a fault of Trellis: please report it with this line."
+        hint = "This is a bug in Trellis. Please report it with this line."
         stopped = TrellisError(f"Trellis stopped: {kind_and_place(fault)}.", hint=hint)
         return _show_error(disk_fault(fault) or stopped, arguments)
     if code == INTERRUPTED:

@@ -1,4 +1,4 @@
-"""The commands that make a release, go on with one, or end one."""
+"""The commands that make, continue or end a release."""
 
 import time
 from pathlib import Path
@@ -20,19 +20,21 @@ if TYPE_CHECKING:
 
 def release(
     spec: SpecPath,
-    output: Annotated[
-        Path | None, typer.Option(help="The folder below which to publish, in place of the spec's.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Publish below this folder instead of the spec's output.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do all that comes before the first draw; reserve and keep nothing.")
+        bool,
+        typer.Option("--dry-run", help="Do everything that comes before the first draw. Reserve and keep nothing."),
     ] = False,
     different_people: Annotated[
         bool,
-        typer.Option("--different-people", help="The table holds other people than datasets that used it; recorded."),
+        typer.Option(
+            "--different-people",
+            help="Declare that the table holds other people than the datasets that used it. The ledger records this.",
+        ),
     ] = False,
     records: Annotated[
         bool,
-        typer.Option("--records", help="Publish the finest level as synthetic records too, as release.records would."),
+        typer.Option("--records", help="Also publish the finest level as synthetic records, as release.records does."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +57,7 @@ def rerun(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a release that has failed: only what is missing runs again, and nothing is charged again."""
+    """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.store import release_answer
     from flows.execution.crashes import note_crashes
     from flows.execution.driver import check_can_go_on
@@ -65,37 +67,40 @@ def rerun(
     began = time.monotonic()
     note_crashes()
     if check_can_go_on(release_id, branch) == "published":
-        terminal.say(f"{release_id} is published already.")
+        terminal.say(f"{release_id} is already published.")
         print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, show_release)
         return
     if holder := holder_of(release_id):
         raise HeldElsewhere(
-            f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` says how far it is."
+            f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
     _make(release_id, "rerun", {"release_id": release_id, "branch": branch}, began, as_json)
 
 
 def up(
     specs: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The specs that may be released, or scheduled, from the UI.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="The folder of the specs that may be released from the UI, or on a schedule."
+        ),
     ],
-    port: Annotated[int, typer.Option(help="Of 127.0.0.1.", min=1, max=65535)] = 4200,
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1.", min=1, max=65535)] = 4200,
 ) -> None:
-    """Bring up the Prefect server with its UI, and serve releases, reruns and the schedules of specs until Ctrl-C."""
+    """Start the Prefect server with its UI, and serve releases, reruns and schedules until Ctrl-C."""
     from flows.up import be_up
 
     be_up(specs, port, terminal.say)
 
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
-    """End a failed release for good: what it has drawn stays charged, the rest is given back, its vault is deleted."""
+    """End a failed release for good. What it has drawn stays charged, the rest is given back, and its vault is deleted."""
     from flows.execution.ending import abandon_release
 
     print_answer(abandon_release(release_id), as_json, show_ending)
 
 
 def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
-    """Delete the vault that a published or abandoned release has kept."""
+    """Delete the vault of a published or abandoned release that kept it."""
     from flows.execution.ending import forget_release
 
     print_answer(forget_release(release_id), as_json, show_ending)
@@ -109,7 +114,7 @@ def _make(
     as_json: bool,
     planned: "tuple[Plan, Release] | None" = None,
 ) -> None:
-    """Run a flow that makes a release or goes on with one, and say what became of it."""
+    """Run a flow that makes or continues a release, and print the outcome."""
     from flows.answers.store import release_answer
     from flows.cli.run_flow import interrupted, run_directly
 
@@ -140,12 +145,12 @@ def _planned(spec: Path, *, records: bool) -> "Plan":
     except SpecError as fault:
         if fault.field != "release.records" or file.spec.release.records:
             raise
-        told = str(fault).replace("release.records", "--records", 1)
-        raise UsageError(told, field="--records", hint=fault.hint) from None
+        message = str(fault).replace("release.records", "--records", 1)
+        raise UsageError(message, field="--records", hint=fault.hint) from None
 
 
 def _rehearse(spec: Path, output: Path | None, different_people: bool, records: bool, as_json: bool) -> None:
-    """Say what a release would be once its table, codebooks and budget have been found to do."""
+    """Check the table, codebooks and budget of a release, and print its plan."""
     from concurrent.futures import ThreadPoolExecutor
     from dataclasses import replace
 
@@ -163,7 +168,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
 
 
 def _show_outcome(release_id: str) -> str | None:
-    """Say on stderr how far a release came that has stopped, and return its state; None where nothing was reserved."""
+    """Print on stderr the state of a release that has stopped, and return it; None where nothing was reserved."""
     from storage.database.connections import store
     from storage.machine.claims import give_up_claim
     from storage.machine.home import home
@@ -173,5 +178,5 @@ def _show_outcome(release_id: str) -> str | None:
     with store() as con:
         state = state_of(con, release_id)
     if state:
-        terminal.say(f"{release_id} is {state}; what it has drawn stays charged. Store: {home()}")
+        terminal.say(f"{release_id} is {state}. What it has drawn stays charged. Store: {home()}")
     return state

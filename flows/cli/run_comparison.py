@@ -1,4 +1,4 @@
-"""A comparison as a command runs it: beneath a server, with a progress bar, and written to a folder."""
+"""A comparison as a command runs it: with a Prefect server and a progress bar, and written to a folder."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def numbers_of(option: str, text: str) -> list[float]:
     """Return the numbers of an option that lists them.
 
     Raises:
-        UsageError: one of them is none, or not above zero.
+        UsageError: one of them is not a number above zero.
     """
     try:
         numbers = [float(part) for part in text.split(",")]
@@ -39,7 +39,7 @@ def compare_directly(
 ) -> "TrialResults":
     """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what was found.
 
-    Where no folder is named, each comparison has one of its own; in one that is named, it takes the place of an earlier one.
+    Without a named folder each comparison has a new one. In a named folder it replaces an earlier comparison.
 
     Raises:
         TrellisError: as `make_comparison`; or the folder cannot be written, or the server is gone.
@@ -48,7 +48,7 @@ def compare_directly(
     with prefect_server(subfolder("prefect"), home() / "address"):
         from httpx import HTTPError
 
-        from flows.compare import run_comparison
+        from flows.parallel_trials import run_comparison
         from flows.trials.comparison import comparison_answer, error_rows, make_comparison
         from flows.trials.coverage import coverage_rows
         from tasks.report.comparison_page import comparison_page
@@ -58,7 +58,7 @@ def compare_directly(
             try:
                 rows, run, task_runs = run_comparison(comparison, tried)
             except HTTPError as fault:
-                raise StoreError(f"The Prefect server does not answer any more ({type(fault).__name__}).") from None
+                raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
         wait_until_recorded(run, task_runs)
     found = comparison_answer(comparison, rows, str(folder))
     try:

@@ -1,6 +1,6 @@
-"""A flow that a command runs in its own process: beneath a server, with a progress bar, and ended by Cancel in the UI.
+"""A flow that a command runs in its own process, with a Prefect server and a progress bar. Cancel in the UI ends it.
 
-What is imported late needs Prefect, which is to find the server's address when it is first imported.
+Some imports come late: Prefect has to find the server's address when it is first imported.
 """
 
 import os
@@ -29,7 +29,7 @@ def run_directly(
     release_id: str,
     planned: "tuple[Plan, Release] | None" = None,
 ) -> dict[str, float]:
-    """Run a Prefect flow beneath a server and a progress bar; return the thread seconds per room.
+    """Run a Prefect flow with a server and a progress bar; return the thread seconds per stage.
 
     Raises:
         Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
@@ -53,8 +53,8 @@ def run_directly(
                     raise interrupted(release_id)
                 state.result()
             except (HTTPError, RuntimeError) as fault:  # RuntimeError: what the client makes of a server that is gone
-                gone = f"{release_id}: the Prefect server does not answer any more ({type(fault).__name__})."
-                raise StoreError(gone, hint=f"`trellis rerun {release_id}` goes on.") from None
+                gone = f"{release_id}: the Prefect server no longer answers ({type(fault).__name__})."
+                raise StoreError(gone, hint=f"`trellis rerun {release_id}` continues it.") from None
             finally:
                 recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
                 if recorded < order.task_runs:
@@ -84,5 +84,5 @@ def _cancel_heard(order: Any) -> Iterator[None]:
 
 
 def interrupted(release_id: str) -> Interrupted:
-    """Return what ends a command whose release can be gone on with."""
-    return Interrupted(f"{release_id} was interrupted.", hint=f"`trellis rerun {release_id}` goes on with it.")
+    """Return the error of a command that was interrupted and whose release can be continued."""
+    return Interrupted(f"{release_id} was interrupted.", hint=f"`trellis rerun {release_id}` continues it.")

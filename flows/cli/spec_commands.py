@@ -1,4 +1,4 @@
-"""The commands about a spec that release nothing: its beginning, what it would be worth, comparisons, made-up tables."""
+"""The commands about a spec that release nothing: starters, checks, plans, comparisons and made-up tables."""
 
 from functools import partial
 from pathlib import Path
@@ -18,18 +18,19 @@ def new(
         typer.Argument(metavar="TABLE", help="The confidential table: .csv, .csv.gz, .parquet or file.duckdb::table."),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The spec to write, a new file; on stdout if left out.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The spec to write, a new file. Left out: print the spec on stdout."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a spec for a table: columns guessed from its header, every key explained. Reads no row."""
+    """Begin a spec for a table: guess its columns from the header and explain every key. Reads no row."""
     from flows.spec.starter import starter_answer
 
     print_answer(starter_answer(table, out), as_json, show_starter)
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
-    """Say all that is wrong with a spec at once, or that it can be released. Reads no row of the confidential table."""
+    """List every problem of a spec, or confirm that it can be released. Reads no row of the confidential table."""
     from flows.planning.check import check_answer
 
     answer = check_answer(spec)
@@ -41,11 +42,18 @@ def plan(
     spec: SpecPath,
     wanted: Annotated[
         str | None,
-        typer.Option("--for", metavar="LEVEL=ERROR@CONFIDENCE", help="Say which ε it takes, such as county=50@95%."),
+        typer.Option(
+            "--for",
+            metavar="LEVEL=ERROR@CONFIDENCE",
+            help="Also show which ε an error bound takes, such as county=50@95%.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a release would protect, cost and be worth. Spends nothing and does not read the confidential table."""
+    """Show what a release would protect, what it would cost and how accurate it would be.
+
+    Spends nothing and does not read the confidential table.
+    """
     from flows.planning.forecast import plan_answer
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec, parse_target
@@ -58,24 +66,28 @@ def plan(
 def compare(
     spec: SpecPath,
     mechanisms: Annotated[
-        str, typer.Option(metavar="NAME,…", help="What to try: mechanisms, as a spec names them.")
+        str, typer.Option(metavar="NAME,…", help="The mechanisms to try, as a spec names them.")
     ] = "inftda,inftda_reconciled",
-    epsilon: Annotated[str, typer.Option(metavar="NUMBER,…", help="At which ε; δ is the spec's.")] = "0.1,1,10",
-    runs: Annotated[int, typer.Option(help="How often each is tried.", min=1, max=10_000)] = 10,
+    epsilon: Annotated[
+        str, typer.Option(metavar="NUMBER,…", help="The values of ε to try. δ is the spec's.")
+    ] = "0.1,1,10",
+    runs: Annotated[int, typer.Option(help="How often to try each.", min=1, max=10_000)] = 10,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where the page and the rows go, in place of those there; a new one below the spec's output if left out.",
+            help="Where to write the page and the rows, over earlier ones. Left out: a new folder below the spec's output.",
         ),
     ] = None,
     intervals: Annotated[
         bool,
-        typer.Option("--intervals", help="Print coverage and width of the intervals too; the page always has them."),
+        typer.Option(
+            "--intervals", help="Also print the coverage and width of the intervals. The page always shows them."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try mechanisms on a table that may be seen, and hold them against the truth. Charges and releases nothing."""
+    """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
     from flows.cli.run_comparison import compare_directly, numbers_of
     from flows.spec.file import load_spec
 
@@ -86,12 +98,14 @@ def compare(
 
 def synthesise(
     kind: Annotated[Literal["binary", "random"], typer.Argument(help="The hierarchy at both ends of a trip.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to write tables and spec; new, or empty.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where to write the tables and the spec: a new or an empty folder.")
+    ],
     density: Annotated[
         Literal["complete", "dense", "sparse"],
-        typer.Option(help="Whether all pairs of areas have people, half of them, or one in a hundred."),
+        typer.Option(help="How many pairs of areas have people: all, half of them, or one in a hundred."),
     ] = "complete",
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds draw equal sets.")] = 2025,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
     as_json: AsJson = False,
 ) -> None:
     """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""

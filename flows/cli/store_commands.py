@@ -1,4 +1,4 @@
-"""The commands that look into the store, and keep it: releases, the ledger and its caps, the audit, what is left over."""
+"""The commands that read and tidy the store: releases, the ledger and its caps, the audit, and what is left over."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from flows.console.release_view import show_audit, show_cleaned, show_ledger, sh
 
 
 def releases(as_json: AsJson = False) -> None:
-    """List what was released, and in which state it is."""
+    """List all releases and their states."""
     from flows.answers.store import releases_answer
 
     print_answer(releases_answer(), as_json, show_releases)
@@ -19,11 +19,11 @@ def releases(as_json: AsJson = False) -> None:
 def show(
     release_id: ReleaseId,
     spec: Annotated[
-        bool, typer.Option("--spec", help="Print the spec that it was reserved with, and nothing else.")
+        bool, typer.Option("--spec", help="Print only the spec that the release was reserved with.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one release with its levels, branches, seals, checks and charges."""
+    """Show one release: its levels, branches, seals, checks and charges."""
     from flows.answers.store import reserved_spec, show_answer
 
     if spec:
@@ -38,7 +38,7 @@ def ledger(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show caps, charges, and what is left."""
+    """Show the caps, the charges, and what is left."""
     from flows.answers.store import ledger_answer
 
     print_answer(ledger_answer(dataset), as_json, show_ledger)
@@ -47,11 +47,11 @@ def ledger(
 def audit(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FOLDER]...", help="Published folders, or an archive of them, to compare besides."),
+        typer.Argument(metavar="[FOLDER]...", help="Published folders, or an archive of them, to check as well."),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Walk the ledger's chain, every release's seals, and what published manifests recorded of the chain."""
+    """Check the ledger's chain, the seals of every release, and what published manifests recorded of the chain."""
     from flows.answers.audit import audit_answer
 
     answer = audit_answer(folders or ())
@@ -63,21 +63,21 @@ def raise_budget(
     dataset: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET", help="The dataset whose people's cap is raised.", autocompletion=complete_dataset
+            metavar="DATASET", help="A dataset of the people whose cap is raised.", autocompletion=complete_dataset
         ),
     ],
-    epsilon: Annotated[float, typer.Option(help="The new cap, at the δ of the old one.")],
-    reason: Annotated[str, typer.Option(help="Why; recorded for good.")],
+    epsilon: Annotated[float, typer.Option(help="The new cap. δ stays the same.")],
+    reason: Annotated[str, typer.Option(help="Why. The ledger records the reason permanently.")],
     as_json: AsJson = False,
 ) -> None:
-    """Raise a cap. Recorded for good; from then on only the new cap is true."""
+    """Raise a cap. The ledger records it permanently, and from then on only the new cap holds."""
     from flows.answers.store import budget_answer
 
     print_answer(budget_answer(dataset, epsilon, reason), as_json, show_raised)
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Remove shards that published and abandoned releases do not need, and what dead processes have left."""
+    """Remove shards that published and abandoned releases no longer need, and what dead processes left behind."""
     from flows.execution.ending import clean as clean_up
 
     print_answer(clean_up(), as_json, show_cleaned)

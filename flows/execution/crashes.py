@@ -1,4 +1,4 @@
-"""Releases whose process is dead: they are failed, and can be gone on with."""
+"""Releases whose process has died: they count as failed, and `trellis rerun` can finish them."""
 
 from contextlib import suppress
 
@@ -9,22 +9,22 @@ from storage.releases.register import find_release, list_releases, set_state
 
 
 def note_crashes() -> None:
-    """Record as failed what is called running, or reserved just before, and is run by nobody: its process is dead.
+    """Record as failed every release that the store calls running or reserved and that no process holds: it has crashed.
 
-    Where the disk takes no record, nothing is recorded: who only looks is answered all the same.
+    Where the store cannot be written, nothing is recorded, so that commands that only read still answer.
     """
     with suppress(StoreError, OSError), store() as con:
         for release in list_releases(con):
             if release["state"] in {"reserved", "running"} and holder_of(release["id"]) is None:
-                _note_crash(con, release["id"])
+                _record_crash(con, release["id"])
 
 
-def _note_crash(con: Connection, release_id: str) -> None:
+def _record_crash(con: Connection, release_id: str) -> None:
     try:
         with held(release_id):
             release = find_release(con, release_id)
-            waits = release.state == "reserved" and release.terms.series
+            waits = release.state == "reserved" and release.terms.series  # for its day
             if release.state in {"reserved", "running"} and not waits:
                 set_state(con, release_id, "failed", "It crashed: the process that ran it ended before it was done.")
     except HeldElsewhere:
-        pass  # somebody has just begun to run it
+        pass  # another process has just begun to run it

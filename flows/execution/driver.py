@@ -1,4 +1,4 @@
-"""One plain driver for a whole release. It knows no Prefect: it is given a `submit`.
+"""The driver of a whole release. It does not know Prefect: the caller passes a `submit`.
 
 ingest → grow tree → reserve → walk (measure, seal, optimise) → validate → publish → close the books
 """
@@ -19,10 +19,11 @@ from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
-from storage.ledger.events import charges_of, read_books
+from storage.ledger.events import read_books
 from storage.machine.locks import held
+from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
-from storage.releases.seals import TRUNK, list_branches, list_seals
+from storage.releases.seals import TRUNK
 from tasks.ingest.task import ingest
 from tasks.machine import memory_of
 from tasks.publish.task import publish
@@ -35,16 +36,16 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
     """Make a release from its plan and return the thread seconds spent in each room.
 
     Args:
-        plan: what was planned.
+        plan: the plan of the release.
         release: from `new_release`.
         submit: runs a stage and returns its future.
-        report: is told of progress.
+        report: receives the progress.
         run: Prefect's id of the flow run, if there is one.
     Raises:
         MadeAlready: it is in the store.
         HeldElsewhere: another run has it.
-        TrellisError: what stopped it; public. Before the reservation nothing is left behind, afterwards the release
-            is recorded as failed and keeps what was sealed.
+        TrellisError: what stopped it; public. Before the reservation it leaves nothing behind; afterwards the store
+            records the release as failed and keeps what was sealed.
     """
     with running(release.id, release.dataset, run):
         with store() as con, transaction(con):
@@ -58,19 +59,19 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
 def finish_release(
     release_id: str, submit: Submit, report: Report, *, only: str | None = None, run: str = ""
 ) -> dict[str, float]:
-    """Go on with a reserved or failed release, doing only what the store does not hold already.
+    """Finish a reserved or failed release; do only what the store does not hold yet.
 
     Args:
         release_id: the release.
         submit: as in `make_release`.
         report: as in `make_release`.
-        only: the branch that is wanted; what others lack is left for later. All of them if left out.
+        only: the one branch to finish; the others keep what they lack. All branches if left out.
         run: as in `make_release`.
     Returns:
-        The thread seconds spent in each room; none where it was published already.
+        The thread seconds spent in each room; none if it was published already.
     Raises:
         HeldElsewhere: another run has it.
-        UsageError: it was abandoned or refused, has no such branch, or another supersedes by now what it does.
+        UsageError: it was abandoned or refused, has no such branch, or another release now supersedes the one it revises.
         SpecError: its spec was edited since it was reserved.
         InputError: a codebook was changed since then.
         TrellisError: what stopped it, as in `make_release`.
@@ -87,31 +88,31 @@ def finish_release(
             return {}
         with store() as con, transaction(con):
             check_still_supersedes(con, release)
-            set_state(con, release_id, "running")  # before anything confidential is there: a crash must be seen
+            set_state(con, release_id, "running")  # before anything confidential exists, so that a crash shows
         outcomes = [] if _is_grown(release) else _grow_again(release, submit)
         outcomes += _finish(release, submit, report, only)
     return seconds_per_room(outcomes)
 
 
 def check_can_go_on(release_id: str, only: str | None = None) -> str:
-    """Return the state of a release that can be gone on with, or is published.
+    """Return the state of a release that can be finished, or is published.
 
     Raises:
-        UsageError: there is no such release or branch, it was abandoned or refused, or another supersedes by now what it
-            does.
+        UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
+            one it revises.
         SpecError: its spec was edited since it was reserved.
         InputError: a codebook was changed since then.
     """
     with store() as con:
-        release = find_release(con, release_id)
-        known = [TRUNK, *list_branches(con, release_id)]
+        record = load_record(con, release_id)
+    release, known = record.release, [TRUNK, *record.branches]
     if release.state == "abandoned":
         raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
     if release.state == "refused":
         raise UsageError(
             f"{release_id} was refused: nothing of it was reserved.",
             field="ID",
-            hint="`trellis release` asks anew, once there is budget.",
+            hint="`trellis release` asks again, once there is budget.",
         )
     if only is not None and only not in known:
         raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
@@ -133,21 +134,20 @@ def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
 
 
 def _grow_again(release: Release, submit: Submit) -> list[Outcome]:
-    """Grow the tree of a release that was reserved without one, as those of a declared series are."""
+    """Grow the tree of a release that was reserved without one, as the releases of a declared series are."""
     remove_all(release.id)
     return _grow(plan_again(release), release.id, submit)
 
 
 def _is_grown(release: Release) -> bool:
-    """Return whether the true tree is there, or is too late to be grown: what is drawn already is of the old one."""
+    """Return whether the true tree exists, or must not be grown again since counts of the old one are drawn already."""
     with store() as con:
-        charges, seals = charges_of(con, release.id), list_seals(con, release.id)
-    drawn = bool(seals) or any(charge.state != "reserved" for charge in charges.values())
-    return drawn or is_grown(release.id, len(release.levels) - 1)
+        record = load_record(con, release.id)
+    return record.is_drawn or is_grown(release.id, len(release.levels) - 1)
 
 
 def _finish(release: Release, submit: Submit, report: Report, only: str | None = None) -> list[Outcome]:
-    """Walk, validate and publish; with `only`, publish if that branch was all that was missing."""
+    """Walk, validate and publish; with `only`, publish if no other branch is missing."""
     with store() as con:
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms.mechanism]
@@ -167,10 +167,10 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
 
 
 def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:
-    """Do all that comes before the first draw, and leave nothing: check terms, budget, table and codebooks.
+    """Do everything that comes before the first draw and leave nothing behind: check terms, budget, table and codebooks.
 
     Args:
-        plan: what was planned.
+        plan: the plan of the release.
         submit: runs a stage and returns its future.
         output: as in `new_release`.
         different_people: as in `new_release`.
@@ -202,7 +202,7 @@ def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
-    """Run every check, record what was found, and stop where one failed."""
+    """Run every check, record the results, and stop if one failed."""
     futures = [submit(validate_level, release.id, terms.level) for terms in release.levels]
     outcomes = [result_of(release.id, future) for future in futures]
     checks = [check for outcome in outcomes for check in outcome.value]
@@ -210,5 +210,7 @@ def _validate(release: Release, submit: Submit) -> list[Outcome]:
         record_checks(con, release.id, checks)
     failed = [f"{check} at level {level}" for check, level, passed in checks if not passed]
     if failed:
-        raise StoreError(f"Not published: {', '.join(failed)} failed.", hint=f"`trellis show {release.id}` lists all.")
+        raise StoreError(
+            f"Not published: {', '.join(failed)} failed.", hint=f"`trellis show {release.id}` lists all checks."
+        )
     return outcomes

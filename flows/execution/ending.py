@@ -1,4 +1,4 @@
-"""How a release ends: published, or abandoned; and what is deleted then."""
+"""How a release ends, published or abandoned, and what is deleted then."""
 
 import os
 import shutil
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.execution.crashes import note_crashes
-from flows.planning.budget import standing_of
+from flows.planning.charging import abandon
 from storage.counts.published import partial_folder, store_levels
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
 from storage.database.connections import Connection, store, transaction
 from storage.errors import UsageError
-from storage.ledger.events import abandon, advance, charges_of, note
+from storage.ledger.events import advance, charges_of, note
 from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
-from storage.releases.register import Release, find_release, is_out, list_releases, set_state, state_of
+from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
 from storage.releases.seals import list_released, list_seals
 
 _ENDED = {"published", "refused", "abandoned"}
@@ -50,7 +50,7 @@ class Cleaning:
 
 
 def close_the_books(release: Release) -> None:
-    """Record in one transaction that a release is out: its levels, its charges, its state, what is kept of it."""
+    """Record in one transaction that a release is published: its levels, its charges, its state, and what is kept of it."""
     kept = release.terms.keep_noisy_counts
     with store() as con:
         sealed = [level for level, charge in charges_of(con, release.id).items() if charge.state == "sealed"]
@@ -58,7 +58,7 @@ def close_the_books(release: Release) -> None:
             store_levels(con, release.id, Path(release.folder), len(release.levels))
             for level in sealed:
                 advance(con, release.id, level, "released")
-            if sealed:  # otherwise the books were closed before
+            if sealed:  # otherwise an earlier run has closed the books
                 note(con, "noisy counts kept" if kept else "noisy counts destroyed", release.id)
                 if not release.terms.keep_vault:
                     note(con, "vault deleted", release.id)
@@ -66,7 +66,7 @@ def close_the_books(release: Release) -> None:
 
 
 def remove_what_is_not_kept(release: Release) -> None:
-    """Delete the vault of a published release and its noisy counts, unless they are to be kept, and what two passes left."""
+    """Delete the vault and the noisy counts of a published release unless its spec keeps them, and what its passes left."""
     if not release.terms.keep_vault:
         remove_vault(release.id)
     with store() as con:
@@ -74,38 +74,38 @@ def remove_what_is_not_kept(release: Release) -> None:
 
 
 def abandon_release(release_id: str) -> EndedRelease:
-    """End a release for good: what it has drawn stays charged, its vault and whatever else is confidential is deleted.
+    """End a release for good: what it has drawn stays charged; its vault and everything else that is confidential is deleted.
 
-    Sealed noisy counts stay if the spec keeps them. What was drawn and never sealed, and the exact counts of invariant
-    levels, which were never published, go with the vault.
+    Sealed noisy counts stay if the spec keeps them. Counts that were drawn and never sealed, and the exact counts of
+    invariant levels, which were never published, are deleted with the vault.
 
     Raises:
-        UsageError: there is none of that id, or it is in a state that has no such end.
+        UsageError: there is no release of that id, or its state does not allow it.
     """
     note_crashes()
     with held(release_id), store() as con:
         release = find_release(con, release_id)
         if release.state not in {"reserved", "failed"}:
             raise UsageError(f"{release_id} is {release.state} and cannot be abandoned.", field="ID")
-        if is_out(release):
+        if has_folder(release):
             raise UsageError(
-                f"{release_id} is out: its folder is published, and only its books are not closed.",
+                f"{release_id} is published: its folder is there, and only its books are still open.",
                 field="ID",
                 hint=f"`trellis rerun {release_id}` closes them.",
             )
         kept = release.terms.keep_noisy_counts
         with transaction(con):
-            abandon(con, release_id, standing_of)
+            abandon(con, release_id)
             note(con, "noisy counts kept" if kept else "noisy counts destroyed", release_id)
             set_state(con, release_id, "abandoned")
     return forget_release(release_id)
 
 
 def forget_release(release_id: str) -> EndedRelease:
-    """Delete what a release was told to keep, or has left behind: its vault, and shards that were to go.
+    """Delete what a release that has ended kept or left behind: its vault, and shards that its spec does not keep.
 
     Raises:
-        UsageError: there is none of that id, or it could still be finished.
+        UsageError: there is no release of that id, or it could still be finished.
     """
     with store() as con:
         release = find_release(con, release_id)
@@ -128,10 +128,10 @@ def forget_release(release_id: str) -> EndedRelease:
 
 
 def clean() -> Cleaning:
-    """Remove what releases that have ended do not need, by their own rules, and what dead processes have left.
+    """Delete what releases that have ended do not keep, and what dead processes have left.
 
-    Of a published release the shards of counts go, which its folder and the store hold; sealed noisy counts stay if its
-    spec keeps them, with the codebooks that explain them.
+    Of a published release it deletes the shards of counts, which its folder and the store hold too. Sealed noisy counts
+    stay if the spec keeps them, with the codebooks that explain them.
     """
     note_crashes()
     sweep_orphans()
@@ -154,7 +154,7 @@ def _files_of(release: Release) -> dict[Path, int]:
 
 
 def _remove_partial_folder(release: Release) -> None:
-    """Remove what a publication that was killed has left in the output folder."""
+    """Delete what a publication that was killed has left in the output folder."""
     shutil.rmtree(_partial_folder(release), ignore_errors=True)
 
 
@@ -163,7 +163,7 @@ def _partial_folder(release: Release) -> Path:
 
 
 def sweep_orphans() -> None:
-    """Delete what releases and rehearsals that were killed before they were reserved have left: vaults, and codebooks.
+    """Delete the vaults and codebooks that releases and rehearsals left when they were killed before they were reserved.
 
     An empty folder of shards stays, since a run that is about to begin may have claimed it.
     """
@@ -176,16 +176,17 @@ def sweep_orphans() -> None:
 
 
 def remove_all(release_id: str) -> None:
-    """Remove the vault and the shards of a release that was never reserved."""
+    """Delete the vault and the shards of a release that was never reserved."""
     remove_vault(release_id)
     shutil.rmtree(shard_folder(release_id), ignore_errors=True)
 
 
 def _delete_shards(con: Connection, release: Release, *, counts: bool = True) -> bool:
-    """Delete the shards that a release that has ended is not to keep, and return whether there were any.
+    """Delete the shards that a release that has ended does not keep, and return whether there were any.
 
-    Kept are sealed counts, unless the spec destroys them, and of a published release what was made of them. Exact counts
-    of an abandoned release were never published, and go. Codebooks stay, but for one that was made of counts that go.
+    It keeps sealed counts, unless the spec destroys them, and of a published release the counts made from them. Exact
+    counts of an abandoned release were never published and are deleted. Codebooks stay, except those that were made from
+    counts that are deleted.
     """
     published, kept = release.state == "published", set[Path]()
     if release.terms.keep_noisy_counts:
@@ -194,12 +195,12 @@ def _delete_shards(con: Connection, release: Release, *, counts: bool = True) ->
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
         kept |= {frontier_path(release.id, shard) for shard in list_released(con, release.id).values()}
-    made_of_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]
-    goes_too = [] if published or release.terms.keep_noisy_counts else made_of_counts
+    made_from_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]
+    deleted_too = [] if published or release.terms.keep_noisy_counts else made_from_counts
     gone = [
         path
         for path in shard_folder(release.id).iterdir()
-        if path in goes_too or (path not in kept and not path.name.startswith("codebook_"))
+        if path in deleted_too or (path not in kept and not path.name.startswith("codebook_"))
     ]
     for path in gone:
         path.unlink()

@@ -1,4 +1,4 @@
-"""Before the first draw: is the budget there, whose people are these, and the reservation of the whole release."""
+"""The reservation of a whole release, before its first draw: enough budget, and known people."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ from flows.planning.admission import (
     different_people_from,
     stating_the_fitting_epsilon,
 )
-from flows.planning.budget import standing_of
+from flows.planning.charging import agreed_terms, reserve
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.events import agreed_terms, read_books, reserve
+from storage.ledger.events import read_books
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.releases.register import (
@@ -32,20 +32,21 @@ from storage.releases.register import (
 def new_release(
     plan: Plan, output: Path | None = None, release_id: str | None = None, *, different_people: bool = False
 ) -> Release:
-    """Return a release to be made; refuse early what could not end well.
+    """Return a release that can be made; refuse early one that could not be published.
 
     Args:
-        plan: what was planned.
+        plan: the plan of the release.
         output: the folder below which it is published; the spec's if left out.
         release_id: its id; a new one, from the spec's name and the time, if left out.
-        different_people: whether a table that other datasets have used is said to hold other people's records.
+        different_people: whether the data owner states that a table which other datasets have used holds other people's
+            records.
     Raises:
         BudgetExceeded: the dataset's cap would be passed. The refusal is recorded.
         MadeAlready: another run has reserved the release meanwhile.
-        SpecError: the spec's unit, neighbours or budget are not the dataset's, it is the spec of a declared series, and no
-            day of it was named, or it supersedes what it cannot.
+        SpecError: the spec's unit, neighbours or budget are not the dataset's, it is the spec of a declared series and the
+            caller names no day of it, or it supersedes a release that it cannot supersede.
         InputError: the output folder cannot be written.
-        UsageError: another dataset has used the table, and nobody said whose records it holds.
+        UsageError: another dataset has used the table, and the caller does not state whose records it holds.
     """
     spec = plan.file.spec
     output = (output or plan.file.output()).absolute()
@@ -93,15 +94,15 @@ def reserve_release(release: Release, plan: Plan) -> None:
         terms = agreed_terms(books, plan.asked())
         account = books.accounts.get(terms.dataset)
         with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):
-            check_unmade(con, release.id)  # another run of its day may have been refused meanwhile
-            check_supersedes(con, plan, books)  # likewise, another release may be reserved by now that does
-            reserve(con, plan.reservation(release.id, others), standing_of)
+            check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
+            check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
+            reserve(con, plan.reservation(release.id, others))
             add_release(con, release)
 
 
 @contextmanager
 def _refusals_recorded(release: Release) -> Iterator[None]:
-    """Record a release that its dataset's cap refuses; the refusal goes on and names it.
+    """Record a release that its dataset's cap refuses, name it in the refusal, and raise the refusal again.
 
     Raises:
         MadeAlready: the cap refuses it because another run has reserved it meanwhile.

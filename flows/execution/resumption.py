@@ -1,4 +1,4 @@
-"""Going on with a reserved release: the same spec, the same codebooks, and how it runs from now on."""
+"""How a reserved release resumes: with the same spec and codebooks, and with the `run` section as it is now."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +21,10 @@ from storage.releases.register import (
 
 
 def check_unchanged(release: Release) -> None:
-    """Refuse to go on with a release whose spec or codebooks are not what they were when it was reserved.
+    """Refuse to resume a release whose spec or codebooks have changed since it was reserved.
 
-    Files that are gone do not matter here: the store keeps the spec, and the shards a copy of each codebook once it is
-    ingested.
+    Files that no longer exist do not matter here: the store keeps the spec, and the shards keep a copy of each codebook
+    once it is ingested.
 
     Raises:
         SpecError: the spec was edited.
@@ -43,16 +43,16 @@ def check_unchanged(release: Release) -> None:
 
 
 def run_keys_of(release: Release) -> RunKeys:
-    """Return how a release is to be run: as its spec says now, which may be on another machine, or else as it said then."""
+    """Return the `run` section of a release's spec as it is now, or, if it cannot be read, as it was at the reservation."""
     spec = Path(release.terms.files.spec)
     try:
         return load_spec(spec).spec.run
-    except SpecError:  # it is gone, or is refused in a moment
+    except SpecError:  # the file no longer exists, or `check_unchanged` refuses it next
         return parse_spec(release.spec, spec).spec.run
 
 
 def refresh_run_keys(release_id: str) -> None:
-    """Record how a release that was reserved is to be run from now on."""
+    """Record how a reserved release runs from now on."""
     with store() as con:
         release = find_release(con, release_id)
         terms = replace(release.terms, run=run_terms(run_keys_of(release)))
@@ -63,10 +63,11 @@ def refresh_run_keys(release_id: str) -> None:
 def plan_again(release: Release) -> Plan:
     """Return the plan of a release that was reserved and has no tree yet, from the spec as the store keeps it.
 
-    The table may be another by now, as by a link that names each month's: it is asked about like any other, and recorded.
+    The table may be another one by now, for instance where a link points to each month's table. The same question about
+    its people is asked, and the ledger records the table.
 
     Raises:
-        InputError: a codebook is not what it was when the release was reserved, or is gone.
+        InputError: a codebook is not what it was when the release was reserved, or no longer exists.
         UsageError: another dataset has used the table.
     """
     file = parse_spec(release.spec, Path(release.terms.files.spec))

@@ -1,4 +1,4 @@
-"""Series of releases, each reserved as a whole before its first day."""
+"""Declared series of releases, which are reserved together before their first day."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,14 +9,14 @@ from flows.planning.admission import (
     different_people_from,
     releases_to_come,
 )
-from flows.planning.budget import standing_of
+from flows.planning.charging import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
 from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Books, Series
-from storage.ledger.events import agreed_terms, declare, read_books
+from storage.ledger.events import read_books
 from storage.releases.register import (
     add_release,
     find_release,
@@ -26,15 +26,15 @@ from storage.releases.register import (
 
 
 def declare_series(plan: Plan, now: datetime) -> Series:
-    """Return the series that a spec declares; reserve all its releases the first time that is asked.
+    """Return the series that a spec declares; the first call reserves all its releases.
 
     Args:
         plan: of a spec whose schedule has an end.
         now: the series begins after this moment.
     Raises:
-        BudgetExceeded: the dataset's cap would be passed; nothing is reserved.
-        SpecError: it was declared with another spec and is not over, it has no day left or too many, or releases of its
-            name and days are there already.
+        BudgetExceeded: the series would exceed the dataset's cap; nothing is reserved.
+        SpecError: it was declared with another spec and is not over, it has no day left or too many days, or releases of
+            its name and days exist already.
         UsageError: another dataset has used the table.
     """
     spec, schedule = plan.file.spec, plan.file.spec.schedule
@@ -60,11 +60,11 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         whole = plan.spending(len(ids), delta)
         with transaction(con):
             books = read_books(con)
-            if declared := _declared_already(con, books, plan):  # by somebody else, a moment ago
+            if declared := _declared_already(con, books, plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
             others = different_people_from(plan, books, different_people=False)
-            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole, standing_of)
+            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)
                 add_release(con, reserved_release(plan, id_, output, series=ids[0]))
@@ -75,7 +75,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
 
 
 def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | None:
-    """Return the series that was declared with this very spec; None if there is none, or another that is over.
+    """Return the series that was declared with this very spec; None if there is none, or if the last one is over.
 
     Raises:
         SpecError: it was declared with another spec and is not over.
@@ -85,7 +85,7 @@ def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | Non
 
 
 def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
-    """Refuse a series of which a release is in the store already: made by hand, or abandoned with an earlier series."""
+    """Refuse a series if the store has one of its releases: made by hand, or abandoned with an earlier series."""
     taken = [id_ for id_ in ids if state_of(con, id_) not in {None, "refused"}]
     if taken:
         raise SpecError(
@@ -96,7 +96,7 @@ def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
 
 
 def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
-    """Return whether a series was declared with this very spec; False if with another, and it is over."""
+    """Return whether a series was declared with this very spec; False if the spec was another and the series is over."""
     first = find_release(con, series.id)
     if is_same_spec(first.spec, plan.file.text):
         return True

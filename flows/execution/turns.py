@@ -1,4 +1,4 @@
-"""What holds while a release is run: nobody else runs it, its dataset's releases take turns, and how it ends is recorded."""
+"""What holds while a release runs: no other process runs it, the releases of a dataset take turns, and its end is recorded."""
 
 import sys
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from storage.releases.runs import open_run
 
 @contextmanager
 def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
-    """Run a release inside: hold it, wait for the turn of its dataset, record a failure.
+    """Hold a release while the body runs it, wait for the turn of its dataset, and record a failure.
 
-    A release that stops before it is reserved leaves nothing; afterwards it is failed, and keeps what it has.
+    A release that stops before it is reserved leaves nothing behind. Afterwards it is failed and keeps what it has.
 
     Args:
         release_id: the release.
-        dataset: whose releases are run one after the other.
+        dataset: whose releases run one after the other.
         run: Prefect's id of the flow run, if there is one.
     Raises:
         HeldElsewhere: another run has it.
@@ -51,7 +51,7 @@ def _run_recorded(release_id: str, run: str) -> Iterator[None]:
         return
     with store() as con:
         open_run(con, run, release_id)
-    yield  # it stays open until Prefect is seen to know its end: its server may be gone
+    yield  # it stays open until Prefect is seen to know its end: the server may not run any more
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
     try:
         yield
     except MadeAlready:
-        raise  # what is there is no work of this run
+        raise  # another run has made it
     except BaseException as fault:
         reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
         state = _record_failure(release_id, reason)
@@ -71,7 +71,7 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
 
 
 def _record_failure(release_id: str, reason: str) -> str | None:
-    """Record a reserved release as failed and return how far it is; what the disk does not take is not told, but why."""
+    """Record a reserved release as failed and return its state, `unknown` where the store cannot be read or written."""
     state: str | None = "unknown"
     with suppress(StoreError), store() as con:
         state = state_of(con, release_id)

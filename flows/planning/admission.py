@@ -1,55 +1,57 @@
-"""Whether a plan may be released: the budget, the people, the output folder."""
+"""Whether a plan may be released: whether it fits the budget, who its people are, and whether its folder can be written."""
 
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.planning.budget import epsilon_beside, standing_of
+from flows.planning.budget import epsilon_beside
+from flows.planning.charging import agreed_terms, check_fits, users_of_table
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
-from storage.ledger.events import agreed_terms, check_fits, users_of_table
-from storage.releases.register import (
-    state_of,
-)
+from storage.releases.register import state_of
 
 
 def check_budget(plan: Plan, books: Books) -> None:
-    """Refuse a release that would pass its people's cap; nothing is reserved or recorded.
+    """Refuse a release that would exceed its people's cap; nothing is reserved or recorded.
 
     Raises:
-        BudgetExceeded: says what is left, and which ε would fit.
+        BudgetExceeded: the message says what is left, and the hint which ε would fit.
     """
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
     with stating_the_fitting_epsilon(plan, account, terms):
-        check_fits(account, terms, plan.reservation("").spending, standing_of)
+        check_fits(account, terms, plan.reservation("").spending)
 
 
 def different_people_from(plan: Plan, books: Books, *, different_people: bool) -> tuple[str, ...]:
-    """Return the datasets from whose people a table's are said to differ.
+    """Return the datasets that used the same table and hold other people, as the caller confirms.
 
+    Args:
+        plan: what is to be released.
+        books: the ledger.
+        different_people: whether the caller confirms that the table holds other people's records in this dataset.
     Raises:
-        UsageError: another dataset has used the table, and nobody said whose records it holds.
+        UsageError: another dataset has used the table, and the caller does not confirm that it holds other people.
     """
     users = users_of_table(books, plan.asked(), plan.table)
     if users and not different_people:
         raise UsageError(
             f"input.table was used by dataset {', '.join(users)}; if it holds the same people, they share one budget.",
             field="input.table",
-            hint=f"Say same_people_as: {users[0]} in the spec, or --different-people, which is recorded.",
+            hint=f"Add same_people_as: {users[0]} to the spec, or confirm with --different-people, which is recorded.",
         )
     return tuple(users)
 
 
 def check_not_of_series(con: Connection, plan: Plan, books: Books) -> None:
-    """Refuse to release by hand the spec of a declared series: it would be a spend beside those that are reserved.
+    """Refuse to release the spec of a declared series by hand: it would be charged in addition to the reserved releases.
 
     Raises:
-        SpecError: names the next release of the series.
+        SpecError: the hint names the next release of the series.
     """
     spec, series = plan.file.spec, books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
     if series is None or spec.schedule is None or spec.schedule.until is None:
@@ -57,10 +59,10 @@ def check_not_of_series(con: Connection, plan: Plan, books: Books) -> None:
     to_come = releases_to_come(con, series)
     if to_come:
         raise SpecError(
-            f"schedule.until: the series {series.name} is declared, and its releases are reserved; one beside them would be"
-            " charged by itself.",
+            f"schedule.until: the releases of the series {series.name} are already reserved; an additional one would be charged"
+            " separately.",
             field="schedule.until",
-            hint=f"`trellis rerun {to_come[0]}` makes the next one. For one beside them, give the spec another name.",
+            hint=f"`trellis rerun {to_come[0]}` makes the next one. For an additional release, give the spec another name.",
         )
 
 
@@ -71,7 +73,7 @@ def releases_to_come(con: Connection, series: Series) -> list[str]:
 
 @contextmanager
 def stating_the_fitting_epsilon(plan: Plan, account: Account | None, terms: DatasetTerms) -> Iterator[None]:
-    """Add to a refusal the ε with which a release like this one would fit: where it is the only one, the cap's own."""
+    """Add to a refusal the ε with which a release like this one would fit; if it is the only one, that is the cap's ε."""
     try:
         yield
     except BudgetExceeded as refusal:
@@ -91,7 +93,7 @@ def stating_the_fitting_epsilon(plan: Plan, account: Account | None, terms: Data
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse an output folder that cannot be written, or made; nothing is left there."""
+    """Refuse an output folder that cannot be written or created; nothing is left behind there."""
     try:
         there = next(above for above in (folder, *folder.parents) if above.exists())
         with tempfile.TemporaryFile(dir=there):
@@ -100,5 +102,5 @@ def check_writable(folder: Path) -> None:
         raise InputError(
             f"output: {folder} cannot be written ({fault.strerror}).",
             field="output",
-            hint="Name another with --output.",
+            hint="Name another folder with --output.",
         ) from None

@@ -1,9 +1,10 @@
-"""What releases about the same people cost together, and what is left: the rule of composition, in one place.
+"""What releases about the same people cost together, and what is left: the rule of composition.
 
-Releases are chosen after seeing earlier ones. ρ adds up even then; privacy loss distributions do not. So across releases
-the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add theirs. How much
-is spent on which kind is chosen after seeing too, so that beside one another both must keep within the cap at one Rényi
-order, which the cap fixes (docs/privacy.md). One release by itself stands by its own statement, whatever its accountant.
+A release is chosen after its author has seen the earlier ones. ρ adds up even then; privacy loss distributions do not. So
+across releases the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add
+theirs. How much is spent on which kind is also chosen after seeing earlier releases. So where both kinds occur, both together
+must keep within the cap at one Rényi order, which the cap fixes (docs/privacy.md). If there is only one release, its own
+guarantee counts, whatever its accountant.
 """
 
 import math
@@ -35,10 +36,10 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | Non
     and the sum of ε where there is no ρ. Infinite where what is taken off δ exceeds it.
 
     Args:
-        spendings: what each has spent.
-        delta: at which ε is sought.
-        cap: on all of them, whose ρ and δ fix α; without one, the second of the two is left out, as it may be where nothing
-            was chosen after seeing something.
+        spendings: what each release has spent.
+        delta: the δ at which ε is sought.
+        cap: the cap on all of them, whose ρ and δ fix α. Without one the second term is left out, which is correct only where
+            nothing was chosen after seeing an earlier release.
     Source:
         Whitehouse, Ramdas, Rogers and Wu (2023), Feldman and Zrnic (2021): zCDP, and Rényi divergence of one order, add up where
         each release is chosen after seeing the earlier ones. Bun and Steinke (2016): ε is ε²/2-zCDP.
@@ -53,7 +54,7 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | Non
 
 
 def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> float:
-    """Return the ε that one more release, which is only (ε, δ), may have at a δ; 0 for none."""
+    """Return the largest ε at a δ of one more release that is only (ε, δ); 0 if none fits."""
     beside = [*spendings, _approximately(0.0, delta)]
     spent = _together(beside, cap.delta, cap)
     if not math.isfinite(spent):
@@ -105,7 +106,7 @@ def _together(spendings: Sequence[Spending], delta: float, cap: Cap | None = Non
 
 
 def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> float:
-    """Return what releases cost together at one Rényi order, as ε at a δ."""
+    """Return what releases cost together at one Rényi order, converted to ε at a δ."""
     pairs = [pair for spending in spendings for pair in spending.approximate]
     of_pairs = math.fsum(min(epsilon, order * epsilon**2 / 2) for epsilon, _ in pairs)  # the same in any order
     loss = order * float_above(_rho(spendings)) + of_pairs
@@ -113,7 +114,7 @@ def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> floa
 
 
 def _approximately(epsilon: float, delta: float) -> Spending:
-    """Return what a release costs that is only (ε, δ)."""
+    """Return the spending of a release that is only (ε, δ)."""
     return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta)
 
 

@@ -1,6 +1,6 @@
-"""Whether a spec can be released: all that is wrong with it at once, where a release stops at the first.
+"""Whether a spec can be released: every problem at once, where a release stops at the first.
 
-What is said of the confidential table is said from its header; no row of it is read.
+Of the confidential table only the header is read, and no row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -211,10 +211,10 @@ def _about_ledger(plan: Plan, found: list[TrellisError]) -> Forecast | None:
         if len(found) == is_refused and budget.after.epsilon > budget.cap.epsilon:
             found.append(
                 SpecError(
-                    f"schedule.until: the series would come to epsilon {budget.after.epsilon:.8g} at delta"
+                    f"schedule.until: the series would reach epsilon {budget.after.epsilon:.8g} at delta"
                     f" {budget.cap.delta:g}; the cap of dataset {forecast.dataset} is {budget.cap.epsilon:g}.",
                     field="schedule.until",
-                    hint="Declare fewer releases, or a smaller privacy.epsilon.",
+                    hint="Declare fewer releases, or set a smaller privacy.epsilon.",
                 )
             )
     return forecast

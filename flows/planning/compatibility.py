@@ -1,4 +1,4 @@
-"""Which keys of a spec have a meaning for the mechanism that it names, and which it cannot do without."""
+"""Checks which keys of a spec its mechanism does not use, and which it needs."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ from storage.releases.terms import COUNTS_POSITIVE
 
 
 def mechanism_named(name: str) -> Mechanism:
-    """Return the mechanism of a name.
+    """Return the mechanism with a name.
 
     Raises:
-        SpecError: there is none.
+        SpecError: no mechanism has this name.
     """
     if name not in MECHANISMS:
         raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.", field="mechanism")
@@ -21,7 +21,7 @@ def mechanism_named(name: str) -> Mechanism:
 
 
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
-    """Yield keys that have no meaning for a mechanism, or lack one, with the reason."""
+    """Yield an error for each key that a mechanism does not use, or needs and does not have."""
     for key, reason in mechanism.refused.items():
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
             yield SpecError(
@@ -30,18 +30,18 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if spec.priority and spec.priority not in mechanism.optimisers:
         with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.optimisers]
         yield SpecError(
-            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which is for"
-            f" {', '.join(with_priorities)}.",
+            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which only"
+            f" {', '.join(with_priorities)} can use.",
             field="priority",
         )
     if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
         yield SpecError(
-            f"release.records must be left out with mechanism {mechanism.name}: a count below zero is no number of records.",
+            f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero.",
             field="release.records",
         )
     if spec.release.noisy_counts and mechanism.is_thresholded:
         yield SpecError(
-            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its counts are its noisy counts.",
+            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its released counts are its noisy counts.",
             field="release.noisy_counts",
         )
     if spec.release.intervals.simultaneous and any(
@@ -49,8 +49,8 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         for _, hierarchy in map(spec.hierarchy_of, spec.axes)
     ):
         yield SpecError(
-            "release.intervals.simultaneous must be left out where no codebook lists the codes: nobody knows of how many"
-            " cells the intervals would have to hold at once.",
+            "release.intervals.simultaneous must be left out without a codebook: the number of cells for which the"
+            " intervals must hold at once is unknown.",
             field="release.intervals.simultaneous",
         )
     if spec.noise.sampler not in mechanism.noises:
@@ -63,7 +63,7 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
 
 
 def check_listed(spec: Spec, mechanism: Mechanism) -> None:
-    """Refuse codes that no codebook lists, but for a mechanism that shows no code unless enough people have it."""
+    """Refuse an axis without a codebook, unless the mechanism shows a code only where enough records have it."""
     for fault in _faults_of_listing(spec, mechanism):
         raise fault
 
@@ -73,9 +73,9 @@ def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.is_thresholded:
             only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_thresholded)
             yield SpecError(
-                f"{key}.table must be given with mechanism {mechanism.name}: it measures every area that there could be, and"
-                " those that are known from the records alone would tell who is there.",
+                f"{key}.table must be given with mechanism {mechanism.name}, which measures every possible area: areas"
+                " known only from the records would reveal who is in them.",
                 field=f"{key}.table",
-                hint=f"Name a public codebook of all areas, or mechanism {only}, which shows a code only where enough records"
-                " have it.",
+                hint=f"Give a public codebook of all areas, or choose mechanism {only}, which shows a code only where enough"
+                " records have it.",
             )

@@ -1,4 +1,4 @@
-"""What `trellis plan` says: the plan of a release, beside what is known of its people, its disk and its days."""
+"""The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import islice
 
 from flows.planning.budget import composed_epsilon
+from flows.planning.charging import agreed_terms, users_of_table
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan
@@ -18,7 +19,7 @@ from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
-from storage.ledger.events import agreed_terms, read_books, users_of_table
+from storage.ledger.events import read_books
 from storage.releases.register import published_specs
 from storage.releases.terms import IntervalTerms
 from tasks.accounting.floats import float_above
@@ -255,7 +256,7 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
 
 
 def _repeated(con: Connection, plan: Plan) -> str:
-    """Say so where the same spec was released before, on no schedule, and by none that it supersedes."""
+    """Return a note where the same spec was released before, without a schedule and without superseding a release."""
     spec = plan.file.spec
     if spec.schedule or spec.supersedes:
         return ""
@@ -263,8 +264,8 @@ def _repeated(con: Connection, plan: Plan) -> str:
     if not same:
         return ""
     return (
-        f"{same[-1]} was released by this very spec: another release is a new measurement, charged again. One that takes its"
-        f" place says supersedes: {same[-1]}."
+        f"{same[-1]} was released from the same spec. Another release is a new measurement and is charged again. To replace"
+        f" that release, add supersedes: {same[-1]} to the spec."
     )
 
 
@@ -279,8 +280,8 @@ def _wanted(plan: Plan, target: Target) -> Guarantee:
         return guarantee_for(plan.scheme, target)
     except SpecError as fault:
         of_target = fault.field.startswith("privacy.target")
-        told = str(fault).removeprefix(fault.field) if of_target else f": {fault}"
-        raise UsageError(f"--for{told}", field="--for", hint=fault.hint) from None
+        message = str(fault).removeprefix(fault.field) if of_target else f": {fault}"
+        raise UsageError(f"--for{message}", field="--for", hint=fault.hint) from None
     except ValueError as fault:
         raise UsageError(f"--for: {fault}", field="--for") from None
 
@@ -357,8 +358,8 @@ def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
 def _warnings(plan: Plan, books: Books) -> list[str]:
     users = users_of_table(books, plan.asked(), plan.table)
     return [
-        f"input.table was used by dataset {user}: say same_people_as: {user} in the spec, or release with"
-        " --different-people if it holds other people."
+        f"input.table was used by dataset {user}. Add same_people_as: {user} to the spec, or release with"
+        " --different-people if the table holds other people."
         for user in users
     ]
 

@@ -1,4 +1,4 @@
-"""The guarantee of a release: which levels are measured, how ρ is shared among them, and what that promises."""
+"""The guarantee of a release: which levels are measured, how ρ is shared among them, and the (ε, δ) that follows."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -22,21 +22,21 @@ from tasks.noise.thresholding import Thresholded, thresholded_for
 from tasks.noise.thresholding import derivation as thresholded_derivation
 from tasks.tree.order import Tree
 
-PRIVACY_MAP = "privacy_map"  # the accountant of what is charged as its own map returns it
+PRIVACY_MAP = "privacy_map"  # the accountant of a mechanism that is charged the (ε, δ) of its own privacy map
 
-_CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # parts of ε at which a plan shows δ
+_CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # a plan shows δ at these multiples of ε
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scheme:
-    """What a release measures, before it is said how well.
+    """What a release measures, without the amount of noise.
 
     Attributes:
-        keys: the spec's privacy.
+        keys: the spec's section `privacy`.
         tree: the axes and their order.
-        mechanism: the recipe, for its error bounds.
-        most_distinct: per level, at most so many cells of the level of the promise meet one node; None without a promise.
-        first_measured: the first tree level that is measured; those above it are published exactly, or are sums.
+        mechanism: the mechanism, for its error bounds.
+        most_distinct: per level, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
+        first_measured: the first tree level that is measured. Levels above it are published exactly or are sums.
         allocation: how any ρ is shared among the measured levels.
     """
 
@@ -53,10 +53,10 @@ class Scheme:
         return self.mechanism.measured == "leaves"
 
     def sigmas(self, measured: Sequence[float]) -> list[float]:
-        """Return σ of levels 0 to T, from those of the measured ones: 0 where a level is exact, and σ_T √w of sums.
+        """Return σ of levels 0 to T, given σ of the measured levels: 0 where a level is exact, and σ_T √w for sums.
 
-        w is the most leaves in one cell of the level. Sums of what reached a threshold have none, and 0 here: what they lack
-        is not noise, but the leaves that are left out.
+        w is the most leaves in one cell of the level. Sums of leaves that reached a threshold have no σ, and 0
+        here: they miss the leaves that are left out, which is not noise.
         """
         if self.mechanism.is_thresholded or not self.is_summed:
             return [0.0] * self.first_measured + list(measured)
@@ -72,7 +72,7 @@ class Scheme:
         return self.mechanism.bounds(self.sigmas([of.sigma for of in measurements]), possible, confidence)
 
     def derivation(self, level: int) -> str:
-        """Return how Δ₂² of a level comes about, in words, or why it has none."""
+        """Return how Δ₂² of a level is computed, in words, or why the level has no Δ₂²."""
         if level < self.first_measured:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if self.mechanism.is_thresholded:
@@ -95,13 +95,13 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """(ε, δ)-differential privacy, and the measurements that promise it.
+    """(ε, δ)-differential privacy, and the measurements that give it.
 
     Attributes:
-        accountant: by which it holds.
+        accountant: the accountant that computes it.
         rho: the cost of all measurements together, exact.
-        measurements: of the measured levels, from the first to the finest.
-        thresholded: what is measured in their place by a mechanism that has no ρ; None for the others.
+        measurements: one per measured level, from the first to the finest.
+        thresholded: the measurement of a mechanism without ρ, in place of `measurements`; None for other mechanisms.
     """
 
     accountant: Accountant
@@ -113,7 +113,7 @@ class Guarantee:
 
     @property
     def approximate(self) -> tuple[tuple[float, float], ...]:
-        """(ε, δ) of what is measured without ρ, as the ledger charges it."""
+        """(ε, δ) of the measurement without ρ, as the ledger charges it; empty for other mechanisms."""
         return ((self.thresholded.epsilon, self.thresholded.delta),) if self.thresholded else ()
 
     @property
@@ -127,7 +127,7 @@ class Guarantee:
         return tau_of(self.measurements)
 
     def curve(self) -> list[CurvePoint]:
-        """Return the δ that holds at five values of ε around the stated one; none of what has no ρ: its map has one point."""
+        """Return the δ that holds at five values of ε around the stated one. Without ρ, return none: the map has one point."""
         if self.thresholded:
             return []
         points = (part * self.epsilon for part in _CURVE)
@@ -137,10 +137,10 @@ class Guarantee:
 
 
 def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> float:
-    """Return an ε such that so many releases with the same guarantee, declared in advance, are together (ε, δ)-private.
+    """Return an ε such that this number of releases with the same guarantee, declared in advance, is (ε, δ)-private.
 
-    Nothing about them is chosen after seeing one of them, so that privacy loss distributions compose over all of them. What
-    has no ρ adds up, ε and δ each; infinite where that takes more than δ.
+    Nothing about a release is chosen after seeing another, so privacy loss distributions compose over all of them. Costs
+    without ρ add up, ε and δ separately. The result is infinite where the sum of δ exceeds `delta`.
     """
     if guarantee.approximate:
         epsilons, deltas = (
@@ -150,19 +150,20 @@ def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> floa
     measurements = guarantee.measurements * releases
     epsilon = ACCOUNTANTS["zcdp"].least_epsilon(measurements, delta)
     if guarantee.accountant.name == "pld":
-        with suppress(ValueError):  # beyond what they are composed for
+        with suppress(ValueError):  # the measurements are outside the range of `check_pld`
             epsilon = min(epsilon, guarantee.accountant.least_epsilon(measurements, delta))
     return epsilon
 
 
 def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsilon: float, delta: float) -> bool:
-    """Return whether the charges of a series promise what was stated of all its releases together.
+    """Return whether the charges of a series give the (ε, δ) that was stated for all its releases together.
 
     Args:
-        charges: of all its releases, those that were given back too.
-        accountants: of its releases; privacy loss distributions are asked only where all go by them, and each unit moves
-            at most two counts of a level, by one each.
-        epsilon: as stated, with `delta`.
+        charges: the charges of all its releases, also those that were given back.
+        accountants: the accountants of its releases. Privacy loss distributions are used only if they are the accountant of
+            all releases, and each unit moves at most two counts of a level, by one each.
+        epsilon: the stated ε.
+        delta: the stated δ.
     """
     only = [charge for charge in charges if charge.mechanism != DISCRETE_GAUSSIAN]
     if any(charge.rho or not charge.epsilon > 0 for charge in only):
@@ -190,20 +191,20 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
 
 
 def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str) -> Scheme:
-    """Return what a spec measures.
+    """Return the measurements of a spec, without their noise.
 
     Args:
-        keys: its privacy.
+        keys: the spec's section `privacy`.
         tree: the tree that is released.
-        whole: the tree of all levels of the codebooks, in which promises are made.
-        mechanism: the recipe.
-        sampler: which of its samplers draws the noise.
+        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
+        mechanism: the mechanism.
+        sampler: the sampler of the mechanism that draws the noise.
     Raises:
-        SpecError: a level that it names is not there, or the split does not fit.
+        SpecError: a level that the spec names does not exist, or the split does not fit the levels.
     """
     most_distinct = None
     promised = promised_levels(keys, whole)
-    if keys.distinct and not mechanism.is_thresholded:  # whose map asks how many records, and not where
+    if keys.distinct and not mechanism.is_thresholded:  # its map depends on the number of records alone
         most_distinct = tuple(
             whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
         )
@@ -237,10 +238,10 @@ def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
 
 
 def guarantee_of(scheme: Scheme) -> Guarantee:
-    """Return the least noise that a spec's epsilon allows, or what its rho or target costs.
+    """Return the guarantee with the least noise that a spec's epsilon, rho or target allows.
 
     Raises:
-        SpecError: the accountant does not apply, the target names no measured level, or the noise is beyond use.
+        SpecError: the accountant does not apply, the target names no measured level, or the noise is out of range.
     """
     keys = scheme.keys
     try:
@@ -259,7 +260,7 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
 
 
 def _guarantee_by_map(keys: PrivacyKeys) -> Guarantee:
-    """Return the guarantee of a thresholded histogram: what its map returns, and nothing at a smaller ε."""
+    """Return the guarantee of a thresholded histogram: the (ε, δ) of its privacy map, which gives nothing at a smaller ε."""
     noise = thresholded_for(keys.neighbours, keys.max_records_per_unit, keys.epsilon or 0.0, keys.delta)
     by_map = Accountant(
         name=PRIVACY_MAP,
@@ -272,17 +273,17 @@ def _guarantee_by_map(keys: PrivacyKeys) -> Guarantee:
 
 
 def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
-    """Return the guarantee of the least ρ with which every count of a level keeps within an error.
+    """Return the guarantee of the least ρ with which every count of a level stays within the target's error.
 
     Raises:
-        SpecError: no measured level is named so.
-        ValueError: no noise of use keeps it.
+        SpecError: no measured level has the target's name.
+        ValueError: no noise in range meets the target.
     """
     return _guarantee_from(scheme, _rho_for(scheme, target))
 
 
 def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
-    """Return the ε, rounded down to four digits, of a release like this one that costs no more than ρ; 0 for none."""
+    """Return the ε, rounded down to four digits, of a release like this one that costs at most ρ; 0 if there is none."""
     if rho <= 0:
         return 0.0
     try:
@@ -298,14 +299,14 @@ def _guarantee_from(scheme: Scheme, rho: Fraction) -> Guarantee:
 
 
 def _checked(accountant: Accountant, epsilon: float, delta: float, measurements: tuple[Measurement, ...]) -> Guarantee:
-    """Return a guarantee that holds by the accountant's own computation, to the last digit."""
+    """Return a guarantee after checking that it holds by the accountant's own computation, to the last digit."""
     if not accountant.holds(measurements, epsilon, delta):
-        raise ValueError(f"the noise does not promise epsilon {epsilon:g} by accountant {accountant.name}.")
+        raise ValueError(f"the noise does not give epsilon {epsilon:g} by accountant {accountant.name}.")
     return Guarantee(accountant, epsilon, delta, rho_of(measurements), measurements)
 
 
 def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Accountant:
-    """Return the accountant that a spec names, or the tightest that applies at about this ε."""
+    """Return the accountant that a spec names, or the tightest one that applies near this ε."""
     if keys.accountant == "pld" and keys.max_records_per_unit > 1:
         raise SpecError(
             f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp.",
@@ -328,11 +329,11 @@ def _rho_for(scheme: Scheme, target: Target) -> Fraction:
         raise SpecError(
             f"privacy.target: mechanism {scheme.mechanism.name} states no error bound.",
             field="privacy.target",
-            hint="Name one that does, such as mechanism: inftda.",
+            hint="Choose a mechanism that states one, such as mechanism: inftda.",
         )
     if level < scheme.first_measured and not scheme.is_summed:
         raise SpecError(
-            f"privacy.target.level: {target.level} is published exactly, without any error.",
+            f"privacy.target.level must be a measured level: {target.level} is published exactly, without error.",
             field="privacy.target.level",
         )
 
@@ -367,7 +368,7 @@ def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
 
 
 def _decimal(written: float) -> Fraction:
-    """Return a number as it is written: 0.1 is a tenth."""
+    """Return the number that was written: 0.1 is exactly one tenth."""
     return Fraction(repr(written))
 
 

@@ -1,4 +1,4 @@
-"""The plan of a release: its levels, noise, bounds and cost, from the spec and the codebooks alone."""
+"""The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -44,19 +44,19 @@ from tasks.words.numbers import rounded_up
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What a release would be; nothing in it comes from the confidential table.
+    """A planned release. Nothing in it comes from the confidential table.
 
     Attributes:
         file: the spec.
-        source: where the tables are.
-        mechanism: the recipe.
-        tree: the axes and their order.
-        whole: the tree of all levels of the codebooks, in which promises are made.
-        scheme: what is measured.
-        guarantee: what that promises.
+        source: the table, the codebooks and the axes.
+        mechanism: the mechanism.
+        tree: the axes and their order, down to the finest released levels.
+        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
+        scheme: the measurements, without their noise.
+        guarantee: the noise and the differential privacy that it gives.
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
         levels: the terms of levels 0 to T.
-        codebooks: per axis, the sha256 of its file, or what is said in its place.
+        codebooks: per axis, the sha256 of its file, or the text that replaces it where there is no file.
     """
 
     file: SpecFile
@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def unlisted(self) -> list[str]:
-        """The axes whose codes no codebook lists."""
+        """The axes without a codebook."""
         return [axis.name for axis in self.source.axes if isinstance(axis.codebook, Unlisted)]
 
     @property
@@ -89,13 +89,13 @@ class Plan:
 
     @property
     def table(self) -> str:
-        """The confidential table, by which the ledger knows it again."""
+        """The path of the confidential table, by which the ledger recognises it."""
         table = self.source.table
         return f"{table.path.resolve()}::{table.inner}" if table.inner else str(table.path.resolve())
 
     @property
     def exact_by_choice(self) -> list[str]:
-        """What is published exactly although a unit could change it, in words."""
+        """The counts that are published exactly although one unit could change them, in words."""
         if not self.file.spec.privacy.invariants:
             return []
         return [
@@ -106,7 +106,7 @@ class Plan:
 
     @property
     def unprotected(self) -> list[str]:
-        """What is published exactly, in words."""
+        """All counts that are published exactly, in words."""
         keys = self.file.spec.privacy
         if not keys.total_is_public or self.scheme.is_summed:
             return self.exact_by_choice
@@ -115,10 +115,10 @@ class Plan:
         return [public, *self.exact_by_choice]
 
     def asked(self) -> Asked:
-        """Return what the spec says about its dataset.
+        """Return the dataset of the spec with its unit, neighbours, cap and `same_people_as`.
 
         Raises:
-            SpecError: its budget is beyond use.
+            SpecError: the cap is out of range.
         """
         spec = self.file.spec
         try:
@@ -128,7 +128,7 @@ class Plan:
         return Asked(spec.dataset, spec.privacy.unit, spec.privacy.neighbours, cap, spec.same_people_as)
 
     def reservation(self, release_id: str, different_people_from: tuple[str, ...] = ()) -> Reservation:
-        """Return the whole release as the ledger reserves it."""
+        """Return the reservation of the whole release for the ledger."""
         claim = Claim(
             release=release_id,
             dataset=self.file.spec.dataset,
@@ -143,7 +143,7 @@ class Plan:
         return Reservation(self.asked(), self.levels, claim)
 
     def spending(self, releases: int, delta: float) -> Spending:
-        """Return what one release costs and states, or so many that are declared together, these at a given δ."""
+        """Return the cost and the (ε, δ) of one release; of several declared together, at the given δ."""
         guarantee = self.guarantee
         if releases == 1:
             return Spending(self.rho, guarantee.approximate, guarantee.epsilon, guarantee.delta, guarantee.tau)
@@ -151,7 +151,7 @@ class Plan:
         return Spending(self.rho * releases, guarantee.approximate * releases, epsilon, delta, guarantee.tau * releases)
 
     def contributions(self) -> dict[str, Any]:
-        """Return how many records a unit has, and who sees to it."""
+        """Return how many records a unit has, and whether ingest or the data owner's promise ensures it."""
         spec = self.file.spec
         return {
             "max_records_per_unit": spec.privacy.max_records_per_unit,
@@ -162,7 +162,7 @@ class Plan:
 
     @property
     def noisy_counts_asked(self) -> bool | None:
-        """Whether noisy counts are to be published, as they may be; None where nobody has said."""
+        """Whether to publish noisy counts; None where the spec leaves it open. False where they are not kept or do not exist."""
         may_be = self.file.spec.keep_noisy_counts and not self.mechanism.is_thresholded
         return self.file.spec.release.noisy_counts if may_be else False
 
@@ -205,7 +205,7 @@ class Plan:
         return PrivacyTerms(unit=keys.unit, neighbours=keys.neighbours, **self.contributions(), **self.stated())
 
     def stated(self) -> dict[str, Any]:
-        """Return the guarantee as plans and manifests state it."""
+        """Return the guarantee in the form in which plans and manifests state it."""
         guarantee = self.guarantee
         return {
             "epsilon": guarantee.epsilon,
@@ -223,15 +223,15 @@ class Plan:
         records = "one record" if keys.max_records_per_unit == 1 else f"{keys.max_records_per_unit} records"
         has = f"exactly {records}" if keys.total_is_public else f"at most {records}"
         change = "replaced by another's" if keys.neighbours == "substitution" else "added or removed"
-        told = (
+        statement = (
             f"({rounded_up(guarantee.epsilon)}, {guarantee.delta:g})-differentially private for {keys.unit}, which has {has}:"
             f" neighbouring tables differ in the records of one unit, {change}."
         )
         if not self.exact_by_choice:
-            return told
+            return statement
         last = max(level.level for level in self.levels if level.is_invariant)
         return (
-            f"{told} This holds only between tables that agree on every count of the levels 0 to {last}, which are"
+            f"{statement} This holds only between tables that agree on every count of the levels 0 to {last}, which are"
             f" published exactly; in which of their cells a unit is, is not protected at all."
         )
 
@@ -240,7 +240,7 @@ def make_plan(file: SpecFile) -> Plan:
     """Return the plan of a spec. Reads the codebooks; does not read the confidential table.
 
     Raises:
-        SpecError: the mechanism is unknown, a level is not there, or the noise would be beyond use.
+        SpecError: the mechanism is unknown, a level does not exist, or the noise would be too small or too large.
         InputError: a table does not exist, or a codebook breaks a rule.
     """
     spec = file.spec
@@ -252,7 +252,7 @@ def make_plan(file: SpecFile) -> Plan:
     unlisted = [axis.name for axis in source.axes if isinstance(axis.codebook, Unlisted)]
     tree = tree_over({end.name: down_to(end.codebook, end.finest) for end in ends}, spec, unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
-    if not mechanism.is_thresholded:  # which lists no children
+    if not mechanism.is_thresholded:  # a thresholded mechanism lists no children
         check_fan_out(tree, spec.run.max_memory)
     check_leaves(spec, tree, mechanism)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
@@ -272,12 +272,12 @@ def make_plan(file: SpecFile) -> Plan:
 
 
 def run_terms(keys: RunKeys) -> RunTerms:
-    """Return how a release runs."""
+    """Return the terms that say how a release runs. Nothing that is published depends on them."""
     return RunTerms(keys.workers, None if keys.max_memory is None else int(keys.max_memory))
 
 
 def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
-    """Return the terms of all levels: those above the first measured one are exact, or sums, and take no share of ρ."""
+    """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated = scheme.bounds(guarantee.measurements, CONFIDENCE)
     sigmas, noise = scheme.sigmas(guarantee.sigmas), guarantee.thresholded
     terms = []
@@ -302,7 +302,7 @@ def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
 
 
 def _thresholded(term: LevelTerms, noise: Thresholded) -> LevelTerms:
-    """Return the terms of a level of which only counts that reach a threshold are kept."""
+    """Return the terms of a level that keeps only counts that reach a threshold."""
     return replace(
         term,
         mechanism=THRESHOLDED_LAPLACE,

@@ -1,4 +1,4 @@
-"""The universe of a spec: the tree over its codebooks, and whether a release can go through all of it."""
+"""The universe of a spec: the tree over its codebooks, and the limits on its size."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -18,9 +18,9 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
     """Return the tree of a spec.
 
     Args:
-        codebooks: by axis.
-        spec: for the order in which axes are refined.
-        unlisted: the axes whose codebooks have levels and nothing that means anything.
+        codebooks: the codebook of each axis.
+        spec: the spec, which gives the order in which the axes are refined.
+        unlisted: the axes without a codebook, whose table above has levels and no rows.
     """
     axes = tuple(
         replace(axis_from_codebook(name, codebook), is_listed=name not in unlisted)
@@ -33,7 +33,7 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
 
 
 def check_fan_out(tree: Tree, max_memory: int | None) -> None:
-    """Refuse a node with more children than fit in memory: they are measured and optimised together."""
+    """Refuse a node with more children than fit in memory. All children of a node are measured and optimised together."""
     memory = max_memory or default_memory()
     for level, axis in enumerate(tree.steps):
         own_level = tree.axis_levels(level)[axis]
@@ -45,24 +45,24 @@ def check_fan_out(tree: Tree, max_memory: int | None) -> None:
                 f"run.max_memory must be at least {rounded_up(memory_for(children, cores(), len(tree.axes)) / 1e9, 3)}GB: {one} holds"
                 f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
                 field="run.max_memory",
-                hint="Raise it, or put a level between the two into the codebook.",
+                hint="Raise run.max_memory, or add a level between the two to the codebook.",
             )
 
 
 def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
-    """Refuse a universe with more leaves than a mechanism measures."""
+    """Refuse a universe with more leaves than a mechanism can measure."""
     leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
     if most is None or leaves <= most:
         return
     is_deep = any(axis.depth > 1 for axis in tree.axes)
-    fewer = ["Name a coarser level"] if is_deep else []
+    fewer = ["Choose a coarser level"] if is_deep else []
     if spec.input.features and len(tree.axes) > 1:
         fewer.append("leave a feature out" if fewer else "Leave a feature out")
-    other = "mechanism inftda, which goes down only where counts survive"
+    other = "mechanism inftda, which measures only below cells with a count"
     field = "input.features" if spec.input.features and not is_deep else "release.finest"
     raise SpecError(
-        f"{field} must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes the noise of"
-        f" every one of them, got {format_cells(leaves)}.",
+        f"{field} must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes noise for"
+        f" every leaf, got {format_cells(leaves)}.",
         field=field,
-        hint=f"{', '.join(fewer)}, or take {other}." if fewer else f"Take {other}.",
+        hint=f"{', '.join(fewer)}, or choose {other}." if fewer else f"Choose {other}.",
     )

@@ -22,8 +22,9 @@ from flows.answers.levels import ReleasedLevel, released_levels
 from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
-from storage.releases.register import Release, find_release
-from storage.releases.seals import cells_of_level, list_branches, list_frontiers, list_seals, walkers
+from storage.record import load_record
+from storage.releases.register import Release
+from storage.releases.seals import cells_of_level, list_frontiers, list_seals
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
@@ -76,8 +77,8 @@ class Progress:
 def show_published(release_id: str) -> None:
     """Show the levels of a release, its privacy statement, and where it is."""
     with store() as con:
-        release = find_release(con, release_id)
-        levels = released_levels(con, release)
+        record = load_record(con, release_id)
+    release, levels = record.release, released_levels(record)
     privacy, unprotected = release.terms.privacy, release.terms.unprotected
     statement = "\n".join(
         [
@@ -95,12 +96,9 @@ def show_published(release_id: str) -> None:
 def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
     """Show what failed, what is kept, and what to press."""
     with store() as con:
-        release = find_release(con, release_id)
-        levels, branches = released_levels(con, release), list_branches(con, release_id)
-        done = list_frontiers(con, release_id)
-    finest = release.levels[-1].level
-    there = walkers(branches, finest) if branches else []
-    missing = [name for name in there if (finest, name) not in done]
+        record = load_record(con, release_id)
+    there = record.branches_of(record.finest) if record.branches else []
+    missing = [name for name in there if (record.finest, name) not in record.frontiers]
     press = _RETRY if deployed else f"run the deployment **rerun** with the release_id `{release_id}`"
     lines = [
         *_what_stopped(release_id, fault),
@@ -110,7 +108,8 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         f"**To give it up:** `trellis abandon {release_id}` ends it for good; what was drawn stays charged.",
     ]
     text = "\n\n".join(line for line in lines if line)
-    so_far = {terms.level: _how_far(terms.level, walkers(branches, terms.level), done) for terms in release.levels}
+    so_far = {level: _how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)}
+    levels = released_levels(record)
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as far as it came", so_far))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
 

@@ -1,1 +1,1 @@
-"""The release spec: what a person may write, the rules of each key, and a starter to begin with."""
+"""The release spec: its keys, their rules, and the starter file for a new spec."""

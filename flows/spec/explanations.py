@@ -1,6 +1,6 @@
-"""What is said of every key: the one source is the docstring of the class that has it.
+"""Explanations of the keys of a spec, read from the docstrings of its classes.
 
-The starter spec, the reference, and whatever else explains a key, read the *Attributes* section there.
+The starter spec, the reference and `trellis check` explain a key with its line in the *Attributes* section.
 """
 
 import re
@@ -26,12 +26,12 @@ _NAMES: dict[Any, str] = {
 
 
 def summary(model: Model) -> str:
-    """Return what a class says of itself, in one line."""
+    """Return the first paragraph of a class's docstring, in one line."""
     return " ".join(cleandoc(model.__doc__ or "").split("\n\n")[0].split())
 
 
 def explanation(model: Model, key: str) -> str:
-    """Return what a class says of one of its keys, or of the keys below it; empty where nothing is said."""
+    """Return a key's line in the docstring of its class, or else the summary of the section below it, or else empty text."""
     section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", cleandoc(model.__doc__ or ""), re.MULTILINE)
     of_key = re.search(rf"^    {re.escape(key)}: (.*(?:\n {{8,}}.*)*)", section[1], re.MULTILINE) if section else None
     if of_key:
@@ -41,14 +41,14 @@ def explanation(model: Model, key: str) -> str:
 
 
 def next_step(model: Model, path: str) -> str:
-    """Return what is said of the key that a dotted path leads to, or of a key it may have been meant for.
+    """Return the explanation of the key at a dotted path, or of the known key with the closest name.
 
-    Empty where the path leads to what a spec itself names, such as a feature.
+    Empty where the path leads to a name from the spec itself, such as a feature.
     """
     key, _, rest = path.partition(".")
     if key not in model.model_fields:
-        meant = get_close_matches(key, model.model_fields, 1)
-        return f"Meant may be {meant[0]}: {explanation(model, meant[0])}" if meant else ""
+        closest = get_close_matches(key, model.model_fields, 1)
+        return f"Did you mean {closest[0]}? {closest[0]}: {explanation(model, closest[0])}" if closest else ""
     below = section_of(model.model_fields[key])
     if rest and below:
         return next_step(below, rest)
@@ -56,24 +56,24 @@ def next_step(model: Model, path: str) -> str:
 
 
 def section_of(key: FieldInfo) -> Model | None:
-    """Return the class of the keys below a key, where it is a section and can be nothing else."""
+    """Return the class of the section that a key holds; None where it may hold anything else."""
     there = options(key.annotation)
     only = there[0] if len(there) == 1 else None
     return only if isinstance(only, type) and issubclass(only, BaseModel) else None
 
 
 def sections_in(key: FieldInfo) -> list[Model]:
-    """Return the classes of all that a key may hold, at whatever depth, each once."""
+    """Return the classes of all sections that a key may hold, at any depth, each once."""
     return list(dict.fromkeys(_models(key.annotation)))
 
 
 def describe_type(key: FieldInfo) -> str:
-    """Return in words what a key may hold."""
+    """Return the type of a key's value, in words."""
     return _describe_type(key.annotation, key.metadata)
 
 
 def describe_default(key: FieldInfo) -> str:
-    """Return the default of a key as YAML; empty where there is none, or where leaving it out is a case of its own."""
+    """Return the default of a key as YAML; empty where there is none, or where the default is None or a section."""
     if key.is_required():
         return ""
     default = key.get_default(call_default_factory=True, validated_data={})
@@ -83,13 +83,13 @@ def describe_default(key: FieldInfo) -> str:
 
 
 def rules(key: FieldInfo) -> list[str]:
-    """Return the rules of a key's value: bounds, and what its validators say that they refuse."""
+    """Return the rules of a key's value: its bounds, and what its validators refuse by their docstrings."""
     described = [key.description] if key.description else []
     return list(dict.fromkeys([*described, *_rules(key.annotation, key.metadata)]))
 
 
 def options(annotation: Any) -> list[Any]:
-    """Return the types of which one may stand, without what is said about them, and without none at all."""
+    """Return the alternative types of a value, without annotations and without None."""
     if get_origin(annotation) is Annotated:
         return options(get_args(annotation)[0])
     if get_origin(annotation) in {Union, UnionType}:
@@ -138,9 +138,9 @@ def _rules(annotation: Any, metadata: list[Any]) -> Iterator[str]:
                 yield rule.description
                 continue
             yield from _rules(None, rule.metadata)
-        for name, said in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
+        for name, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
             if getattr(rule, name, None) is not None:
-                yield f"{said} {getattr(rule, name):,}"
+                yield f"{sign} {getattr(rule, name):,}"
         if getattr(rule, "min_length", None):
             yield "not empty"
         refused = (

@@ -1,4 +1,4 @@
-"""The spec: a file of keys, checked before anything is read or spent."""
+"""Reads a spec file and checks its keys, before a table is read or budget is spent."""
 
 import os
 import re
@@ -29,8 +29,8 @@ class SpecFile:
 
     Attributes:
         spec: the checked keys.
-        text: as written.
-        path: where it is; paths in it are relative to its folder.
+        text: the text as written.
+        path: the file. Paths in the spec are relative to its folder.
     """
 
     spec: Spec
@@ -39,11 +39,11 @@ class SpecFile:
 
     @property
     def folder(self) -> Path:
-        """What paths in it are relative to."""
+        """The folder of the file, to which paths in the spec are relative."""
         return self.path.parent
 
     def source(self) -> Source:
-        """Return where the tables are; refuse those that do not exist."""
+        """Return where the tables are; refuse a table that does not exist."""
         spec = self.spec
         axes = tuple(
             AxisSource(
@@ -60,12 +60,12 @@ class SpecFile:
         return Source(self._table("input.table", spec.input.table), spec.input.count, axes)
 
     def with_records(self) -> "SpecFile":
-        """Return the same spec, which asks for synthetic records, whether it did or not."""
+        """Return the spec with `release.records` set to true."""
         release = self.spec.release.model_copy(update={"records": True})
         return replace(self, spec=self.spec.model_copy(update={"release": release}))
 
     def output(self) -> Path:
-        """Return the folder below which releases are published."""
+        """Return the folder in which releases are published."""
         return output_below(self.folder, self.spec.output)
 
     def published(self) -> dict[str, Any]:
@@ -88,28 +88,31 @@ def load_spec(path: Path) -> SpecFile:
     """Return the spec in a YAML file.
 
     Raises:
-        SpecError: there is no such file, it is not YAML, or a key breaks a rule; names the key.
+        SpecError: the file cannot be read, is not YAML, or a key breaks a rule. The error names the key.
     """
     return parse_spec(text_of(path), path)
 
 
 def text_of(path: Path) -> str:
-    """Return what is written in a spec's file.
+    """Return the text of a spec file.
 
     Raises:
-        SpecError: there is no such file, or it is no text.
+        SpecError: there is no such file, or it is not text.
     """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise SpecError(f"There is no spec that can be read at {path}.", field="SPEC") from None
+        raise SpecError(f"SPEC: {path} must be a text file that can be read.", field="SPEC") from None
 
 
 def parse_spec(text: str, path: Path) -> SpecFile:
-    """Return the spec in a text that is, or was, in a file.
+    """Return the spec in a text.
 
+    Args:
+        text: the YAML.
+        path: the file that holds the text, or held it.
     Raises:
-        SpecError: it is not YAML, or a key breaks a rule; names the key.
+        SpecError: the text is not YAML, or a key breaks a rule. The error names the key.
     """
     try:
         return SpecFile(Spec.model_validate(keys_in(text)), text, path.absolute())
@@ -119,13 +122,13 @@ def parse_spec(text: str, path: Path) -> SpecFile:
 
 
 def faults_of(text: str) -> list[SpecError]:
-    """Return all that is wrong with the keys of a spec, where `parse_spec` raises the first of it.
+    """Return all faults of the keys of a spec; `parse_spec` raises the first of them.
 
-    What several keys are to each other can only be said where each is right by itself, and the other way round: where the
-    keys do not fit together, each section is read alone too.
+    Rules between keys are checked only where each key is valid, and a broken rule between keys hides faults of single keys.
+    So this function also checks each section alone.
 
     Raises:
-        SpecError: it is not YAML.
+        SpecError: the text is not YAML.
     """
     keys = keys_in(text)
     found: list[SpecError] = []
@@ -152,7 +155,7 @@ def faults_of(text: str) -> list[SpecError]:
 
 
 def is_same_spec(text: str, other: str) -> bool:
-    """Return whether two specs ask for the same release, however they are laid out and on whatever machine it is run."""
+    """Return whether two specs ask for the same release. Layout and the section `run` may differ."""
     try:
         one, two = keys_in(text), keys_in(other)
     except SpecError:
@@ -161,7 +164,7 @@ def is_same_spec(text: str, other: str) -> bool:
 
 
 def declares_public_data(text: str) -> bool:
-    """Return whether a spec says that anybody may see its table; one that cannot be read says nothing."""
+    """Return whether a spec says that anybody may see its table; false for a spec that cannot be read."""
     try:
         return keys_in(text).get("public_data") is True
     except SpecError:
@@ -172,7 +175,7 @@ def parse_target(text: str) -> Target:
     """Return the target written as `county=50@95%` (or `@0.95`).
 
     Raises:
-        UsageError: it is not written so.
+        UsageError: the text does not have this form.
     """
     match = re.fullmatch(r"(?P<level>[^=]+)=(?P<error>[^@]+)@(?P<confidence>[0-9.]+)(?P<percent>%?)", text)
     try:
@@ -182,15 +185,15 @@ def parse_target(text: str) -> Target:
     except ValueError:
         pass
     raise UsageError(
-        f"--for must read LEVEL=ERROR@CONFIDENCE, got {text}.", field="--for", hint="Such as county=50@95%."
+        f"--for must have the form LEVEL=ERROR@CONFIDENCE, got {text}.", field="--for", hint="Example: county=50@95%."
     )
 
 
 def expand_variables(field: str, text: str) -> str:
     """Return a path with `${NAME}` replaced from the environment.
 
-    A path that begins with a variable is relative to the working directory, where the variable was set, and not to
-    the spec.
+    A path that begins with a variable is relative to the working directory, because the variable was set there. Other
+    paths are relative to the spec.
 
     Raises:
         SpecError: a variable is not set.
@@ -198,7 +201,9 @@ def expand_variables(field: str, text: str) -> str:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in os.environ:
-            raise SpecError(f"{field}: the environment has no {match[1]}.", field=field, hint=f"Set {match[1]}.")
+            raise SpecError(
+                f"{field}: the environment variable {match[1]} is not set.", field=field, hint=f"Set {match[1]}."
+            )
         given = os.environ[match[1]]
         return given if match.start() else str(Path(given).expanduser().absolute())
 
@@ -206,7 +211,7 @@ def expand_variables(field: str, text: str) -> str:
 
 
 def output_below(folder: Path, output: str) -> Path:
-    """Return the folder below which the releases of a spec are published, from what it says and the folder that it is in."""
+    """Return the folder in which the releases of a spec are published, from its key `output` and its own folder."""
     return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
 
 
@@ -223,7 +228,7 @@ def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
             yield _as_spec_error(error, message)
 
 
-def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydantic's list, and what a rule of ours says
+def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydantic's list, and the message of our rule
     field = ".".join(str(part) for part in error["loc"] if part not in TAGS)
     if error["type"] == "extra_forbidden":
         return SpecError(f"{field} is not a key of the spec.", field=field)
@@ -231,7 +236,9 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
         return SpecError(f"{field} must be given.", field=field)
     if error["type"] == "value_error":
         key = re.match(r"\w*", message)
-        if field == "privacy" and key and key[0] in PrivacyKeys.model_fields:  # a rule about several of its keys
+        if (
+            field == "privacy" and key and key[0] in PrivacyKeys.model_fields
+        ):  # a rule about several keys of the section
             return SpecError(f"privacy.{message}", field=f"privacy.{key[0]}")
         return SpecError(f"{field} {message}" if field else message, field=field or message.split(" ", 1)[0])
     if error["type"] == "string_pattern_mismatch":
@@ -239,7 +246,7 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
     return _of_another_kind(error, field)
 
 
-# What pydantic finds, and how a spec is spoken of; where there is a bound, the error has it by this name.
+# pydantic's name of an error, the name under which that error holds the bound, and its sign.
 _BOUNDS = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">")}
 _BOUNDS |= {"less_than_equal": ("le", "<="), "less_than": ("lt", "<")}
 _KINDS = {
@@ -256,29 +263,31 @@ _KINDS = {
 
 
 def _of_another_kind(error: Any, field: str) -> SpecError:
-    """Return what is to be said of a value that a key cannot have, and that no rule of ours was asked about."""
-    kind, value, said = error["type"], error["input"], _as_yaml(error["input"])
-    if error["loc"][-1] == "[key]":  # pydantic's mark for a name that is none
+    """Return the error for a value that pydantic refuses before our rules see it."""
+    kind, value, got = error["type"], error["input"], _as_yaml(error["input"])
+    if error["loc"][-1] == "[key]":  # pydantic's mark for a key that is not text
         named = field.removesuffix(".[key]")
-        return SpecError(f"{named}: a name must be text, got {said}; put it in quotes.", field=named)
+        return SpecError(f"{named}: a name must be text, got {got}; put it in quotes.", field=named)
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        return SpecError(f"{field} must be {sign} {error['ctx'][name]:,}, got {said}.", field=field)
+        return SpecError(f"{field} must be {sign} {error['ctx'][name]:,}, got {got}.", field=field)
     if kind in {"too_short", "string_too_short"}:
         return SpecError(f"{field} must not be empty.", field=field)
     if kind == "literal_error":
-        return SpecError(f"{field} must be {error['ctx']['expected'].replace(chr(39), '')}, got {said}.", field=field)
+        return SpecError(f"{field} must be {error['ctx']['expected'].replace(chr(39), '')}, got {got}.", field=field)
     wanted = _KINDS.get(kind.partition("_")[0])
     if wanted is None:
-        return SpecError(f"{field}: {error['msg']}, got {said}.", field=field)
+        return SpecError(f"{field}: {error['msg']}, got {got}.", field=field)
     as_text = "; put it in quotes" if wanted == "text" and not isinstance(value, dict | list | None) else ""
-    return SpecError(f"{field} must be {wanted}, got {said}{as_text}.", field=field)
+    return SpecError(f"{field} must be {wanted}, got {got}{as_text}.", field=field)
 
 
 def _as_yaml(value: object) -> str:
-    """Return in words what a spec says that is no value of a key."""
+    """Return a wrong value of a spec in words."""
     if isinstance(value, bool):
-        return f"{str(value).lower()} (so YAML reads {'yes and on' if value else 'no and off'} too)"
+        return (
+            f"{str(value).lower()} (YAML reads {'yes and on' if value else 'no and off'} as {str(value).lower()} too)"
+        )
     if isinstance(value, dict | list):
         return "keys with values" if isinstance(value, dict) else "a list"
     return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)

@@ -1,4 +1,4 @@
-"""What the columns of a table may be, guessed from their names as the field writes them. No row is read."""
+"""Guesses the use of a table's columns from common column names. Reads no row."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from storage.counts.columns import NOISY, NUMBERS, VARIANCE
 
-# What stands where a trip begins, and what stands in its place where it ends: LODES, taxis, shared bicycles, surveys.
+# Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys.
 _ENDS = (
     ("h", "w"),
     ("origin", "destination"),
@@ -24,7 +24,7 @@ _ENDS = (
     ("source", "target"),
     ("departure", "arrival"),
 )
-# No weight: a survey's says how many people a record stands for, and is no number of records.
+# Weights are not here: a survey's weight says how many people a record represents, and is not a number of records.
 _COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters"}
 _COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total"}
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total"}
@@ -48,15 +48,15 @@ _NO_AREA = {"time", "date", "datetime", "timestamp", "at", "lat", "lng", "lon", 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table by what they seem to be.
+    """The columns of a table by their guessed use.
 
     Attributes:
-        origin: of codes where trips begin: one, or one per level; empty where the table seems to hold no trips.
-        destination: likewise where they end, in the same order.
-        features: of codes, where it holds no trips.
-        count: of counts; None where a row seems to be a record.
-        unit: that tells units apart; None where none does.
-        left_over: the others.
+        origin: the columns of codes where trips begin: one, or one per level; empty for a table without trips.
+        destination: the columns of codes where trips end, in the same order.
+        features: the columns of codes of a table without trips.
+        count: the column of counts; None where each row seems to be one record.
+        unit: the column that identifies units; None where no column does.
+        left_over: all other columns.
     """
 
     origin: tuple[str, ...]
@@ -68,11 +68,11 @@ class Columns:
 
 
 def guess_columns(names: Sequence[str], most_features: int) -> Columns:
-    """Return what columns seem to be.
+    """Return the guessed use of columns.
 
     Args:
-        names: of all columns, in their order; each once.
-        most_features: beyond so many the others are left over.
+        names: the names of all columns, in order, each once.
+        most_features: the largest number of features; further columns are left over.
     """
     unit = next((name for name in names if _is_unit(name)), None)
     count = next((name for name in names if name != unit and _is_count(name)), None)
@@ -89,24 +89,26 @@ def guess_columns(names: Sequence[str], most_features: int) -> Columns:
 
 
 def level_names(columns: Sequence[str]) -> list[str]:
-    """Return what the levels of columns may be called that are named by an end and a level, such as `home_region`."""
+    """Return names for the levels of columns whose names hold an end and a level, such as `home_region`."""
     ends = {word for pair in _ENDS for word in pair}
     names = ["_".join(word for word in words_of(column) if word not in ends) for column in columns]
     return names if all(names) and len(set(names)) == len(names) else [f"level_{k + 1}" for k in range(len(columns))]
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name, in small letters: `PULocationID` and `pu_location_id` have the same."""
-    return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+", _parted(name))]
+    """Return the words of a name in lower case: `PULocationID` and `pu_location_id` have the same words."""
+    return [
+        word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+", _separated(name))
+    ]
 
 
-def _parted(name: str) -> str:
-    """Part capitals that are an abbreviation from the word behind them, which begins with the last of them."""
+def _separated(name: str) -> str:
+    """Separate an abbreviation in capitals from the word after it: `PULocation` becomes `PU Location`."""
     return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1 \2", name)
 
 
 def _ends(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the columns of both ends: those whose names differ in one word alone, which says the end."""
+    """Return the columns of both ends: pairs of names that differ only in the word for the end."""
     by_words = {tuple(words_of(name)): name for name in names}
     for begin, end in _ENDS:
         pairs = []
@@ -136,7 +138,7 @@ def _is_unit(name: str) -> bool:
 
 
 def _may_be_feature(name: str) -> bool:
-    """Return whether a name may be that of a feature: it becomes a column, and part of the names of files."""
+    """Return whether a feature may have this name, which becomes a column name and part of file names."""
     return (
         bool(name.strip())
         and name.isprintable()

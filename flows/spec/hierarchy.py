@@ -1,4 +1,4 @@
-"""The keys of a spec that say where the codes of an axis are, and how they lie in one another."""
+"""The keys of a spec that say where the codes of an axis are listed, and how its levels nest."""
 
 from typing import Annotated
 
@@ -7,20 +7,20 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from flows.spec.rules import Keys, differ
 from tasks.ingest.codebook import MOST_CHILDREN
 
-# pydantic puts these among the keys of an error
+# pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST = "<by table>", "<by list>"
 DOMAIN_TAGS = {_BY_TABLE, _BY_LIST}
 
 
 def _kind_of_domain(value: object) -> str:
-    """Return whether the codes of a feature are in a table, or in the spec itself."""
+    """Return whether the codes of a feature are in a table or in the spec itself."""
     return (
         _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
     )
 
 
 def _as_values(value: object) -> object:
-    """Return a number of codes, or codes as text; refuse blank ones and repeats. YAML reads what looks like a number as such."""
+    """Return a number of codes, or codes as text; refuse blank and repeated codes. YAML reads some codes as numbers."""
     if isinstance(value, list):
         if not value:
             raise ValueError("must list at least one code.")
@@ -30,7 +30,7 @@ def _as_values(value: object) -> object:
         codes = tuple(str(code) for code in value)
         blank = any(not code.strip() for code in codes)
         if blank or len(set(codes)) < len(codes):
-            raise ValueError("must list each code once, and none that is blank.")
+            raise ValueError("must list each code once, and no blank code.")
         return codes
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHILDREN:
         raise ValueError(f"must be a number of codes from 1 to 2**20, or a list of codes, got {value}.")
@@ -41,8 +41,8 @@ class Hierarchy(Keys):
     """A public codebook and its columns, coarse to fine.
 
     Attributes:
-        table: the codebook; if left out, the codes are those that the records have, and no one is to know them beforehand.
-        levels: its columns, coarse to fine.
+        table: The codebook. If left out, the codes are those in the records, and they are as confidential as the records.
+        levels: The columns of the codebook, coarse to fine.
     """
 
     table: str | None = None
@@ -53,8 +53,8 @@ class HierarchyPerEnd(Keys):
     """A codebook for each end of a trip.
 
     Attributes:
-        origin: where trips begin.
-        destination: where they end.
+        origin: The codebook of the areas where trips begin.
+        destination: The codebook of the areas where trips end.
     """
 
     origin: Hierarchy
@@ -62,10 +62,10 @@ class HierarchyPerEnd(Keys):
 
 
 class Values(Keys):
-    """The codes of a feature without levels: 0 to so many minus one, or as they are listed, in either case text.
+    """The codes of a feature without levels. They are text.
 
     Attributes:
-        values: a number n, for the codes 0 to n − 1; or a list of all codes that there may be, such as [f, m].
+        values: A number n, for the codes 0 to n − 1; or a list of all possible codes, such as [f, m].
     """
 
     values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]

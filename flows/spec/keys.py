@@ -1,4 +1,4 @@
-"""The keys of a spec: what a person may write, each with its rule."""
+"""The keys of a spec: what a user may write, and the rule for each key."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -26,12 +26,12 @@ from tasks.validate.intervals import CONFIDENCE
 AXES = ("origin", "destination")
 MOST_FEATURES = 60
 
-DEFAULT_MECHANISM = "inftda_reconciled"  # on no set that was tried worse than inftda: docs/mechanisms.md
+DEFAULT_MECHANISM = "inftda_reconciled"  # no tested data set has larger errors than with inftda: docs/mechanisms.md
 
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
 _OF_FEATURES = ("input.features", "release.order")
 
-# Of the keys that may be left out of some specs, which must be given, and for what.
+# Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {
     **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features"),
     **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips"),
@@ -40,11 +40,11 @@ MUST_BE_GIVEN = {
 
 
 class _PerFeature(dict[str, Any]):
-    """What a key holds where it is asked for each feature, whatever they are called."""
+    """The value of a key that holds one entry per feature, under any names."""
 
 
 def _one_or_each(value: object) -> str:
-    """Return whether a key holds one value for both ends of a trip, or one for each, or one for each feature."""
+    """Return whether a key holds one value for both ends of a trip, one per end, or one per feature."""
     if isinstance(value, _PerFeature):
         return _PER_FEATURE
     both = isinstance(value, HierarchyPerEnd | FinestPerEnd) or (
@@ -54,28 +54,29 @@ def _one_or_each(value: object) -> str:
 
 
 def _fit_for_tables(features: list[str]) -> list[str]:
-    """Refuse features that tables, whose names DuckDB tells apart whatever the case, could not have beside each other."""
+    """Refuse too many features, names that differ only in case, and names that cannot be part of a file name."""
     if len(features) > MOST_FEATURES:
         raise ValueError(f"must name 1 to {MOST_FEATURES} columns, got {len(features)}.")
     if len({name.casefold() for name in features}) < len(features):
-        raise ValueError("must name each column once, whatever the case of its letters.")
+        raise ValueError("must name each column once; upper and lower case count as equal.")
     for name in features:
         if "/" in name or not name.strip() or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
             raise ValueError(
-                f"must name columns by at most {_NAME_BYTES} bytes without slashes or line breaks, got {name!r}."
+                f"must hold column names of at most {_NAME_BYTES} bytes that are not blank and contain only printable"
+                f" characters and no slash, got {name!r}."
             )
     return features
 
 
 def _known_timezone(name: str) -> str:
-    """Refuse what is no time zone."""
+    """Refuse a name that is not a time zone."""
     if name not in available_timezones():
         raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
     return name
 
 
 def _as_text(value: object) -> object:
-    return value.isoformat() if isinstance(value, date) else value  # as YAML reads a day
+    return value.isoformat() if isinstance(value, date) else value  # YAML reads a day as a date
 
 
 def _which_csv(value: object) -> object:
@@ -85,31 +86,32 @@ def _which_csv(value: object) -> object:
 
 
 def _end_of_series(until: str) -> str:
-    """Refuse what is neither a number of releases nor a day."""
+    """Refuse a value that is neither a number of releases nor a day."""
     parse_until(until)
     return until
 
 
 LEAST_MEMORY = 256_000_000  # bytes
 
-_NAME_BYTES = 128  # of a feature, after which files are named
+_NAME_BYTES = 128  # the longest name of a feature, which becomes part of file names
 
-# pydantic puts these among the keys of an error
+# pydantic adds these names to the path of an error
 _ONE, _PER_END, _PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
 TAGS = SPLIT_TAGS | DOMAIN_TAGS | {_ONE, _PER_END, _PER_FEATURE}
 
 
 class Input(Keys):
-    """The confidential table and its columns: of the ends of trips, or of any features, each with its finest codes.
+    """The confidential table and its columns: the two ends of trips, or features.
 
     Attributes:
-        table: .csv, .csv.gz, .parquet or file.duckdb::table; relative to the spec; ${NAME} comes from the environment.
-        origin: the column of codes where a trip begins: of the finest areas, or a column per level, coarse to fine. Must be
-            given for trips.
-        destination: the same for where it ends. Must be given for trips.
-        features: columns of codes, in place of origin and destination.
-        count: the column of counts; if left out, a row is a record.
-        unit: the column that tells units apart, so that ingest bounds the records of each.
+        table: A .csv, .csv.gz or .parquet file, or file.duckdb::table. The path is relative to the spec; ${NAME} comes from
+            the environment.
+        origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
+            coarse to fine. Must be given for trips.
+        destination: The same for the area where a trip ends. Must be given for trips.
+        features: The columns that hold the finest codes of the features. Replaces origin and destination.
+        count: The column of counts. If left out, each row is one record.
+        unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
     """
 
     table: str
@@ -124,8 +126,8 @@ class FinestPerEnd(Keys):
     """The finest released level for each end of a trip.
 
     Attributes:
-        origin: of where trips begin.
-        destination: of where they end.
+        origin: The finest released level of the area where a trip begins.
+        destination: The finest released level of the area where a trip ends.
     """
 
     origin: str
@@ -136,8 +138,8 @@ class IntervalKeys(Keys):
     """The intervals around released counts.
 
     Attributes:
-        confidence: with at least this probability, over all noise, the interval of any one cell covers its true count.
-        simultaneous: whether to publish those as well that cover the true counts of all cells at once.
+        confidence: With at least this probability, over all noise, the interval of any one cell covers its true count.
+        simultaneous: Whether to also publish intervals that cover the true counts of all cells at once.
     """
 
     confidence: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = CONFIDENCE
@@ -145,18 +147,20 @@ class IntervalKeys(Keys):
 
 
 class ReleaseKeys(Keys):
-    """Which tree, how deep, and what is published besides its levels.
+    """The tree, its finest level, and what is published besides its levels.
 
     Attributes:
-        tree: of trips, for which it must be given: the end that is refined first.
-        order: of features, for which it must be given: which is refined first, which next; each with all its levels.
-        finest: the finest released level, of both ends or of each, which must be given for trips; of features those that
-            stop above their finest.
-        csv: whether the finest level is published as CSV too, or every level is; if left out, the finest up to five million
-            rows.
-        records: whether it is published as synthetic records too, a row for each.
-        intervals: how sure the intervals around counts are.
-        noisy_counts: whether the sealed noisy counts are published too; if left out, up to twenty million cells.
+        tree: The end of a trip that is refined first. Must be given for trips.
+        order: The features in the order in which they are refined, each through all its levels before the next. Must be
+            given for features.
+        finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
+            {feature: level} for those that stop above their finest level.
+        csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
+            finest level is published as CSV if it has at most five million rows.
+        records: Whether to also publish the finest level as synthetic records, one row per record.
+        intervals: The intervals around released counts.
+        noisy_counts: Whether to also publish the sealed noisy counts. If left out, they are published if there are at most
+            twenty million cells.
     """
 
     tree: Literal["destination", "origin"] | None = None
@@ -177,21 +181,21 @@ class ReleaseKeys(Keys):
 
 
 class NoiseKeys(Keys):
-    """Who draws the noise, and nothing else about it.
+    """How the noise is drawn.
 
     Attributes:
-        sampler: opendp, or the table sampler, which is much faster and takes a little off delta.
+        sampler: opendp or table. The table sampler is much faster and uses up a small part of delta.
     """
 
     sampler: Literal["opendp", "table"] = "opendp"
 
 
 class RunKeys(Keys):
-    """How a release is run; what it publishes does not depend on it.
+    """How a release runs. What it publishes does not depend on these keys.
 
     Attributes:
-        workers: what branches are walked in.
-        max_memory: for the arrays of all branches that are walked at once; a quarter of the machine if left out.
+        workers: Whether branches run in threads or in processes.
+        max_memory: The memory for the arrays of all branches that run at once. If left out, a quarter of the machine's memory.
     """
 
     workers: Literal["threads", "processes"] = "threads"
@@ -199,12 +203,13 @@ class RunKeys(Keys):
 
 
 class ScheduleKeys(Keys):
-    """When releases are made, and how many or until which day; without an end each is reserved on its own day.
+    """When releases run, and when they end.
 
     Attributes:
-        cron: minute, hour, day of the month, month and day of the week.
-        timezone: in which they are meant.
-        until: so many releases, or the last day: a series, reserved as a whole; without an end if left out.
+        cron: Minute, hour, day of the month, month and day of the week.
+        timezone: The time zone of the cron expression.
+        until: The number of releases, or the last day. The releases are then a series, and the budget is reserved for all of
+            them at once. If left out, the schedule has no end, and each release is reserved on its own day.
     """
 
     cron: Annotated[str, AfterValidator(checked_cron)]
@@ -216,21 +221,23 @@ class Spec(Keys):
     """A release spec. Unknown keys are refused.
 
     Attributes:
-        name: of the series; a release's id is <name>-<UTC time>, or <name>-<day> where there is a schedule.
-        dataset: whose people; unit, neighbours and budget belong to it, and are fixed by its first release.
-        same_people_as: a dataset whose budget this one shares: versions, corrections, subsets of the same people.
-        hierarchy: the public areas or codes: one codebook for both ends of trips, or {origin: …, destination: …}, or for each
-            feature a codebook, or {values: …}.
-        mechanism: which recipe of docs/mechanisms.md: inftda_reconciled, inftda, inftda_lenient, tda_l2 or tda_linf, which go
-            down the tree; gaussian or stability_histogram, which measure leaves, so that other levels are sums.
-        priority: which of equally good counts are taken: those with few false positives (if left out) or few false negatives,
-            or those nearest in the Euclidean norm.
-        keep_noisy_counts: whether the sealed measurements are kept after publication.
-        keep_vault: whether the true counts are kept after publication.
-        expected_total: a public guess of the number of records, for the plan.
-        public_data: whether anybody may see the table, so that errors against the truth may be shown.
-        supersedes: the published release whose place this one takes.
-        output: the folder below which releases are published; relative to the spec; --output overrides it.
+        name: The name of the series. A release's id is <name>-<UTC time>, or <name>-<day> with a schedule.
+        dataset: The name of the dataset, which stands for the people in it. Unit, neighbours and budget belong to the
+            dataset, and its first release fixes them.
+        same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two
+            share one budget.
+        hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
+            features, a codebook or {values: …} for each feature.
+        mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, tda_l2
+            and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums.
+        priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
+            few false negatives, or those nearest in the Euclidean norm.
+        keep_noisy_counts: Whether to keep the sealed measurements after publication.
+        keep_vault: Whether to keep the true counts after publication.
+        expected_total: A public guess of the number of records, for the plan.
+        public_data: Whether anybody may see the table. If true, errors against the true counts may be shown.
+        supersedes: The published release that this one replaces.
+        output: The folder in which releases are published, relative to the spec. --output overrides it.
     """
 
     name: Slug
@@ -261,7 +268,7 @@ class Spec(Keys):
     @model_validator(mode="before")
     @classmethod
     def _is_of_one_kind(cls, keys: object) -> object:
-        """Refuse a mixture of trips and features, and let what is said by feature be read so."""
+        """Refuse a mixture of trips and features, and mark the values that hold one entry per feature."""
         if not isinstance(keys, dict) or not all(isinstance(keys.get(part), dict) for part in ("input", "release")):
             return keys
         refuse(_faults_of_kind(keys))
@@ -274,16 +281,16 @@ class Spec(Keys):
 
     def _faults_of_people(self) -> Iterator[str]:
         if self.release.noisy_counts and not self.keep_noisy_counts:
-            yield "release.noisy_counts must not be true where keep_noisy_counts is false."
+            yield "release.noisy_counts must not be true when keep_noisy_counts is false."
         if self.same_people_as == self.dataset:
-            yield "same_people_as must be another dataset."
+            yield "same_people_as must name another dataset, not this one."
         if self.supersedes and self.schedule:
-            yield "supersedes must be left out with a schedule: of all its releases one alone could take that place."
+            yield "supersedes must be left out with a schedule: only one of its releases could replace another release."
 
     def _faults_of_levels(self) -> Iterator[str]:
         codes = {column for axis in self.axes for column in self.columns(axis)}
         if self.input.origin and self.input.origin == self.input.destination:
-            yield "input.destination must not be the column of input.origin."
+            yield "input.destination must not name the same column as input.origin."
         if self.input.count in codes:
             yield "input.count must not be a column of codes."
         if self.input.unit and self.input.unit in {*codes, self.input.count}:
@@ -303,7 +310,7 @@ class Spec(Keys):
                 which = "a feature has" if self.input.features else f"input.{axis} names"
                 yield (
                     f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
-                    f" {', '.join(levels)} takes one."
+                    f" {', '.join(levels)} needs its own."
                 )
             if finest not in levels:
                 yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
@@ -314,7 +321,7 @@ class Spec(Keys):
             return
         if set(order) != set(features):
             odd = next(iter({*order} ^ {*features}))
-            wrong = f"it lacks {odd}" if odd in features else f"{odd} is none of them"
+            wrong = f"{odd} is missing" if odd in features else f"{odd} is not one of them"
             yield f"release.order must list each of input.features once: {wrong}."
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in features:
@@ -323,7 +330,7 @@ class Spec(Keys):
         seen = {*NUMBERS, NOISY, VARIANCE}
         for column in columns:
             if column.casefold() in seen:
-                yield f"input.features would make two columns of the published tables be called {column}."
+                yield f"input.features would give two columns of the published tables the name {column}."
             seen.add(column.casefold())
 
     @property
@@ -333,22 +340,22 @@ class Spec(Keys):
 
     @property
     def flat_features(self) -> frozenset[str]:
-        """Those features that have one level."""
+        """The features that have one level."""
         return frozenset(axis for axis in self.input.features or () if len(self.levels(axis)) == 1)
 
     def columns(self, axis: str) -> list[str]:
-        """Return the columns of an axis in the confidential table; a feature's is named as it is."""
+        """Return the columns of an axis in the confidential table; a feature's column has the feature's name."""
         return [axis] if self.input.features is not None else getattr(self.input, axis)
 
     def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values]:
-        """Return the codebook of an axis, or its codes, behind the key that names it."""
+        """Return the spec's key that describes an axis, and the codebook or the codes that it holds."""
         if isinstance(self.hierarchy, Hierarchy):
             return "hierarchy", self.hierarchy
         of_axis = self.hierarchy[axis] if isinstance(self.hierarchy, dict) else getattr(self.hierarchy, axis)
         return f"hierarchy.{axis}", of_axis
 
     def levels(self, axis: str) -> list[str]:
-        """Return the codebook's levels of an axis, coarse to fine; the one level of listed codes is called as their feature."""
+        """Return the levels of an axis, coarse to fine. Listed codes have one level, with the name of their feature."""
         hierarchy = self.hierarchy_of(axis)[1]
         return hierarchy.levels if isinstance(hierarchy, Hierarchy) else [axis]
 
@@ -361,7 +368,7 @@ class Spec(Keys):
 
 
 def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's keys with those marked that are said by feature, where there are features."""
+    """Return a spec's keys; for features, mark the values that hold one entry per feature."""
     domains, release = keys.get("hierarchy"), keys["release"]
     if keys["input"].get("features") is None:
         return keys
@@ -373,13 +380,13 @@ def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with a mixture of trips and features, before any key is read by itself."""
+    """Yield the faults of a spec that mixes trips and features, before each key is checked alone."""
     given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
     of_features = "input.features" in given
     for key in _OF_TRIPS if of_features else _OF_FEATURES:
         if key in given:
-            others = "input.features is given" if of_features else "input.features is not"
-            yield f"{key} must be left out where {others}: a release is of trips or of features."
+            given_or_not = "is given" if of_features else "is not given"
+            yield f"{key} must be left out when input.features {given_or_not}: a release holds trips or features."
     for key in _OF_FEATURES if of_features else (*_OF_TRIPS, "release.finest"):
         if key not in given:
             yield f"{key} must be given."
@@ -389,10 +396,10 @@ def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
     if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
         for name in features:
             if name not in domains:
-                yield f"hierarchy.{name} must be given: the domain of a feature."
+                yield f"hierarchy.{name} must be given: every feature needs its codes."
         for name in domains if features else ():
             if name not in features:
-                yield f"hierarchy.{name} must be left out: it is none of input.features."
+                yield f"hierarchy.{name} must be left out: {name} is not one of input.features."
     finest = keys["release"].get("finest")
     if finest is not None and not isinstance(finest, dict):
-        yield "release.finest must say {feature: level} where there are features."
+        yield "release.finest must be {feature: level} when input.features is given."

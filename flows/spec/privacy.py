@@ -1,4 +1,4 @@
-"""The keys of a spec that say who is protected, how strongly, and at most for how much."""
+"""The keys of a spec that say who is protected, how strongly, and within which budget."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -8,13 +8,13 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from flows.spec.rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean, refuse
 from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 
-# pydantic puts these among the keys of an error
+# pydantic adds these names to the path of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
 SPLIT_TAGS = {_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST}
 
 
 def _kind_of_split(value: object) -> str:
-    """Return whether a split is named, a ratio, the weight of the finest level, or a list."""
+    """Return whether a split is a name, a ratio between levels, a weight of the finest level, or a list."""
     if isinstance(value, Finest) or (isinstance(value, dict) and "finest" in value):
         return _BY_FINEST
     if isinstance(value, dict | Geometric):
@@ -23,12 +23,12 @@ def _kind_of_split(value: object) -> str:
 
 
 class Target(Keys):
-    """An error bound that is asked for, in place of a budget.
+    """An error bound to reach, in place of a budget.
 
     Attributes:
-        level: the level that it is about, by its name in the hierarchy.
-        max_error: records by which no count of the level may be further off.
-        confidence: the probability with which that holds for all of them.
+        level: The name of the level in the hierarchy.
+        max_error: The largest allowed error of any count of the level, in records.
+        confidence: The probability with which all counts of the level keep within max_error.
     """
 
     level: str
@@ -37,20 +37,20 @@ class Target(Keys):
 
 
 class Geometric(Keys):
-    """Shares of ρ each of which is so many times that of the level above.
+    """Shares of ρ that change by the same factor from each level to the next.
 
     Attributes:
-        geometric: how many times.
+        geometric: Each level's share divided by the share of the level above.
     """
 
     geometric: Positive
 
 
 class Finest(Keys):
-    """Equal shares of ρ for all levels but the finest, which has so many times as much.
+    """Equal shares of ρ for all levels except the finest.
 
     Attributes:
-        finest: how many times.
+        finest: The share of the finest level divided by the share of any other level.
     """
 
     finest: Positive
@@ -60,24 +60,24 @@ class PrivacyKeys(Keys):
     """Who is protected, from what change, and how strongly.
 
     Attributes:
-        unit: who or what is protected, in words that are printed, such as one person or one job.
-        neighbours: the change that must not show: substitution (one unit's records are replaced by another's) or add_remove
-            (they come or go, and the total is measured like any level).
-        max_records_per_unit: how many records one unit has at most; ingest cuts what is beyond where input.unit names units,
-            otherwise the data owner promises it.
-        exact_records_per_unit: whether each unit has exactly so many, which makes the total public; if left out, where it
-            is 1 and the neighbours are by substitution.
-        distinct: a level in different cells of which all records of a unit lie, which takes less noise; not promised if
-            left out.
-        epsilon: what the whole release costs, at this δ; or rho, or target.
-        rho: the same as zero-concentrated differential privacy; in place of epsilon.
-        target: an error bound that is met with as little as it takes; in place of epsilon.
-        delta: the probability that may be left over; far less than one by the number of units.
-        accountant: how (ε, δ) becomes noise: pld (the tightest, for one record per unit), zcdp, or lemma (the papers'
-            formula); the tightest that applies if left out.
-        split: how ρ is shared among the levels: uniform, or {finest: 1.5}, {geometric: 1.5}, or a list of shares.
-        invariants: levels down to which counts are published exactly and are not protected.
-        i_accept_unprotected: must be said for invariants.
+        unit: Who or what is protected, such as one person or one job. Reports print this text.
+        neighbours: The change that the release must hide. substitution: one unit's records are replaced by another's.
+            add_remove: one unit's records are added or removed; the total is then measured like any level.
+        max_records_per_unit: The largest number of records that one unit has. If input.unit is given, ingest cuts the records
+            beyond it; otherwise the data owner promises it.
+        exact_records_per_unit: Whether each unit has exactly max_records_per_unit records, which makes the total public. If
+            left out, true if max_records_per_unit is 1 and neighbours is substitution, otherwise false.
+        distinct: A level at which all records of a unit lie in different cells. This promise reduces the noise. If left out,
+            nothing is promised.
+        epsilon: The ε that the whole release costs at delta. Give exactly one of epsilon, rho and target.
+        rho: The ρ of zero-concentrated differential privacy that the whole release costs. Replaces epsilon.
+        target: An error bound; the release spends as little as is needed to reach it. Replaces epsilon.
+        delta: The δ of the guarantee, the small probability that ε does not cover. Choose it far below 1 / (number of units).
+        accountant: How (ε, δ) becomes noise: pld (the tightest, for one record per unit), zcdp, or lemma (the papers'
+            formula). If left out, the tightest that applies.
+        split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares.
+        invariants: The levels down to which counts are published exactly and are not protected.
+        i_accept_unprotected: Must be true if invariants are given.
     """
 
     unit: str = Field(min_length=1)
@@ -114,21 +114,21 @@ class PrivacyKeys(Keys):
     def _faults(self) -> Iterator[str]:
         given = [key for key in ("epsilon", "rho", "target") if getattr(self, key) is not None]
         if len(given) != 1:
-            yield f"epsilon, rho or target must be given, one of them; got {' and '.join(given) or 'none'}."
+            yield f"epsilon, rho or target must be given, exactly one of them; got {' and '.join(given) or 'none'}."
         if self.exact_records_per_unit and self.neighbours != SUBSTITUTION:
-            yield "exact_records_per_unit says nothing under add_remove, where units come and go; leave it out."
+            yield "exact_records_per_unit must be left out with neighbours add_remove, under which units are added and removed."
         if self.invariants and self.neighbours != SUBSTITUTION:
-            yield "invariants cannot be kept under add_remove: one unit more would change them."
+            yield "invariants must be left out with neighbours add_remove: one more unit would change them."
         if self.invariants and not self.i_accept_unprotected:
-            yield "invariants are published exactly and not protected: say i_accept_unprotected: true if that must be."
+            yield "invariants are published exactly and are not protected. To accept this, set i_accept_unprotected: true."
 
 
 class BudgetKeys(Keys):
     """The cap on all releases of a dataset together.
 
     Attributes:
-        epsilon: which all releases about the same people may come to.
-        delta: at which that holds.
+        epsilon: The largest ε that all releases about the same people may cost together.
+        delta: The δ at which epsilon is computed.
     """
 
     epsilon: Positive

@@ -1,4 +1,4 @@
-"""The rules of single values in a spec, and what all its keys have in common."""
+"""Rules for single values of a spec, and the base class of its sections."""
 
 import math
 from collections.abc import Iterable
@@ -8,16 +8,16 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 
 class Keys(BaseModel):
-    """Some keys of a spec. Others are refused."""
+    """A section of a spec. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Faults(ValueError):
-    """What is wrong with several keys together; reads as the first of it.
+    """Several faults of keys that do not fit together; as text, the first of them.
 
     Attributes:
-        messages: all of it.
+        messages: all of them.
     """
 
     def __init__(self, messages: Iterable[str]) -> None:
@@ -26,43 +26,43 @@ class Faults(ValueError):
 
 
 def refuse(messages: Iterable[str]) -> None:
-    """Raise what is wrong, if anything is, all at once.
+    """Raise all faults at once, if there are any.
 
     Raises:
-        Faults: of the messages.
+        Faults: with all messages.
     """
     if found := tuple(messages):
         raise Faults(found)
 
 
 def no_boolean(value: object) -> object:
-    """Refuse true and false, which would count as numbers."""
+    """Refuse true and false."""
     if isinstance(value, bool):
         raise ValueError(f"must be a number, got {str(value).lower()}.")  # noqa: TRY004 (pydantic wants a ValueError)
     return value
 
 
 def as_list(value: object) -> object:
-    """Return one text as a list of it."""
+    """Return a single text as a list with one entry."""
     return [value] if isinstance(value, str) else value
 
 
 def differ(names: list[str]) -> list[str]:
-    """Refuse names of which one stands twice."""
+    """Refuse repeated names."""
     if len(set(names)) < len(names):
         raise ValueError("must name each column once.")
     return names
 
 
 def _positive(value: float) -> float:
-    """Refuse what is not a finite number > 0."""
+    """Refuse anything but a finite number > 0."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"must be a finite number > 0, got {value:g}.")
     return value
 
 
 def _between(value: float) -> float:
-    """Refuse what is not > 0 and < 1."""
+    """Refuse anything but a number > 0 and < 1."""
     if not 0 < value < 1:
         raise ValueError(f"must be > 0 and < 1, got {value:g}.")
     return value

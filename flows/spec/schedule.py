@@ -12,10 +12,10 @@ MOST_RELEASES = 1000  # of a series
 
 
 def checked_cron(cron: str) -> str:
-    """Return a cron expression; refuse what is no cron expression, or names no day.
+    """Return a cron expression; refuse text that is not one or that matches no day.
 
     Raises:
-        ValueError: says so.
+        ValueError: the text is refused.
     """
     try:
         next(CronSim(cron, datetime(2000, 1, 1, tzinfo=ZoneInfo("UTC"))))
@@ -43,7 +43,7 @@ def parse_until(until: str) -> int | date:
 
 
 def days(cron: str, timezone: str, after: datetime) -> Iterator[date]:
-    """Yield the days, in its time zone, on which a schedule falls after a moment; each once."""
+    """Yield each day, in the schedule's time zone, on which a schedule runs after a moment."""
     last = None
     for moment in CronSim(cron, after.astimezone(ZoneInfo(timezone))):
         if moment.date() != last:
@@ -52,7 +52,7 @@ def days(cron: str, timezone: str, after: datetime) -> Iterator[date]:
 
 
 def days_of_series(cron: str, timezone: str, until: str, after: datetime) -> list[date]:
-    """Return all days of a series that begins after a moment; of more than `MOST_RELEASES` one more than that."""
+    """Return all days of a series that begins after a moment, but at most `MOST_RELEASES` + 1."""
     end, coming = parse_until(until), days(cron, timezone, after)
     if isinstance(end, int):
         return list(islice(coming, end))
@@ -60,7 +60,7 @@ def days_of_series(cron: str, timezone: str, until: str, after: datetime) -> lis
 
 
 def scheduled_id(name: str, day: date) -> str:
-    """Return the id of the release of a day."""
+    """Return the id of the release that runs on a day."""
     return f"{name}-{day.isoformat()}"
 
 

@@ -1,7 +1,6 @@
-"""A starter spec for a table: its columns guessed from the header, and every key there is, each explained above it.
+"""A starter spec for a table, with columns guessed from the header and an explanation above every key.
 
-A key that is left out stands behind a `#`, without a space between: to give it, take the `#` away. What it shows is its
-default, or an example.
+A key that is not set has a `#` directly before it, and shows its default or an example. Delete the `#` to set the key.
 """
 
 import os
@@ -24,9 +23,9 @@ from flows.spec.keys import MOST_FEATURES, Spec
 from storage.errors import InputError, UsageError
 from tasks.ingest.tables import Table, column_names, opened, table_at
 
-FILL_IN = "FILL IN"  # at the end of a line that is the owner's to decide
+FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
 
-# What an optional key shows that has no default, or whose default shows nothing.
+# Examples for optional keys that have no default to show.
 _EXAMPLES = {
     "same_people_as": "another-dataset",
     "supersedes": "earlier-release-20260101T000000Z",
@@ -50,10 +49,10 @@ _EXAMPLES = {
 _WIDTH = 110  # columns
 
 _HEAD = (
-    "a release spec for {table}, begun by `trellis new`",
+    "A release spec for {table}, written by `trellis new`.",
     f"Lines marked {FILL_IN} need a decision. Edit the value, then delete the marker.",
     "If the column names below are data values, the table has no header line: do not share this file.",
-    "Keys behind a # are left out and show their default or an example. Delete the # to set a key.",
+    "A key directly after a # is not set. It shows its default or an example. Delete the # to set it.",
     "`trellis check` lists what is left to do, `trellis plan` shows cost and accuracy, `trellis release` makes the release.",
 )
 
@@ -64,7 +63,7 @@ class Starter:
 
     Attributes:
         text: YAML that `load_spec` reads.
-        columns: what the columns of the table seem to be.
+        columns: the columns of the table by their guessed use.
     """
 
     text: str
@@ -72,24 +71,24 @@ class Starter:
 
 
 def starter(table: str, folder: Path) -> Starter:
-    """Return a starter spec for a table, of which the header is read and no row.
+    """Return a starter spec for a table. Reads the header of the table and no row.
 
     Args:
-        table: where it is, from the working directory.
-        folder: where the spec will be.
+        table: its path, relative to the working directory.
+        folder: the folder of the spec.
     Raises:
-        InputError: it cannot be read, its first line names no columns, or none could hold codes.
+        InputError: the table cannot be read, its first line does not name columns, or no column could hold codes.
     """
     place = table_at("TABLE", table, Path.cwd())
     columns = guess_columns(_header(place), MOST_FEATURES)
     if not columns.origin and not columns.features:
         raise InputError(
-            f"TABLE: {place.path.name} has no column that could hold codes, of areas or of any feature.",
+            f"TABLE: {place.path.name} has no column that could hold codes of areas or features.",
             field="TABLE",
-            hint="A table for Trellis has columns such as origin and destination, or sex and age.",
+            hint="Give a table with columns such as origin and destination, or sex and age.",
         )
     given = _given(place, folder, columns)
-    head = [line for said in _HEAD for line in _comment(said.format(table=ascii(place.path.name)[1:-1]), "")]
+    head = [line for text in _HEAD for line in _comment(text.format(table=ascii(place.path.name)[1:-1]), "")]
     return Starter("\n".join([*head, "", *_section(Spec, "", given, columns)]).rstrip() + "\n", columns)
 
 
@@ -109,14 +108,14 @@ class WrittenStarter:
 
 
 def starter_answer(table: str, out: Path | None) -> WrittenStarter:
-    """Return a starter spec, having written it where it is to go.
+    """Write the starter to a file, if one is named, and return the answer of `trellis new`.
 
     Args:
-        table: where the table is.
-        out: the file to write, which must not be there yet; None for none.
+        table: the path of the table.
+        out: the file to write, which must not exist yet; None to write none.
     Raises:
         InputError: the table cannot be read.
-        UsageError: the file is there, or cannot be written.
+        UsageError: the file exists, or cannot be written.
     """
     begun = starter(table, (out.parent if out else Path()).absolute())
     if out:
@@ -125,7 +124,7 @@ def starter_answer(table: str, out: Path | None) -> WrittenStarter:
                 file.write(begun.text)
         except FileExistsError:
             raise UsageError(
-                f"--out: {out} is there already, and is not overwritten.", field="--out", hint="Name another file."
+                f"--out: {out} already exists and is not overwritten.", field="--out", hint="Name another file."
             ) from None
         except OSError as fault:
             raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
@@ -133,7 +132,7 @@ def starter_answer(table: str, out: Path | None) -> WrittenStarter:
 
 
 def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the key of every line of a spec that is still the owner's to decide."""
+    """Yield the line number and the key of every line of a spec that is still marked FILL IN."""
     above: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         key = re.match(r"( *)([^\s#][^:#]*):(?:\s|$)", line)
@@ -148,25 +147,25 @@ def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
 def _header(table: Table) -> list[str]:
     with duckdb.connect() as con, opened(con, table) as rows:
         names = column_names(con, rows)
-    # Without a header the first line is somebody's record, which is not to be copied into a spec.
+    # Without a header the first line is a confidential record. A spec must not copy it.
     if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
         raise InputError(
-            f"TABLE: the first line of {table.path.name} must hold the names of the columns; some are blank or numbers.",
+            f"TABLE: the first line of {table.path.name} must hold the column names; some fields are blank or numbers.",
             field="TABLE",
-            hint="Put a line of names above the rows.",
+            hint="Add a line of column names above the rows.",
         )
     if sum(name.strip()[0].isdigit() for name in names) * 2 >= len(names):
         raise InputError(
-            f"TABLE: the first line of {table.path.name} must hold the names of the columns; half of them or more begin with a"
+            f"TABLE: the first line of {table.path.name} must hold the column names; half of the fields or more begin with a"
             " digit, as values do.",
             field="TABLE",
-            hint="Put a line of names above the rows, or give the columns other names.",
+            hint="Add a line of column names above the rows, or rename the columns.",
         )
     return names
 
 
 def _given(table: Table, folder: Path, columns: Columns) -> dict[str, str]:
-    """Return the keys that the starter gives, as YAML, some with a comment behind."""
+    """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
     name = _slug(table.path.name.split(".")[0])
     place = os.path.relpath(table.path, folder) if table.path.is_relative_to(folder) else str(table.path)
     decide = f" # {FILL_IN}"
@@ -183,16 +182,18 @@ def _given(table: Table, folder: Path, columns: Columns) -> dict[str, str]:
         "budget.delta": "1.0e-7" + decide,
     }
     if columns.unit:
-        given["input.unit"] = f"{_yaml(columns.unit)} # guessed by its name"
-    if columns.count:  # a column that counts something else would be released as people
-        given["input.count"] = f"{_yaml(columns.count)} # guessed by its name: does it count records?{decide}"
+        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
+    if columns.count:  # counts of something else would be released as counts of people
+        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{decide}"
     if columns.features:
-        given["input.features"] = f"{_yaml(list(columns.features))} # all that are left: take away what is none"
+        given["input.features"] = (
+            f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
+        )
         given["release.order"] = _yaml(list(columns.features))
         return given
     for end in ("origin", "destination"):
         of_end = getattr(columns, end)
-        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed by its name"
+        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
     levels = _levels(columns)
     given["hierarchy.table"] = "codebook.csv" + decide
     given["hierarchy.levels"] = _yaml(levels) + decide
@@ -206,7 +207,7 @@ def _levels(columns: Columns) -> list[str]:
 
 
 def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns) -> Iterator[str]:
-    """Yield the lines of the keys of a section, each with its explanation above it."""
+    """Yield the lines of the keys of a section, each key below its explanation."""
     indent = "  " * path.count(".")
     for key, info in model.model_fields.items():
         whole, below = f"{path}{key}", section_of(info)
@@ -226,13 +227,15 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns
             yield f"{indent}#{key}: {example(whole, info, columns)}"
         if whole == "input" and columns.left_over:
             left = ", ".join(name if name.isprintable() else ascii(name) for name in columns.left_over)
-            yield from _comment(f"columns that no key names: {left}", "  ")
+            yield from _comment(f"columns that no key uses: {left}", "  ")
 
 
 def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
-    """Yield the lines of the codebook of both ends, or of the codes of each feature."""
+    """Yield the lines for the codebook of both ends, or for the codes of each feature."""
     if columns.features:
-        either = f"{explanation(Values, 'values')} For a deep feature {{table: …, levels: […]}} in place of that."
+        either = (
+            f"{explanation(Values, 'values')} For a feature with several levels, {{table: …, levels: […]}} instead."
+        )
         yield from _comment(either, "  ")
         yield from (f"  {_yaml(name)}: {{values: 2}} # {FILL_IN}" for name in columns.features)
         return
@@ -242,7 +245,7 @@ def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
 
 
 def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:
-    """Return what may stand for a key that is left out, as YAML: its default, or an example."""
+    """Return the default of a key, or an example for it, as YAML."""
     if default := describe_default(info):
         return default
     if path in _EXAMPLES:
@@ -256,13 +259,13 @@ def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:
 
 
 def _of_type(info: FieldInfo) -> str:
-    """Return a value of a key's type."""
-    there = options(info.annotation)
-    named = [value for option in there if get_origin(option) is Literal for value in get_args(option)]
+    """Return an example value of a key's type."""
+    types = options(info.annotation)
+    named = [value for option in types if get_origin(option) is Literal for value in get_args(option)]
     if named:
         texts = [value for value in named if isinstance(value, str)]
         return _yaml(texts[0] if texts else named[0])
-    first = there[0]
+    first = types[0]
     if isinstance(first, type) and issubclass(first, BaseModel):
         return "{" + ", ".join(f"{key}: {example('', of_key)}" for key, of_key in first.model_fields.items()) + "}"
     return {bool: "true", int: "1", float: "1.0"}.get(first, "…")

@@ -1,4 +1,4 @@
-"""The YAML of a spec, read strictly: no repeated key, and plain values as they are written."""
+"""Reads the YAML of a spec strictly: no key may be repeated, and codes stay as they are written."""
 
 import re
 from collections.abc import Hashable
@@ -10,10 +10,10 @@ from storage.errors import SpecError
 
 
 def keys_in(text: str) -> dict[str, Any]:
-    """Return the keys of a spec as they are written, whatever is wrong with them.
+    """Return the keys of a spec as they are written, without checking them.
 
     Raises:
-        SpecError: it is not YAML, or no mapping.
+        SpecError: the text is not YAML, repeats a key, or is not a mapping.
     """
     try:
         keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
@@ -21,7 +21,7 @@ def keys_in(text: str) -> dict[str, Any]:
         mark = getattr(fault, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
         hint = (
-            "A text with brackets, braces, “: ” or “ #” in it stands in quotes; keys of one section are indented alike."
+            "Put text that contains brackets, braces, “: ” or “ #” in quotes, and indent all keys of a section alike."
         )
         raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
     if not isinstance(keys, dict):
@@ -29,18 +29,18 @@ def keys_in(text: str) -> dict[str, Any]:
     return keys
 
 
-# YAML takes the braces of `${NAME}` for those of a mapping where it stands inside one: while a text is read, these stand
-# in their place, from the range that Unicode leaves to everybody.
+# Inside a mapping, YAML would read the braces of `${NAME}` as a mapping of its own. While a text is read, these two
+# characters, from Unicode's private use area, replace the braces.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 
-# A whole number that reads as it is written: 01, 0x1f and 1_000 do not, and 1:30 would be ninety.
+# A whole number that YAML reads as it is written. It would change 01, 0x1f and 1_000, and read 1:30 as ninety.
 _PLAIN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 class _NoRepeats(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error, where YAML's own reader would let the last one win.
+    """YAML in which a repeated key is an error; YAML's own reader would keep the last value.
 
-    `${NAME}` may stand anywhere without quotes, and codes and names of a hierarchy that look like numbers are as written.
+    `${NAME}` needs no quotes anywhere. Codes and names of a hierarchy that look like numbers stay as they are written.
     """
 
     def __init__(self, text: str) -> None:
@@ -60,13 +60,13 @@ class _NoRepeats(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise SpecError(f"{key} stands twice in one place of the spec.", field=str(key))
+                raise SpecError(f"{key} must appear only once in its section of the spec.", field=str(key))
         return super().construct_mapping(node, deep)
 
 
 def _keep_as_written(node: yaml.Node) -> None:
-    """Make text of the whole numbers in a part of a spec that YAML would read as others than are written."""
-    seen: set[int] = set()  # an alias may lead back
+    """Turn whole numbers in a part of a spec into text where YAML would change how they are written."""
+    seen: set[int] = set()  # an alias may form a cycle
     left = [node]
     while left:
         if id(part := left.pop()) in seen:

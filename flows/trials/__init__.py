@@ -1,1 +1,1 @@
-"""Comparisons of mechanisms on tables that may be seen."""
+"""Comparisons of mechanisms on public tables."""

@@ -1,7 +1,7 @@
-"""A comparison of mechanisms on a table that may be seen: each is tried in memory, several times, and held against the truth.
+"""A comparison of mechanisms on a public table: each is tried in memory several times, and compared with the true counts.
 
-Nothing is charged and nothing is stored: errors against the truth are as confidential as the truth, so that a table is
-taken only where its spec says that it is public.
+Nothing is charged and nothing is stored. Errors against the true counts are as confidential as the counts, so a table
+is accepted only if its spec declares it public.
 """
 
 import time
@@ -43,7 +43,7 @@ from tasks.validate.coverage import (
 from tasks.validate.errors import level_errors
 from tasks.validate.intervals import margins_of, rounding_step
 
-_SYNTHESISE = "Compare on public or made-up data: `trellis synthesise` draws some."
+_SYNTHESISE = "Compare on public or made-up data. `trellis synthesise` draws a made-up set."
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
@@ -127,16 +127,16 @@ class Comparison:
 
 
 def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequence[float], runs: int) -> Comparison:
-    """Return a comparison, with its table read; refuse one of a table that may not be seen.
+    """Return a comparison, with its table read; refuse a table that is not public.
 
     Raises:
-        SpecError: the spec does not say that its data is public, a release of the table did not, or it could not be released.
+        SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
         UsageError: a mechanism is unknown, an ε is out of range, or nothing is left to compare.
         InputError: the table or a codebook breaks a rule.
     """
     if not file.spec.public_data:
         raise SpecError(
-            "public_data must be true for a comparison: errors against the truth tell what is confidential.",
+            "public_data must be true for a comparison: errors against the true counts reveal confidential data.",
             field="public_data",
             hint=_SYNTHESISE,
         )
@@ -157,7 +157,9 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
         if tried and (left_out := _notes(plan, mechanism, named)):
             notes[name] = left_out
     if not entries:
-        raise UsageError(f"None of them can be tried: {next(iter(refused.values()))}", field="--mechanisms")
+        raise UsageError(
+            f"--mechanisms: none of them can be tried. {next(iter(refused.values()))}", field="--mechanisms"
+        )
     return Comparison(plan, truth, tuple(entries), runs, refused, notes)
 
 
@@ -211,7 +213,7 @@ def _named(name: str) -> tuple[Mechanism, str]:
     """Return the mechanism, and the priority if one is named, of `mechanism` or `mechanism:priority`."""
     of, _, priority = name.partition(":")
     if of not in MECHANISMS:
-        raise UsageError(f"--mechanisms must be of {', '.join(MECHANISMS)}, got {of}.", field="--mechanisms")
+        raise UsageError(f"--mechanisms must be among {', '.join(MECHANISMS)}, got {of}.", field="--mechanisms")
     if priority and priority not in MECHANISMS[of].optimisers:
         of_it = ", ".join(MECHANISMS[of].optimisers) or "none"
         raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
@@ -219,7 +221,7 @@ def _named(name: str) -> tuple[Mechanism, str]:
 
 
 def _refuse_charged(plan: Plan) -> None:
-    """Refuse a table of which a release was charged whose spec did not say that anybody may see it.
+    """Refuse a table for which a release was charged whose spec did not declare it public.
 
     Raises:
         SpecError: names the release; what was confidential then is not made public by another spec.
@@ -228,8 +230,8 @@ def _refuse_charged(plan: Plan) -> None:
         for release_id in read_books(con).charged_on(lambda table: same_place(table, plan.table)):
             if state_of(con, release_id) is None or not declares_public_data(find_release(con, release_id).spec):
                 raise SpecError(
-                    f"input.table was charged by release {release_id}, whose spec did not say public_data: true: errors"
-                    " against the truth would tell what that release protects.",
+                    f"input.table was charged by release {release_id}, whose spec did not set public_data: true."
+                    " Errors against the true counts would reveal what that release protects.",
                     field="input.table",
                     hint=_SYNTHESISE,
                 )
@@ -269,10 +271,12 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
     ]
     if spec.noise.sampler not in mechanism.noises:
-        notes.append(f"noise.sampler is {_sampler(plan, mechanism)}: it has no {spec.noise.sampler}.")
+        notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if spec.priority and not named:
         has = spec.priority in mechanism.optimisers
-        notes.append(f"priority is {spec.priority}." if has else f"priority is left out: it has no {spec.priority}.")
+        notes.append(
+            f"priority is {spec.priority}." if has else f"priority is left out, because it has no {spec.priority}."
+        )
     return notes
 
 
@@ -283,7 +287,7 @@ def _sampler(plan: Plan, mechanism: Mechanism) -> str:
 
 
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
-    """Return a mechanism at an ε; what else the spec says of privacy holds where it has a meaning for the mechanism."""
+    """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
     spec = plan.file.spec
     without = {key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in mechanism.refused}
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})

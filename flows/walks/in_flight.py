@@ -1,4 +1,4 @@
-"""Stages in flight: those of different branches run side by side, and one that fails does not stop the others."""
+"""Stages in flight: the stages of different branches run side by side, and one that fails does not stop the others."""
 
 from queue import SimpleQueue
 from typing import Any
@@ -9,11 +9,11 @@ from tasks.stage import Outcome
 
 
 class InFlight:
-    """The stages of a walk that were submitted, at most one per branch at a time.
+    """The submitted stages of a walk, at most one per branch at a time.
 
     Attributes:
-        release_id: whose they are.
-        outcomes: of the stages that are done.
+        release_id: the release that is walked.
+        outcomes: of the stages that have succeeded.
     """
 
     def __init__(self, release_id: str, submit: Submit) -> None:
@@ -24,17 +24,17 @@ class InFlight:
         self._failures: dict[str, BaseException] = {}
 
     def __bool__(self) -> bool:
-        """Return whether any stage is not taken yet."""
+        """Return whether `take` has more stages to wait for."""
         return self._running > 0
 
     def start(self, branch: str, stage: Any, *arguments: Any) -> None:
-        """Submit a stage of a branch; its first argument is the release."""
+        """Submit a stage of a branch; the release is its first argument."""
         future = self._submit(stage, self.release_id, *arguments)
         self._running += 1
         future.add_done_callback(lambda done: self._finished.put((branch, done)))
 
     def take(self) -> list[tuple[str, Any]]:
-        """Wait until a stage has ended, and return all that are done by then, with what they returned."""
+        """Wait until a stage has ended; return the branches of all stages that have succeeded by then, with their values."""
         finished = [self._finished.get()]
         while not self._finished.empty():
             finished.append(self._finished.get())
@@ -43,7 +43,7 @@ class InFlight:
             self._running -= 1
             try:
                 outcome: Outcome = future.result()
-            except Exception as fault:  # noqa: BLE001 (the other branches go on; `raise_first` raises it)
+            except Exception as fault:  # noqa: BLE001 (the other branches continue; `raise_first` raises it)
                 self._failures[branch] = fault
             else:
                 self.outcomes.append(outcome)
@@ -51,7 +51,7 @@ class InFlight:
         return done
 
     def raise_first(self) -> None:
-        """Raise what the first branch has failed for, if any has; that the release was asked to stop goes before."""
+        """Raise the failure of the first branch that has failed, if any has; a request to stop the release comes first."""
         for fault in self._failures.values():
             if isinstance(fault, Interrupted):
                 raise fault

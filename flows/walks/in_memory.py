@@ -1,4 +1,4 @@
-"""Mechanisms in memory, without vault, seals or store: for data that may be seen, to compare and to learn from."""
+"""Mechanisms in memory, without vault, seals or store, to compare them on data that may be seen."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from tasks.tree.frontier import Cells, Frontier, expand, keep_positive
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
 
-# from a level and true counts to noisy counts, exact where the level is; or to the rows that are kept, and theirs
+# from a level and true counts to noisy counts, exact ones if the level is exact; or to the kept rows and their counts
 Measure = Callable[[int, IntArray], Any]
 
 
@@ -70,12 +70,12 @@ class MeasuredLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """What a trial came to.
+    """The result of a trial.
 
     Attributes:
         released: the nodes of levels 0 to T.
-        measured: what its first pass measured of levels 0 to T, from which intervals come; none where leaves alone are
-            measured, whose noisy counts are what is released.
+        measured: what its first pass measured of levels 0 to T, from which intervals come; none where only leaves are
+            measured, whose noisy counts are released themselves.
     """
 
     released: list[Frontier]
@@ -108,7 +108,7 @@ def first_pass(truth: Truth, measure: Measure, sigmas: Sequence[float], optimise
 
     Args:
         truth: the table.
-        measure: the noise; at levels that are exact it gives true counts back.
+        measure: the noise; at exact levels it returns the true counts.
         sigmas: its scale at levels 0 to T; 0 where a level is exact, and its counts stay as they are.
         optimiser: from noisy counts and their parents' totals to consistent counts.
     """
@@ -124,18 +124,18 @@ def first_pass(truth: Truth, measure: Measure, sigmas: Sequence[float], optimise
 
 
 def top_down(truth: Truth, measure: Measure, sigmas: Sequence[float], optimiser: Optimiser) -> Tried:
-    """Return what mechanisms that walk once, from the top down, release of levels 0 to T; arguments as in `reconciled`."""
+    """Return what mechanisms with one pass, from the top down, release of levels 0 to T; arguments as in `reconciled`."""
     levels = first_pass(truth, measure, sigmas, optimiser)
     return Tried([level.frontier for level in levels], tuple(levels))
 
 
 def universe(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> Tried:
-    """Return what `gaussian` releases of levels 0 to T: every leaf that there could be is measured, and they are summed."""
+    """Return what `gaussian` releases of levels 0 to T: it measures every leaf of the universe and sums them up."""
     return Tried(frontiers_of_universe(truth.tree, truth.levels, partial(measure, truth.tree.depth)))
 
 
 def histogram(truth: Truth, measure: Measure, _sigmas: Sequence[float], _optimiser: object) -> Tried:
-    """Return what `stability_histogram` releases of levels 0 to T: of the true leaves those that are kept, and their sums."""
+    """Return what `stability_histogram` releases of levels 0 to T: the true leaves that it keeps, and their sums."""
     return Tried(frontiers_of_histogram(truth.tree, truth.levels[-1], partial(measure, truth.tree.depth)))
 
 
@@ -152,10 +152,10 @@ def reconciled(
 
     Args:
         truth: the table.
-        measure: the noise; asked once per level, by the first pass alone.
+        measure: the noise; only the first pass calls it, once per level.
         sigmas: its scale at levels 0 to T; 0 where a level is exact.
         optimiser: of the second pass.
-        first_optimiser: of the first; left out, that of the second.
+        first_optimiser: of the first pass; that of the second if left out.
         settling: what the second pass does with its optimiser on the way down.
     """
     levels = first_pass(truth, measure, sigmas, first_optimiser or optimiser)
@@ -165,7 +165,7 @@ def reconciled(
 def second_pass(
     levels: Sequence[MeasuredLevel], sigmas: Sequence[float], optimiser: Optimiser, settling: Settling = settle
 ) -> list[Frontier]:
-    """Return levels 0 to T, settled anew on what the noisy counts of all levels say together; reads no true count."""
+    """Return levels 0 to T, settled again from the noisy counts of all levels together; reads no true count."""
     totals = np.array([], dtype=np.int64)
     frontiers = []
     for level, estimates in zip(levels, estimated(levels, sigmas), strict=True):

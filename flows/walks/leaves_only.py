@@ -1,7 +1,7 @@
 """The traversal of mechanisms that measure leaves only: measure, seal, keep, then sum level by level up to the root.
 
-Knows no Prefect: it is given a `submit`. The store is the only truth about what is done, so that walking again after a
-crash goes on where that ended. There is one branch, the trunk.
+It does not know Prefect: the caller passes a `submit`. The store is the only truth about what is done, so that a walk
+after a crash continues where the last one ended. There is one branch, the trunk.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ from flows.walks.runner import Report, Submit, result_of
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StageFailed, StoreError, TrellisError
-from storage.ledger.events import advance, charges_of, note
-from storage.releases.register import find_release
-from storage.releases.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal, list_frontiers, list_seals
+from storage.ledger.events import advance, note
+from storage.record import Record, load_record
+from storage.releases.seals import TRUNK, FrontierShard, Seal, add_frontier, add_seal
 from tasks.optimize.task import keep_leaves, sum_level
 from tasks.stage import Outcome
 
@@ -26,28 +26,27 @@ def walk_leaves(
     report: Report,
     _only: str | None = None,
 ) -> tuple[list[Outcome], list[str]]:
-    """Measure the leaves and sum them up to every level above, as far as the store does not hold that already.
+    """Measure the leaves and sum them up to every level above; do only what the store does not hold yet.
 
-    To be called in a thread that no signal interrupts: what a stage has finished is always committed.
+    Call it in a thread that no signal interrupts: what a stage has finished is always committed.
 
     Args:
         measure: the stage that measures the leaves, and writes them as one shard.
         release_id: the release.
         sampler: adds the noise.
         submit: runs a stage and returns its future.
-        report: is told of progress.
+        report: receives the progress.
     Returns:
-        What was done, and no branches, since none is left out.
+        The outcomes of the stages, and no branch, since none is left out.
     Raises:
         Interrupted: the release was asked to stop.
         TrellisError: what stopped a stage.
     """
     with store() as con:
-        finest = find_release(con, release_id).levels[-1].level
-        sealed, frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
-    outcomes = []
-    if (finest, TRUNK) not in sealed:
-        _prepare_to_draw(release_id, finest)
+        record = load_record(con, release_id)
+    outcomes, finest = [], record.finest
+    if (finest, TRUNK) not in record.seals:
+        _prepare_to_draw(record, finest)
         outcomes.append(_done(release_id, submit(measure, release_id, sampler)))
         seal: Seal = outcomes[-1].value
         with store() as con, transaction(con):
@@ -55,7 +54,7 @@ def walk_leaves(
             advance(con, release_id, finest, "sealed", seals={TRUNK: seal.sha256})
         report(finest, seal.cells, seal.cells)
     for level in reversed(range(finest + 1)):
-        if (level, TRUNK) not in frontiers:
+        if (level, TRUNK) not in record.frontiers:
             stage: tuple[Any, ...] = (keep_leaves, release_id) if level == finest else (sum_level, release_id, level)
             outcomes.append(_done(release_id, submit(*stage)))
             shard: FrontierShard = outcomes[-1].value
@@ -66,12 +65,12 @@ def walk_leaves(
     return outcomes, []
 
 
-def _prepare_to_draw(release_id: str, level: int) -> None:
+def _prepare_to_draw(record: Record, level: int) -> None:
     """Mark the charge before the first draw; remove unread what was drawn and never sealed."""
+    release_id, charge = record.release.id, record.charges.get(level)
+    if charge is None or charge.state not in {"reserved", "drawing"}:
+        raise StoreError(f"Level {level} of {release_id} is not paid for, so nothing of it may be drawn.")
     with store() as con:
-        charge = charges_of(con, release_id).get(level)
-        if charge is None or charge.state not in {"reserved", "drawing"}:
-            raise StoreError(f"Level {level} of {release_id} is not paid for, so that nothing of it may be drawn.")
         if charge.state == "reserved":
             with transaction(con):
                 advance(con, release_id, level, "drawing")
@@ -87,5 +86,5 @@ def _done(release_id: str, future: Any) -> Outcome:
         return result_of(release_id, future)  # type: ignore[no-any-return]
     except TrellisError:
         raise
-    except Exception as fault:  # noqa: BLE001 (what is no TrellisError may quote the data: its kind is all that is told)
+    except Exception as fault:  # noqa: BLE001 (any other error may quote the data: only its kind is shown)
         raise StageFailed(f"{TRUNK}: {type(fault).__name__}.") from None

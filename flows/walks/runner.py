@@ -1,4 +1,4 @@
-"""What the driver is given: a way to run stages, and someone to tell how far it is. Threads and Prefect both fit."""
+"""What a caller gives the driver: a function that runs stages and one that receives progress; threads and Prefect both fit."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -37,11 +37,11 @@ def submit_to(executor: Executor) -> Submit:
 
 
 def result_of(release_id: str, future: Future) -> Any:
-    """Return what a stage of a release returned; where the wait is interrupted, let the stage stop before going on."""
+    """Return what a stage of a release returned; if a signal interrupts the wait, let the stage stop first."""
     done = Event()
     future.add_done_callback(lambda _: done.set())
     try:
-        while not done.wait(_LOOK_EVERY):  # a signal that another thread has caught is seen only in between
+        while not done.wait(_LOOK_EVERY):  # this thread sees a signal that another has caught only in between
             pass
     except BaseException:
         ask_to_stop(release_id)
@@ -51,9 +51,9 @@ def result_of(release_id: str, future: Future) -> Any:
 
 
 def in_thread(release_id: str, work: Callable[[], T]) -> T:
-    """Return what some work on a release returns, in a thread of its own: signals interrupt only the wait for it.
+    """Run some work on a release in a thread of its own and return its result: signals interrupt only the wait for it.
 
-    Where they do, the release is asked to stop, and the work ends in order before the interruption goes on.
+    After a signal the release is asked to stop, and the work ends in order before the interruption is raised again.
     """
     with ThreadPoolExecutor(1) as executor:
         done: T = result_of(release_id, executor.submit(copy_context().run, work))

@@ -1,7 +1,7 @@
 """The top-down traversal: level by level along the trunk, then branch by branch, each seal before its optimiser.
 
-Knows no Prefect: it is given a `submit`. The store is the only truth about what is done, so that walking again after
-a crash goes on where the seals end. Only this thread commits to the store.
+It does not know Prefect: the caller passes a `submit`. The store is the only truth about what is done, so that a walk
+after a crash continues where the seals end. Only this thread commits to the store.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from flows.walks.runner import Report, Submit
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
-from storage.ledger.events import advance, charges_of, note
-from storage.releases.register import find_release
+from storage.ledger.events import advance, note
+from storage.record import load_record
 from storage.releases.seals import (
     TRUNK,
     FrontierShard,
@@ -21,11 +21,9 @@ from storage.releases.seals import (
     add_branches,
     add_frontier,
     add_seal,
+    branches_of_level,
     cells_of_level,
     list_branches,
-    list_frontiers,
-    list_seals,
-    walkers,
 )
 from tasks.machine import cores, memory_of
 from tasks.noise.samplers import Sampler
@@ -35,20 +33,20 @@ from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.task import cut_branch
 
-# of a release, by the sampler and the optimiser that its recipe names
+# walks a release with the sampler and the optimiser that its mechanism names
 Traversal = Callable[[str, Any, Any, Submit, Report, str | None], tuple[list[Outcome], list[str]]]
 
 
 def walk_top_down(
     release_id: str, sampler: Sampler, optimiser: Optimiser, submit: Submit, report: Report, only: str | None = None
 ) -> tuple[list[Outcome], list[str]]:
-    """Measure and optimise every level of every branch, or of one, that the store does not hold already.
+    """Measure and optimise every level of every branch, or of one branch, that the store does not hold yet.
 
-    A branch that fails does not stop the others. To be called in a thread that no signal interrupts: what stages have
-    finished is always committed, and none is left running.
+    A branch that fails does not stop the others. Call it in a thread that no signal interrupts: what stages have finished
+    is always committed, and no stage is left running.
 
     Returns:
-        What was done, and the branches that are not finished since only another one was asked for.
+        The outcomes of the stages, and the branches that are not finished because `only` names another one.
     Raises:
         Interrupted: the release was asked to stop.
         TrellisError: what the first failed branch raised, once all others are done.
@@ -70,14 +68,13 @@ class _Walk:
         self.release_id, self.sampler, self.optimiser, self.only = release_id, sampler, optimiser, only
         self.in_flight, self.report = InFlight(release_id, submit), report
         with store() as con:
-            self.release = find_release(con, release_id)
-            self.seals, self.frontiers = list_seals(con, release_id), list_frontiers(con, release_id)
-            self.branches = list_branches(con, release_id)
-            charges = charges_of(con, release_id)
+            record = load_record(con, release_id)
+        self.release, self.branches, self.depth = record.release, record.branches, record.finest
+        self.seals, self.frontiers = dict(record.seals), dict(record.frontiers)
+        charges = record.charges
         self.reserved = {level for level, charge in charges.items() if charge.state == "reserved"}
         self.paid = {terms.level for terms in self.release.levels if terms.is_invariant}
         self.paid |= {level for level, charge in charges.items() if charge.state in {"reserved", "drawing"}}
-        self.depth = len(self.release.levels) - 1
         self.most_cells = most_cells(memory_of(self.release.terms.run), cores(), len(self.release.terms.axes))
 
     def run(self) -> list[Outcome]:
@@ -92,8 +89,10 @@ class _Walk:
         return self.in_flight.outcomes
 
     def missing(self) -> list[str]:
-        """Return the branches whose finest level is not optimised; the trunk, where it is not even cut."""
-        return [name for name in walkers(self.branches, self.depth) if (self.depth, name) not in self.frontiers]
+        """Return the branches whose finest level is not optimised; the trunk, if it is not cut yet."""
+        return [
+            name for name in branches_of_level(self.branches, self.depth) if (self.depth, name) not in self.frontiers
+        ]
 
     def go_on(self, branch: str) -> None:
         """Submit what comes next on a branch, if anything does."""
@@ -101,7 +100,7 @@ class _Walk:
         while (level, branch) in self.frontiers:
             if parts := self.parts(self.frontiers[level, branch]):
                 for name in parts:
-                    if self.is_wanted(name):
+                    if self.is_included(name):
                         self.go_on(name)
                 return
             level += 1
@@ -114,7 +113,7 @@ class _Walk:
             self.in_flight.start(branch, measure_branch, level, branch, self.sampler)
 
     def parts(self, last: FrontierShard) -> list[str]:
-        """Return the branches into which a branch is cut at a frontier; cut it the first time that is asked."""
+        """Return the branches into which a branch is cut at a frontier; the first call cuts it."""
         there = [
             name
             for name, branch in self.branches.items()
@@ -131,8 +130,8 @@ class _Walk:
             self.branches = list_branches(con, self.release_id)
         return [branch.name for branch in parts]
 
-    def is_wanted(self, branch: str) -> bool:
-        """Return whether a branch is, is part of, or holds the only one that is asked for, if one is."""
+    def is_included(self, branch: str) -> bool:
+        """Return whether `only` leaves a branch in: it is that branch, is part of it, or holds it."""
         only = self.only
         if only is None or only == TRUNK:
             return only is None
@@ -141,7 +140,7 @@ class _Walk:
     def prepare_to_draw(self, level: int, branch: str) -> None:
         """Mark the level's charge before its first draw."""
         if level not in self.paid:
-            raise StoreError(f"Level {level} of {self.release_id} is not paid for, so that nothing of it may be drawn.")
+            raise StoreError(f"Level {level} of {self.release_id} is not paid for, so nothing of it may be drawn.")
         if level in self.reserved:
             with store() as con, transaction(con):
                 advance(con, self.release_id, level, "drawing")
@@ -178,7 +177,7 @@ class _Walk:
 
     def is_sealed(self, level: int) -> bool:
         """Return whether every branch of a level is sealed."""
-        return all((level, branch) in self.seals for branch in walkers(self.branches, level))
+        return all((level, branch) in self.seals for branch in branches_of_level(self.branches, level))
 
     def report_progress(self, done: Seal | FrontierShard) -> None:
         level = done.level if isinstance(done, Seal) else done.level + 1

@@ -10,7 +10,8 @@ from flows.walks.in_flight import InFlight
 from flows.walks.runner import Report, Submit
 from flows.walks.top_down import walk_top_down
 from storage.database.connections import Connection, store, transaction
-from storage.releases.seals import TRUNK, add_estimates, add_settled, list_branches, list_estimates, list_settled
+from storage.record import load_record
+from storage.releases.seals import TRUNK, add_estimates, add_settled
 from tasks.noise.samplers import Sampler
 from tasks.optimize.reconcile import Settling, settle
 from tasks.optimize.second_pass import estimate_branch, settle_branch
@@ -31,22 +32,21 @@ def walk_twice(
 ) -> tuple[list[Outcome], list[str]]:
     """Walk as `walk_top_down` does; once no branch is missing, estimate all nodes upwards, and settle them downwards.
 
-    Other arguments, what is returned and what is raised are those of `walk_top_down`.
+    The other arguments, the return value and the errors are those of `walk_top_down`.
 
     Args:
-        first_optimiser: of the first pass; left out, that of the second.
-        settling: what the second pass does with it on the way down.
+        first_optimiser: of the first pass; that of the second if left out.
+        settling: what the second pass does with its optimiser on the way down.
     """
     outcomes, missing = walk_top_down(release_id, sampler, first_optimiser or optimiser, submit, report, only)
     if missing:
         return outcomes, missing
     with store() as con:
-        above = {name: branch.parent for name, branch in list_branches(con, release_id).items()}
-        estimated = {branch for _, branch in list_estimates(con, release_id)}
-        settled = {branch for _, branch in list_settled(con, release_id)}
-    parts = {name: [part for part, of in above.items() if of == name] for name in (TRUNK, *above)}
+        record = load_record(con, release_id)
+    estimated, settled = {branch for _, branch in record.estimates}, {branch for _, branch in record.settled}
+    parts = {name: record.parts(name) for name in (TRUNK, *record.branches)}
     outcomes += _pass(InFlight(release_id, submit), (estimate_branch,), parts, estimated, add_estimates)
-    whole = {TRUNK: [], **{name: [of] for name, of in above.items()}}
+    whole = {TRUNK: [], **{name: [branch.parent] for name, branch in record.branches.items()}}
     outcomes += _pass(InFlight(release_id, submit), (settle_branch, optimiser, settling), whole, settled, add_settled)
     return outcomes, []
 
@@ -58,13 +58,13 @@ def _pass(
     done: Collection[str],
     add: Callable[[Connection, str, Any], None],
 ) -> list[Outcome]:
-    """Run a stage of every branch that is not done, each once those that it waits for are.
+    """Run a stage of every branch that is not done, each once the branches that it waits for are done.
 
     Args:
-        in_flight: runs them.
-        stage: with the arguments behind the branch.
-        waits_for: the branches, and for each of them others.
-        done: branches.
+        in_flight: runs the stages.
+        stage: the stage, with the arguments that follow the branch.
+        waits_for: per branch, the branches that must be done first.
+        done: the branches that are done already.
         add: records one of the shards that the stage returns.
     """
     over, started = set(done), set(done)

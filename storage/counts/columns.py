@@ -1,19 +1,22 @@
-"""The columns of published tables: what they are called, in folders and in the store."""
+"""The names of the columns of published tables, in folders and in the store."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-COUNT = "count"  # behind the codes
-LOW, HIGH = "low", "high"  # behind it: where the truth of each cell is, with the stated probability
+COUNT = "count"  # after the codes
+LOW, HIGH = "low", "high"  # after it: the interval that contains the truth of a cell, with the stated probability
 INTERVAL = (LOW, HIGH)
-SIMULTANEOUS = ("simultaneous_low", "simultaneous_high")  # and where that of all cells at once is, on request
+SIMULTANEOUS = (
+    "simultaneous_low",
+    "simultaneous_high",
+)  # on request: the intervals that contain the truth of all cells at once
 BOUNDS = (*INTERVAL, *SIMULTANEOUS)
 NUMBERS = (COUNT, *BOUNDS)
 NOISY, VARIANCE = "noisy_count", "variance"
 
 
 def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:
-    """Return the name of a published column of codes: `<axis>_<level>`, or the name of a flat feature alone."""
+    """Return the name of a published column of codes: `<axis>_<level>`, or only the feature's name if it has one level."""
     return axis if axis in flat else f"{axis}_{level}"
 
 
@@ -23,7 +26,7 @@ def interval_columns(*, simultaneous: bool) -> tuple[str, ...]:
 
 
 def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Return the features that have one level, by a spec as it was written and published; none where it is of trips."""
+    """Return the features that have one level, from a spec as it is published; none for a spec of trips."""
     of_input, domains = spec.get("input"), spec.get("hierarchy")
     if not (isinstance(of_input, dict) and "features" in of_input and isinstance(domains, dict)):
         return frozenset()

@@ -1,4 +1,4 @@
-"""Published levels in the store: a schema per release, a table or a view per level, ready for SQL."""
+"""Published levels in the store, for SQL: a schema per release, with a table or a view per level."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,21 +13,20 @@ from storage.machine.claims import shard_folder
 from storage.releases.register import Release, find_release
 from storage.releases.seals import list_released
 
-TABLE_ROWS = (
-    1_000_000  # a level with more is kept by its areas' numbers: text takes five times as long and as much disk
-)
+TABLE_ROWS = 1_000_000  # a level with more rows is stored by the numbers of its areas: codes take five times as long and as much disk
 
 
 def partial_folder(folder: Path) -> Path:
-    """Return where a published folder is written, beside its place, before it is whole."""
+    """Return the folder beside a published folder in which it is written until it is complete."""
     return folder.with_name(f".{folder.name}.partial")
 
 
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
-    """Keep the tables of a published folder in the schema named after the release, as `level_0`, `level_1`, …
+    """Store the tables of a published folder in the schema named after the release, as `level_0`, `level_1`, …
 
-    A small level is a table. A large one is a view of its areas' numbers, which its shards hold, of the codes of these areas,
-    and of what was published of each. Beside them are views with readable names, which `published` lists.
+    A small level is a table. A large one is a view that joins its counts by the numbers of areas, as its shards hold them,
+    with the codes of these areas and the published intervals. Views with readable names lie beside them; `published` lists
+    these.
 
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
@@ -48,7 +47,7 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
 
 
 def _drop_views(con: Connection, release_id: str) -> None:
-    """Drop the readable names that an earlier run has left."""
+    """Drop the readable views of an earlier run."""
     listed = con.execute(
         "DELETE FROM published_levels WHERE release_id = ? RETURNING view_name", [release_id]
     ).fetchall()
@@ -57,7 +56,7 @@ def _drop_views(con: Connection, release_id: str) -> None:
 
 
 def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int]) -> None:
-    """Give the levels of a release their readable names, and list them with their rows."""
+    """Create the readable views of a release's levels, and list them with their number of rows."""
     release, schema = find_release(con, release_id), _name(release_id)
     own = con.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = ?", [release_id]
@@ -70,7 +69,7 @@ def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int])
 
 
 def _drop(con: Connection, release_id: str, name: str) -> None:
-    """Drop what an earlier run has left under a name: DuckDB replaces no table by a view."""
+    """Drop the table or view of an earlier run with this name: DuckDB does not replace a table by a view."""
     kinds = con.execute(
         "SELECT table_type FROM information_schema.tables WHERE table_schema = ? AND table_name = ?", [release_id, name]
     ).fetchall()
@@ -79,9 +78,9 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
 
 
 def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> None:
-    """Keep a level as a table of numbers, one table of codes per axis, and the view that puts them together.
+    """Store a level as a table of numbers, one table of codes per axis, and a view that joins them.
 
-    The intervals are those of the published table, whose rows stand in the same order.
+    The intervals are those of the published table, whose rows are in the same order.
     """
     schema, numbers = _name(release_id), f"level_{level}_numbers"
     release = find_release(con, release_id)
@@ -113,7 +112,7 @@ def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> 
 
 
 def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> tuple[str, str]:
-    """Keep the codes of an axis level, by the numbers of its areas; return the names of the table and of these numbers."""
+    """Store the codes of an axis level by the numbers of its areas; return the names of the table and of its number column."""
     codebook, flat = read_codebook(shard_folder(release.id), axis), flat_features(release.terms.published_spec)
     levels = codebook.columns[: codebook.columns.index(reached) + 1]
     codes = codebook.select(levels).rename({level: column_name(axis, level, flat) for level in levels})
@@ -125,7 +124,7 @@ def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> 
 
 
 def published_total(con: Connection, release_id: str) -> int | None:
-    """Return the total that a published release shows, None if the store does not hold its levels."""
+    """Return the published total of a release; None if the store does not hold its levels."""
     there = con.execute(
         "SELECT count(*) FROM duckdb_tables() WHERE schema_name = ? AND table_name = 'level_0'", [release_id]
     ).fetchall()[0][0]

@@ -1,4 +1,4 @@
-"""Shards: Parquet files of one level of one branch, whole or absent, known by their hash."""
+"""Shards: Parquet files of one level of one branch, complete or absent, identified by their hash."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,27 +21,27 @@ _WHOLE, _TEXT = pa.int64(), pa.large_string()
 
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:
-    """Return where the noisy counts of a level of a branch are."""
+    """Return the path of the noisy counts of a level of a branch."""
     return shard_folder(release_id) / f"level_{level}_{branch}.noisy.parquet"
 
 
 def counts_path(release_id: str, level: int, branch: str) -> Path:
-    """Return where the counts to which a level of a branch was optimised are."""
+    """Return the path of the optimised counts of a level of a branch."""
     return shard_folder(release_id) / f"level_{level}_{branch}.counts.parquet"
 
 
 def estimates_path(release_id: str, level: int, branch: str) -> Path:
-    """Return where a second pass keeps what it has estimated of a level of a branch."""
+    """Return the path of a second pass's estimates of a level of a branch."""
     return shard_folder(release_id) / f"level_{level}_{branch}.estimates.parquet"
 
 
 def settled_path(release_id: str, level: int, branch: str) -> Path:
-    """Return where the counts of a second pass of a level of a branch are."""
+    """Return the path of a second pass's counts of a level of a branch."""
     return shard_folder(release_id) / f"level_{level}_{branch}.settled.parquet"
 
 
 def frontier_path(release_id: str, shard: FrontierShard) -> Path:
-    """Return where the counts of a level of a branch are."""
+    """Return the path of the counts of a shard, of the first or the second pass."""
     path = settled_path if shard.is_settled else counts_path
     return path(release_id, shard.level, shard.branch)
 
@@ -53,14 +53,14 @@ def write_shard(
     kind: pa.DataType = _WHOLE,
     texts: Collection[str] = (),
 ) -> str:
-    """Write a shard beside its place, force it to disk and rename it; return its sha256. One that fails leaves nothing.
+    """Write a shard beside its path, force it to disk and rename it; return its sha256. If that fails, no file remains.
 
     Args:
-        path: its place; whatever is there is replaced.
+        path: its path; a file that is there is replaced.
         columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
-        kind: of all columns but `texts`.
-        texts: those that hold text.
+        kind: the type of all columns but `texts`.
+        texts: the columns that hold text.
     """
     schema = pa.schema([(column, _TEXT if column in texts else kind) for column in columns])
     with beside(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
@@ -70,12 +70,12 @@ def write_shard(
 
 
 def codebook_path(release_id: str, axis: str) -> Path:
-    """Return where the codebook of an axis is."""
+    """Return the path of the codebook of an axis."""
     return shard_folder(release_id) / f"codebook_{axis}.parquet"
 
 
 def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
-    """Keep the codebook of an axis among the shards of a release."""
+    """Write the codebook of an axis to the folder of a release's shards."""
     with beside(codebook_path(release_id, axis)) as file:
         codebook.write_parquet(file)
 
@@ -86,17 +86,17 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
 
 
 def read_shard(path: Path, sha256: str) -> dict[str, Any]:
-    """Return the columns of a shard whose hash is the recorded one: of whole numbers, but for estimates.
+    """Return the columns of a shard whose hash is the recorded one: whole numbers, or floats where it holds estimates.
 
     Raises:
-        StoreError: the file is missing or not what was recorded; it is never drawn again.
+        StoreError: the file is missing or has another hash; it is never drawn again.
     """
     table = read_shard_table(path, sha256)
     return {name: table.column(name).to_numpy() for name in table.column_names}
 
 
 def read_shard_table(path: Path, sha256: str) -> pa.Table:
-    """Return a shard whose hash is the recorded one as it is, for those that hold text.
+    """Return the table of a shard whose hash is the recorded one; some of its columns may hold text.
 
     Raises:
         StoreError: as in `read_shard`.
@@ -106,7 +106,7 @@ def read_shard_table(path: Path, sha256: str) -> pa.Table:
 
 
 def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
-    """Yield the columns of a shard, a row group at a time, and at least one, which may be empty.
+    """Yield the columns of a shard, one row group at a time; an empty shard yields one empty group.
 
     Raises:
         StoreError: as in `read_shard`, before anything is yielded.
@@ -124,16 +124,16 @@ def check_shard(path: Path, sha256: str) -> None:
     """Refuse a shard that is not the recorded one.
 
     Raises:
-        StoreError: the file is missing or not what was recorded; it is never drawn again.
+        StoreError: the file is missing or has another hash; it is never drawn again.
     """
     if not is_shard(path, sha256):
         raise StoreError(
             f"{path.name} is {'not what was sealed' if path.exists() else 'missing'}.",
             field="TRELLIS_HOME",
-            hint="Restore the store and its shards from one backup; what was measured is never drawn again.",
+            hint="Restore the store and its shards from the same backup. A measurement is never drawn again.",
         )
 
 
 def is_shard(path: Path, sha256: str) -> bool:
-    """Return whether a shard is there and is what was recorded."""
+    """Return whether a shard exists and has the recorded hash."""
     return path.is_file() and sha256_of(path) == sha256

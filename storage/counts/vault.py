@@ -1,6 +1,6 @@
-"""The vault: true counts of one release, in a file of its own, so that forgetting is deleting.
+"""The vault: the true counts of one release, in a file of its own, so that deleting the file deletes them.
 
-Written while a release is ingested and its tree is built; afterwards opened read-only, and only by measuring.
+It is written while a release is ingested and its tree is built. After that only measuring opens it, read-only.
 """
 
 import shutil
@@ -21,18 +21,18 @@ IntArray = NDArray[np.int64]
 
 
 def vault_path(release_id: str) -> Path:
-    """Return the file of a release's true counts."""
+    """Return the path of a release's true counts."""
     return subfolder("vault") / f"{release_id}.duckdb"
 
 
 @contextmanager
 def vault(release_id: str, *, read_only: bool = True, memory: int | None = None) -> Iterator[Connection]:
-    """Open the vault of a release; what does not fit in memory spills beside it, and is as confidential.
+    """Open the vault of a release. DuckDB writes to a folder beside it what does not fit in memory; that is as confidential.
 
     Args:
         release_id: the release.
-        read_only: False while it is filled.
-        memory: bytes that DuckDB may take; most of the machine if left out.
+        read_only: False while it is written.
+        memory: bytes that DuckDB may take; most of the machine's memory if left out.
     """
     path = vault_path(release_id)
     with connect(path, spill=_spill(path), read_only=read_only) as con:
@@ -42,12 +42,12 @@ def vault(release_id: str, *, read_only: bool = True, memory: int | None = None)
 
 
 def list_vaults() -> list[str]:
-    """Return the releases that have a vault, or have left something of one."""
+    """Return the releases that have a vault, or files left over from one."""
     return sorted({path.name.partition(".duckdb")[0] for path in subfolder("vault").iterdir()})
 
 
 def remove_vault(release_id: str) -> None:
-    """Delete the true counts of a release, with their write-ahead log and what a killed process has spilled."""
+    """Delete the true counts of a release, their write-ahead log, and the temporary files of a killed process."""
     path = vault_path(release_id)
     for file in (path, path.with_name(path.name + ".wal")):
         file.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def _spill(path: Path) -> Path:
 
 
 def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:
-    """Return, from the records that ingest left, the finest area per axis and the true count. Confidential."""
+    """Return, from the records that ingest wrote, the finest area per axis and the true count. Confidential."""
     columns = con.execute("SELECT * FROM records").fetchnumpy()
     return [columns[f"area_{axis}"].astype(np.int64) for axis in range(axes)], columns["true_count"]
 
@@ -67,7 +67,8 @@ def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:
 def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], columns: Mapping[str, IntArray]) -> None:
     """Add a true level, in the order of the tree, with each node's position.
 
-    An axis on which all areas are 0, as where it is not refined yet, has no column: of many features that is half of them.
+    An axis on which all areas are 0, such as one that is not refined yet, has no column. With many features that saves half
+    of the columns.
     """
     arrays = {f"area_{axis}": area for axis, area in enumerate(areas) if area.any()} | dict(columns)
     arrays["position"] = np.arange(len(areas[0]))
@@ -76,20 +77,20 @@ def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], col
 
 
 def write_true_codebook(con: Connection, axis: int, codebook: pl.DataFrame) -> None:
-    """Add the codes that the records have on an axis, where no codebook lists them: who travels is read from them."""
+    """Add the codes of an axis that no codebook lists. They come from the records, so they are as confidential."""
     rows = codebook.rename({level: f"level_{number}" for number, level in enumerate(codebook.columns, 1)})  # noqa: F841 (DuckDB finds it by its name)
     con.execute(f"CREATE TABLE true_codebook_{axis} AS SELECT * FROM rows")
 
 
 def read_true_codebooks(con: Connection) -> dict[int, pl.DataFrame]:
-    """Return, by the number of the axis, the codes that the records have, sorted, on every axis without a codebook. Confidential."""
+    """Return, by axis number, the sorted codes of the records on every axis that has no codebook. Confidential."""
     names = [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     tables = {int(name.rpartition("_")[2]): name for name in names if name.startswith("true_codebook_")}
     return {axis: con.sql(f"SELECT * FROM {table}").pl().sort(pl.all()) for axis, table in sorted(tables.items())}
 
 
 def true_levels(release_id: str) -> int:
-    """Return how many true levels a vault holds; none while there are records that they do not hold yet."""
+    """Return how many true levels a vault holds; 0 while its tree is not complete."""
     with vault(release_id) as con:
         names = [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
     return 0 if "records" in names else sum(name.startswith("true_level_") for name in names)
@@ -113,15 +114,15 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
 
 
 def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Iterator[tuple[list[IntArray], IntArray]]:
-    """Yield the areas per axis and the true counts of all true nodes of a level, in their order, so many at a time. Confidential.
+    """Yield the areas per axis and the true counts of all true nodes of a level, in order, a few at a time. Confidential.
 
     Args:
         con: the vault.
         level: of the nodes.
-        axes: how many there are.
-        most: nodes at a time.
+        axes: the number of axes.
+        most: how many nodes at a time.
     Raises:
-        StoreError: they are not all there, in their order.
+        StoreError: a node is missing or out of order.
     """
     (nodes,) = con.execute(f"SELECT count(*) FROM true_level_{level}").fetchall()[0]
     areas = ", ".join(f"{column} AS area_{axis}" for axis, column in enumerate(_area_columns(con, level, range(axes))))
@@ -140,9 +141,9 @@ def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int
         level: of the nodes.
         axis: the number of the axis.
         first: the first position.
-        end: the position behind the last one.
+        end: the position after the last one.
     Raises:
-        StoreError: they are not all there, in their order.
+        StoreError: a node is missing or out of order.
     """
     (area,) = _area_columns(con, level, [axis])
     query = f"SELECT position, {area} AS area, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
@@ -154,7 +155,7 @@ def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int
 def _check_whole(level: int, position: IntArray, first: int, end: int) -> None:
     # DuckDB keeps the order of insertion; a sort takes ten times as long
     if not np.array_equal(position, np.arange(first, end)):
-        raise StoreError(f"Level {level} of the vault is not whole.", field="TRELLIS_HOME", hint="Restore a backup.")
+        raise StoreError(f"Level {level} of the vault is not complete.", field="TRELLIS_HOME", hint="Restore a backup.")
 
 
 def _area_columns(con: Connection, level: int, axes: Iterable[int]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from storage.counts.columns import column_name
 
-_MOST_BYTES = 63  # of a name, as other databases have it
+_MOST_BYTES = 63  # of a name: the limit of other databases
 _ENDS = ["origin", "destination"]
 
 
@@ -14,8 +14,8 @@ def level_views(
 ) -> list[str]:
     """Return the names of the views of a release's levels: `total`, then `<origin>_to_<destination>` or `by_<features>`.
 
-    No two are the same, whatever the case of their letters. Names that would be, or are taken, and names that are cut because
-    they are too long, have the level's number behind them.
+    No two names are the same, whatever the case of their letters. A name ends with the level's number if it would otherwise
+    repeat another or one that is taken, or if it is cut because it is too long.
 
     Args:
         levels: per level, by axis the name of the axis level reached, None where it is not refined yet.

@@ -1,10 +1,10 @@
 """The books: what the ledger's events add up to, account by account. Nothing here reads or writes.
 
-A charge goes reserved → drawing → sealed → released; void is reached from reserved only. Every charge that is not
-void counts, so that nothing is drawn that is not paid for. Budgets are exact fractions of ρ.
+A charge goes reserved → drawing → sealed → released; only a reserved one can become void. Every charge that is not void
+counts, so that nothing is drawn that is not paid for. Budgets are exact fractions of ρ.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -12,14 +12,14 @@ from typing import Any
 from storage.errors import StoreError
 from storage.releases.terms import DISCRETE_GAUSSIAN, LevelTerms
 
-MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what a bad event's fields lead to
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what an event's wrong fields raise
 
 _BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What all releases about the same people may cost together: (ε, δ), and the ρ that zCDP's conversion allows."""
+    """What all releases about the same people may cost together: (ε, δ), and the ρ that zCDP converts it to."""
 
     epsilon: float
     delta: float
@@ -28,10 +28,13 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class DatasetTerms:
-    """Whose people a dataset holds, and the cap on what may be learned of them; fixed by its first release.
+    """The terms under which releases about some people are made; the people's first release fixes them.
 
     Attributes:
-        dataset: the first dataset of these people; others share its ledger.
+        dataset: the first dataset of these people; others are charged to its account.
+        unit: who or what is protected, in words.
+        neighbours: `substitution` or `add_remove`.
+        cap: on the cost of all their releases together.
     """
 
     dataset: str
@@ -45,8 +48,8 @@ class Asked:
     """What a spec says about its dataset.
 
     Attributes:
-        cap: what its `budget` asks for; None where it names none.
-        same_people_as: the dataset whose ledger it wants to share; None for one of its own.
+        cap: its `budget`; None where it has none.
+        same_people_as: the dataset whose account it is to be charged to; None for an account of its own.
     """
 
     dataset: str
@@ -58,7 +61,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one level of one release costs, and how far its drawing is.
+    """What one level of one release costs, and how far its measurement has come.
 
     Attributes:
         mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
@@ -82,16 +85,16 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a release says of itself.
+    """What a release states of itself.
 
     Attributes:
-        accountant: by which it is (ε, δ)-differentially private; empty for releases from before it was recorded.
-        epsilon: its own statement, with `delta`; infinite where none was recorded.
+        accountant: by which it is (ε, δ)-differentially private.
+        epsilon: of its own guarantee, with `delta`.
         table: the confidential table's path.
         unprotected: what it publishes exactly, beyond a total that is public anyway.
-        different_people_from: datasets that used the same table and were said to hold other people.
-        contributions: how many records a unit has, and who sees to it; empty where that was not recorded.
-        series: the declared series that it belongs to; empty where it stands alone.
+        different_people_from: datasets that used the same table and hold other people, as the caller has confirmed.
+        contributions: how many records a unit has, and who ensures it.
+        series: the declared series that it belongs to; empty if it belongs to none.
     """
 
     release: str
@@ -111,10 +114,10 @@ class Series:
     """Releases that were declared together, before the first of them was made.
 
     Attributes:
-        id: the first one's.
+        id: the id of the first one.
         name: of the spec.
         releases: their ids, in the order of their days.
-        epsilon: the statement of all of them together, with `delta`.
+        epsilon: of the guarantee of all of them together, with `delta`.
     """
 
     id: str
@@ -131,8 +134,8 @@ class Spending:
 
     Attributes:
         rho: of all its discrete Gaussians.
-        approximate: (ε, δ) of each of its mechanisms that is only that.
-        epsilon: its own statement, with `delta`, which counts where there is no other.
+        approximate: (ε, δ) of each of its mechanisms that is only (ε, δ).
+        epsilon: of its own guarantee, with `delta`; that is what it costs if these people have no other release.
         tau: how far its samplers may be from their laws, in total variation over the cells that one unit can touch.
     """
 
@@ -150,15 +153,12 @@ class Standing:
     Attributes:
         epsilon: all of them composed, at the cap's δ.
         left_rho: what one more release may cost.
-        left_epsilon: the ε at the cap's δ that this is enough for, by zCDP's conversion.
+        left_epsilon: the ε at the cap's δ that `left_rho` is enough for, by zCDP's conversion.
     """
 
     epsilon: float
     left_rho: Fraction
     left_epsilon: float
-
-
-StandingOf = Callable[[Sequence[Spending], Cap], Standing]
 
 
 @dataclass(slots=True)
@@ -169,17 +169,19 @@ class Account:
         terms: with the cap as it is now.
         first_cap: the cap that the first release fixed.
         datasets: whose releases are charged here, the first one first.
-        standing: where it stood at the last event that changed it; None before that was recorded.
+        standing: as the last event that changed it recorded.
+        charges: by release and level.
+        claims: by release.
         raises: each raise of the cap: when, from and to which ε, and why.
-        series: those that were declared, by id.
+        series: the declared ones, by id.
     """
 
     terms: DatasetTerms
     first_cap: Cap
     datasets: list[str]
+    standing: Standing
     charges: dict[tuple[str, int], Charge] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
-    standing: Standing | None = None
     raises: list[dict[str, Any]] = field(default_factory=list)
     series: dict[str, Series] = field(default_factory=dict)
 
@@ -190,7 +192,7 @@ class Account:
 
     @property
     def spendings(self) -> list[Spending]:
-        """What every release or declared series has spent or reserved; what gave all of it back is left out."""
+        """What every release or declared series has spent or reserved, without those that gave everything back."""
         kept: dict[str, list[Charge]] = {}
         for charge in self.charges.values():
             if charge.state != "void":
@@ -204,14 +206,19 @@ class Account:
         tau = sum((charge.tau for charge in charges), Fraction(0))
         return Spending(rho, only, stated.epsilon, stated.delta, tau)
 
+    def with_reserved(self, claim: Claim, charges: Iterable[Charge]) -> "Account":
+        """Return the account as it would be with one more release; this one stays as it is."""
+        more = {(charge.release, charge.level): charge for charge in charges}
+        return replace(self, charges=self.charges | more, claims=self.claims | {claim.release: claim})
+
     def declared_with(self, release_id: str) -> tuple[str, ...]:
-        """Return the releases that were declared together with one, itself included."""
+        """Return the releases that were declared together with a release, itself included."""
         series = self.series.get(self.claims[release_id].series)
         return tuple(release for release in series.releases if release in self.claims) if series else (release_id,)
 
     @property
     def unprotected(self) -> list[str]:
-        """What releases about these people have published exactly: the claim about all of them is the weaker one."""
+        """What releases about these people have published exactly, which weakens the guarantee of all of them."""
         return list(dict.fromkeys(what for claim in self.claims.values() for what in claim.unprotected))
 
     def charges_of(self, release_id: str) -> dict[int, Charge]:
@@ -224,13 +231,15 @@ class Books:
     """All accounts, replayed event by event.
 
     Attributes:
-        to_come: the releases of a series that was just declared, with its id: they are reserved next, in their order,
-            and nothing comes between. One that could be added later would be charged by a statement that was not about it.
+        holder: by dataset, the first dataset of the same people.
+        charged_to: by release, the first dataset of its people.
+        to_come: the releases of a series that was just declared, with its id: the next events must reserve them, in their
+            order. A release that was added later would be charged by a guarantee that is not about it.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
-    holder: dict[str, str] = field(default_factory=dict)  # dataset → first dataset of the same people
-    charged_to: dict[str, str] = field(default_factory=dict)  # release → first dataset of its people
+    holder: dict[str, str] = field(default_factory=dict)
+    charged_to: dict[str, str] = field(default_factory=dict)
     to_come: list[tuple[str, str]] = field(default_factory=list)
 
     def account(self, dataset: str | None) -> Account | None:
@@ -242,7 +251,7 @@ class Books:
         return self.accounts[self.charged_to[release_id]] if release_id in self.charged_to else None
 
     def charged_on(self, is_table: Callable[[str], bool]) -> list[str]:
-        """Return the releases of a table, which its path tells, that have reserved or spent something and not given it back."""
+        """Return the releases of a table, recognised by its path, that have not given back all that they reserved."""
         return [
             claim.release
             for account in self.accounts.values()
@@ -258,10 +267,10 @@ class Books:
         return of_name[-1] if of_name else None
 
     def post(self, event: Mapping[str, Any]) -> None:
-        """Take in the next event.
+        """Post the next event.
 
         Raises:
-            StoreError: it does not follow from those before.
+            StoreError: it contradicts the events before it.
         """
         kind = event["event"]
         if self.to_come and kind != "reserved":
@@ -275,23 +284,17 @@ class Books:
         elif kind in _BEFORE:
             self._advance(event)
         elif kind == "budget raised":
-            account, cap = self._known(event["dataset"]), _cap(event["cap"])
-            if not (cap.epsilon > account.terms.cap.epsilon and cap.delta == account.terms.cap.delta):
-                raise StoreError(f"the cap of dataset {account.terms.dataset} does not rise.")
-            raised = {"at": event.get("at", ""), "before": account.terms.cap.epsilon, "epsilon": cap.epsilon}
-            account.raises.append(raised | {"reason": event.get("reason", "")})
-            account.terms = replace(account.terms, cap=cap)
-            account.standing = _standing(event)
-        elif kind == "table" and (account_of := self.account_of(event["release"])):
-            claim = account_of.claims[event["release"]]
-            account_of.claims[claim.release] = replace(claim, table=str(event["table"]), different_people_from=())
-        elif kind == "abandoned" and (abandoned := self.account_of(event["release"])):
-            abandoned.standing = _standing(event)
+            self._raise(event)
+        elif kind == "table" and (account := self.account_of(event["release"])):
+            claim = account.claims[event["release"]]
+            account.claims[claim.release] = replace(claim, table=str(event["table"]), different_people_from=())
+        elif kind == "abandoned" and (account := self.account_of(event["release"])):
+            account.standing = _standing(event["standing"])
 
     def _open(self, event: Mapping[str, Any]) -> None:
         dataset = event["dataset"]
         if dataset in self.holder:
-            raise StoreError(f"dataset {dataset} has its terms already.")
+            raise StoreError(f"dataset {dataset} already has its terms.")
         if "same_people_as" in event:
             account = self._known(event["same_people_as"])
             account.datasets.append(dataset)
@@ -299,55 +302,55 @@ class Books:
             return
         cap = _cap(event["cap"])
         terms = DatasetTerms(dataset, event["unit"], event["neighbours"], cap)
-        self.accounts[dataset] = Account(terms, cap, [dataset])
+        self.accounts[dataset] = Account(terms, cap, [dataset], Standing(0.0, cap.rho, cap.epsilon))
         self.holder[dataset] = dataset
 
     def _declare(self, event: Mapping[str, Any]) -> None:
         account, releases = self._known(event["dataset"]), tuple(event["releases"])
         epsilon, delta = float(event["epsilon"]), float(event["delta"])
         if not releases or len(set(releases)) < len(releases) or not self.charged_to.keys().isdisjoint(releases):
-            raise StoreError(f"series {event['name']} does not name its releases once.")
+            raise StoreError(f"series {event['name']} must name each of its releases once.")
         if not (epsilon >= 0 and 0 < delta < 1):
-            raise StoreError(f"series {event['name']} states no epsilon and delta.")
+            raise StoreError(f"series {event['name']} must state an epsilon >= 0 and a delta between 0 and 1.")
         account.series[releases[0]] = Series(releases[0], event["name"], event["dataset"], releases, epsilon, delta)
         self.to_come = [(release, releases[0]) for release in releases]
 
     def _reserve(self, event: Mapping[str, Any]) -> None:
         release, account = event["release"], self._known(event["dataset"])
         if release in self.charged_to:
-            raise StoreError(f"{release} is reserved already: what it has drawn is charged once.")
+            raise StoreError(f"{release} is already reserved; a release is charged once.")
         series = event.get("series", "")
         if self.to_come and (release, series) != self.to_come[0]:
             raise StoreError(f"{self.to_come[0][0]} is missing from its series.")
         if series and not (self.to_come and series in account.series):
-            raise StoreError(f"{release} is no release of series {series}.")
+            raise StoreError(f"{release} does not belong to series {series}.")
         self.to_come = self.to_come[1:]
         self.charged_to[release] = account.terms.dataset
         account.claims[release] = Claim(
             release,
             event["dataset"],
-            event.get("accountant", ""),
-            event.get("epsilon", float("inf")),
-            event.get("delta", 1.0),
-            event.get("table", ""),
-            tuple(event.get("unprotected", ())),
-            tuple(event.get("different_people_from", ())),
-            event.get("contributions", {}),
+            event["accountant"],
+            event["epsilon"],
+            event["delta"],
+            event["table"],
+            tuple(event["unprotected"]),
+            tuple(event["different_people_from"]),
+            event["contributions"],
             series,
         )
-        account.standing = _standing(event)
+        account.standing = _standing(event["standing"])
         for level in event["levels"]:
             charge = Charge(
                 release,
                 level["level"],
                 "reserved",
-                Fraction(level.get("rho", 0)),
-                level.get("sigma", 0.0),
-                level.get("l2_sensitivity_squared", 0),
-                level.get("mechanism", DISCRETE_GAUSSIAN),
-                level.get("epsilon", 0.0),
+                Fraction(level["rho"]),
+                level["sigma"],
+                level["l2_sensitivity_squared"],
+                level["mechanism"],
+                level.get("epsilon", 0.0),  # of a mechanism that is only (ε, δ), like delta
                 level.get("delta", 0.0),
-                Fraction(level.get("tau", 0)),
+                Fraction(level.get("tau", 0)),  # of a sampler that is not exact
             )
             if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
                 raise StoreError(f"level {charge.level} of {release} is charged nothing.")
@@ -366,6 +369,16 @@ class Books:
             raise StoreError(f"Level {level} of {release} cannot become {state}: it is {was}.")
         account.charges[release, level] = replace(charge, state=state)
 
+    def _raise(self, event: Mapping[str, Any]) -> None:
+        account, cap = self._known(event["dataset"]), _cap(event["cap"])
+        before = account.terms.cap
+        if not (cap.epsilon > before.epsilon and cap.delta == before.delta):
+            raise StoreError(f"the new cap of dataset {account.terms.dataset} is not above its old one.")
+        raised = {"at": event["at"], "before": before.epsilon, "epsilon": cap.epsilon, "reason": event["reason"]}
+        account.raises.append(raised)
+        account.terms = replace(account.terms, cap=cap)
+        account.standing = _standing(event["standing"])
+
     def _known(self, dataset: str) -> Account:
         account = self.account(dataset)
         if account is None:
@@ -374,7 +387,7 @@ class Books:
 
 
 def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
-    """Return whether a level is what the ledger was told: measured as charged, or exact or summed and not charged."""
+    """Return whether a level is as the ledger has it: measured as it is charged, or exact or summed and not charged."""
     if charge is None:
         return not (terms.is_charged or terms.rho or terms.epsilon)
     charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau
@@ -387,8 +400,5 @@ def _cap(recorded: Mapping[str, Any]) -> Cap:
     return Cap(recorded["epsilon"], recorded["delta"], Fraction(recorded["rho"]))
 
 
-def _standing(event: Mapping[str, Any]) -> Standing | None:
-    stated = event.get("standing")
-    if stated is None:
-        return None
-    return Standing(float(stated["epsilon"]), Fraction(stated["left_rho"]), float(stated["left_epsilon"]))
+def _standing(recorded: Mapping[str, Any]) -> Standing:
+    return Standing(float(recorded["epsilon"]), Fraction(recorded["left_rho"]), float(recorded["left_epsilon"]))

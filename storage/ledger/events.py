@@ -1,20 +1,20 @@
-"""The ledger: an append-only list of events, hashed one onto the other. What is spent is a view of it, the books.
+"""The ledger: an append-only list of events, each hashed onto the one before. What is spent follows from it, in the books.
 
-How charges compose into the ε that is held against a cap, the ledger is told: it computes nothing, it keeps.
+The ledger decides nothing: what a release may cost, and what may be given back, is decided by whoever appends the event, in
+the same transaction.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from storage.database.connections import Connection
-from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.errors import StoreError
 from storage.ledger.books import (
     MALFORMED,
-    Account,
     Asked,
     Books,
     Cap,
@@ -23,7 +23,6 @@ from storage.ledger.books import (
     DatasetTerms,
     Spending,
     Standing,
-    StandingOf,
 )
 from storage.machine.clock import utc_now
 from storage.releases.terms import LevelTerms
@@ -31,12 +30,12 @@ from storage.releases.terms import LevelTerms
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A whole release, as it is reserved.
+    """A whole release, as it is to be reserved.
 
     Attributes:
         asked: what its spec says about the dataset.
-        levels: those that are measured are charged.
-        claim: what it says of itself.
+        levels: its levels; those that are measured are charged.
+        claim: what it states of itself.
     """
 
     asked: Asked
@@ -51,10 +50,34 @@ class Reservation:
         only = tuple((level.epsilon, level.delta) for level in self.levels if level.is_charged and not level.rho)
         return Spending(rho, only, self.claim.epsilon, self.claim.delta, tau)
 
+    @property
+    def charges(self) -> list[Charge]:
+        """The charges that it makes."""
+        return [
+            Charge(
+                self.claim.release,
+                level.level,
+                "reserved",
+                level.rho,
+                level.sigma,
+                level.l2_sensitivity_squared,
+                level.mechanism,
+                level.epsilon,
+                level.delta,
+                level.tau,
+            )
+            for level in self.levels
+            if level.is_charged
+        ]
+
+    def in_series(self, series: str) -> "Reservation":
+        """Return it as a part of a declared series."""
+        return replace(self, claim=replace(self.claim, series=series))
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The hash of the last event, and how many there are; the first one's hash tells one ledger from another."""
+    """The hash of the last event, and how many events there are; the hash of the first one identifies the ledger."""
 
     hash: str
     length: int
@@ -65,7 +88,7 @@ def read_books(con: Connection) -> Books:
     """Return all accounts, replayed from the events.
 
     Raises:
-        StoreError: an event does not follow from those before: the ledger was tampered with.
+        StoreError: an event contradicts those before it: the ledger was altered.
     """
     books = Books()
     for position, text in con.execute("SELECT position, event FROM ledger ORDER BY position").fetchall():
@@ -87,193 +110,54 @@ def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
     return account.charges_of(release_id) if account else {}
 
 
-def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
-    """Return the terms of a dataset's people, or for their first release those that are asked for.
-
-    Raises:
-        SpecError: one of them differs, or a first release names no budget.
-    """
-    account = _account_for(books, asked)
-    if account is None:
-        if asked.cap is None:
-            raise SpecError("budget must be given by a dataset's first release.", field="budget")
-        return DatasetTerms(asked.dataset, asked.unit, asked.neighbours, asked.cap)
-    terms = account.terms
-    fixed_by = f"It was fixed by the first release of dataset {terms.dataset}."
-    if asked.unit != terms.unit:
-        raise SpecError(
-            f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", field="privacy.unit", hint=fixed_by
-        )
-    if asked.neighbours != terms.neighbours:
-        raise SpecError(
-            f"privacy.neighbours must be {terms.neighbours}, got {asked.neighbours}.",
-            field="privacy.neighbours",
-            hint=fixed_by,
-        )
-    if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
-        raise SpecError(
-            f"budget must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
-            field="budget",
-            hint=f"{fixed_by} `trellis budget raise` is the only way up.",
-        )
-    return terms
+def open_account(con: Connection, books: Books, terms: DatasetTerms) -> None:
+    """Record the terms of a dataset whose people have no account yet."""
+    event = {
+        "event": "dataset",
+        "dataset": terms.dataset,
+        "unit": terms.unit,
+        "neighbours": terms.neighbours,
+        "cap": _recorded_cap(terms.cap),
+    }
+    _post(con, books, event)
 
 
-def _account_for(books: Books, asked: Asked) -> Account | None:
-    """Return the account that a spec is charged to, None for the first release of its people."""
-    account = books.account(asked.dataset)
-    if asked.same_people_as is None:
-        return account
-    shared = books.account(asked.same_people_as)
-    if shared is None:
-        raise SpecError(
-            f"same_people_as: the ledger has no dataset {asked.same_people_as}.",
-            field="same_people_as",
-            hint="Its first release must come first.",
-        )
-    if account is not None and account is not shared:
-        raise SpecError(
-            f"same_people_as: dataset {asked.dataset} is charged to {account.terms.dataset} since its first release.",
-            field="same_people_as",
-            hint="Whose people a dataset holds is fixed by its first release.",
-        )
-    return shared
+def share_account(con: Connection, books: Books, dataset: str, same_people_as: str) -> None:
+    """Record that a new dataset holds the people of another, to whose account it is charged."""
+    _post(con, books, {"event": "dataset", "dataset": dataset, "same_people_as": same_people_as})
 
 
-def users_of_table(books: Books, asked: Asked, table: str) -> list[str]:
-    """Return the datasets of other people that have used a table, unless it was said to hold other people's records."""
-    mine = _account_for(books, asked)
-    my_names = {asked.dataset, *(mine.datasets if mine else ())}
-    my_answers = _answers(mine, table)
-    users: list[str] = []
-    for account in books.accounts.values():
-        answered = not my_names.isdisjoint(_answers(account, table)) or not my_answers.isdisjoint(account.datasets)
-        if account is not mine and not answered:
-            users += [claim.dataset for claim in account.claims.values() if claim.table == table]
-    return list(dict.fromkeys(users))
-
-
-def _answers(account: Account | None, table: str) -> set[str]:
-    """Return the datasets from whose people an account's are said to differ, although they used the same table."""
-    claims = [claim for claim in account.claims.values() if claim.table == table] if account else []
-    return {other for claim in claims for other in claim.different_people_from}
-
-
-def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending, standing_of: StandingOf) -> Standing:
-    """Refuse a release that would pass its people's cap; return where they would stand with it.
-
-    Raises:
-        BudgetExceeded: says what it costs and what is left.
-    """
-    before = account.spendings if account else []
-    after = standing_of([*before, spending], terms.cap)
-    if after.epsilon > terms.cap.epsilon:
-        now = standing_of(before, terms.cap)
-        refusal = BudgetExceeded(
-            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.8g} at delta"
-            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.8g} of it is spent.",
-            field="privacy.epsilon",
-            hint="`trellis ledger` shows what it was spent on.",
-        )
-        refusal.left, refusal.left_epsilon = now.left_rho, now.left_epsilon
-        raise refusal
-    return after
-
-
-def reserve(con: Connection, reservation: Reservation, standing_of: StandingOf) -> None:
-    """Reserve a whole release before anything is drawn; call it inside a transaction.
+def record_series(
+    con: Connection, books: Books, name: str, reservations: Sequence[Reservation], whole: Spending
+) -> str:
+    """Record that releases are declared as a series, and return its id; each of them must be recorded next, in this order.
 
     Args:
         con: the store.
-        reservation: the release.
-        standing_of: composes what releases have spent.
-    Raises:
-        BudgetExceeded: the cap would be passed; nothing is recorded.
-        SpecError: the spec's terms are not the dataset's.
-        StoreError: the release is reserved already.
-    """
-    terms = _check_reservable(con, [reservation], reservation.spending, standing_of)
-    _open_account(con, reservation.asked, terms)
-    _append_reserved(con, read_books(con), reservation, "", standing_of)
-
-
-def declare(
-    con: Connection, name: str, reservations: Sequence[Reservation], whole: Spending, standing_of: StandingOf
-) -> None:
-    """Declare a series and reserve all its releases, before anything of any of them is drawn; inside a transaction.
-
-    Args:
-        con: the store.
+        books: the ledger as it is; the event is posted to them too.
         name: of the series.
         reservations: its releases, in the order of their days.
-        whole: what they cost together, and what they promise together.
-        standing_of: composes what releases have spent.
-    Raises:
-        BudgetExceeded: the cap would be passed; nothing is recorded.
-        SpecError: the spec's terms are not the dataset's.
-        StoreError: one of the releases is reserved already.
+        whole: what they cost and guarantee together.
     """
-    first = reservations[0]
-    terms = _check_reservable(con, reservations, whole, standing_of)
-    _open_account(con, first.asked, terms)
     ids = [reservation.claim.release for reservation in reservations]
-    declared: dict[str, Any] = {"event": "series", "name": name, "dataset": first.claim.dataset, "releases": ids}
-    declared |= {"epsilon": whole.epsilon, "delta": whole.delta}
-    books = read_books(con)
-    books.post(declared)
-    _append(con, declared)
-    for reservation in reservations:
-        _append_reserved(con, books, reservation, ids[0], standing_of)
+    event: dict[str, Any] = {"event": "series", "name": name, "dataset": reservations[0].claim.dataset, "releases": ids}
+    _post(con, books, event | {"epsilon": whole.epsilon, "delta": whole.delta})
+    return ids[0]
 
 
-def _check_reservable(
-    con: Connection, reservations: Sequence[Reservation], spending: Spending, standing_of: StandingOf
-) -> DatasetTerms:
-    books = read_books(con)
-    for reservation in reservations:
-        if books.account_of(reservation.claim.release):
-            raise StoreError(f"{reservation.claim.release} is reserved already: what it has drawn is charged once.")
-    terms = agreed_terms(books, reservations[0].asked)
-    check_fits(books.accounts.get(terms.dataset), terms, spending, standing_of)
-    return terms
+def record_reservation(con: Connection, books: Books, reservation: Reservation, standing: Standing) -> None:
+    """Record that a release is reserved.
 
-
-def _open_account(con: Connection, asked: Asked, terms: DatasetTerms) -> None:
-    """Record a dataset's terms, or whose people it shares, unless that is known."""
-    books = read_books(con)
-    if terms.dataset not in books.accounts:
-        _append(
-            con,
-            {
-                "event": "dataset",
-                "dataset": terms.dataset,
-                "unit": terms.unit,
-                "neighbours": terms.neighbours,
-                "cap": _recorded(terms.cap),
-            },
-        )
-    elif asked.dataset not in books.holder:
-        _append(con, {"event": "dataset", "dataset": asked.dataset, "same_people_as": terms.dataset})
-
-
-def _append_reserved(
-    con: Connection, books: Books, reservation: Reservation, series: str, standing_of: StandingOf
-) -> None:
+    Args:
+        con: the store.
+        books: the ledger as it is; the event is posted to them too.
+        reservation: the release.
+        standing: where its people stand with it.
+    Raises:
+        StoreError: it is already reserved, or it is charged nothing.
+    """
     claim = reservation.claim
-    charged = [
-        {
-            "level": level.level,
-            "mechanism": level.mechanism,
-            "rho": str(level.rho),
-            "sigma": level.sigma,
-            "l2_sensitivity_squared": level.l2_sensitivity_squared,
-            **({"tau": str(level.tau)} if level.tau else {}),
-            **(_approximate(level) if level.epsilon else {}),
-        }
-        for level in reservation.levels
-        if level.is_charged
-    ]
-    event = {
+    event: dict[str, Any] = {
         "event": "reserved",
         "release": claim.release,
         "dataset": claim.dataset,
@@ -284,23 +168,25 @@ def _append_reserved(
         "unprotected": list(claim.unprotected),
         "different_people_from": list(claim.different_people_from),
         "contributions": dict(claim.contributions),
-        "levels": charged,
+        "levels": [_recorded_level(level) for level in reservation.levels if level.is_charged],
+        "standing": _recorded_standing(standing),
     }
-    if series:
-        event["series"] = series
-    books.post(event)
-    account = books.accounts[books.charged_to[claim.release]]
-    _append(con, event | {"standing": _stated(standing_of(account.spendings, account.terms.cap))})
+    _post(con, books, event | ({"series": claim.series} if claim.series else {}))
 
 
-def _approximate(level: LevelTerms) -> dict[str, Any]:
-    """Return what is recorded of a level whose mechanism is only (ε, δ)."""
-    return {
-        "epsilon": level.epsilon,
-        "delta": level.delta,
-        "scale": level.scale,
-        "threshold": level.threshold,
+def _recorded_level(level: LevelTerms) -> dict[str, Any]:
+    recorded: dict[str, Any] = {
+        "level": level.level,
+        "mechanism": level.mechanism,
+        "rho": str(level.rho),
+        "sigma": level.sigma,
+        "l2_sensitivity_squared": level.l2_sensitivity_squared,
     }
+    if level.tau:
+        recorded |= {"tau": str(level.tau)}
+    if level.epsilon:  # the mechanism is only (ε, δ)
+        recorded |= {name: getattr(level, name) for name in ("epsilon", "delta", "scale", "threshold")}
+    return recorded
 
 
 def advance(con: Connection, release_id: str, level: int, state: str, **facts: Any) -> None:
@@ -313,66 +199,43 @@ def advance(con: Connection, release_id: str, level: int, state: str, **facts: A
         state: drawing, sealed, released or void.
         facts: what else the event records.
     Raises:
-        StoreError: that state does not follow the one it is in.
+        StoreError: that state cannot follow the charge's present one.
     """
-    event = {"event": state, "release": release_id, "level": level, **facts}
-    read_books(con).post(event)
-    _append(con, event)
+    _post(con, read_books(con), {"event": state, "release": release_id, "level": level, **facts})
 
 
-def abandon(con: Connection, release_id: str, standing_of: StandingOf) -> None:
-    """Give back what a release has reserved and not begun to draw; the rest stays charged for good.
-
-    A release, or a declared series, that costs more than the cap's ρ was let in by its own statement alone, and as the
-    only one. If it has drawn anything, nothing is given back, so that nothing can follow it: what was seen of it might
-    decide what follows.
-    """
-    account = read_books(con).account_of(release_id)
-    if account is None:
-        return
-    charges = account.charges_of(release_id)
-    together = [charge for one in account.declared_with(release_id) for charge in account.charges_of(one).values()]
-    drawn = any(charge.state not in {"reserved", "void"} for charge in together)
-    cost = sum((charge.rho for charge in together), Fraction(0))
-    if not (drawn and cost > account.terms.cap.rho):
-        for level, charge in charges.items():
-            if charge.state == "reserved":
-                advance(con, release_id, level, "void")
-    now = read_books(con).accounts[account.terms.dataset]
-    standing = standing_of(now.spendings, now.terms.cap)
-    _append(con, {"event": "abandoned", "release": release_id, "standing": _stated(standing)})
+def record_abandonment(con: Connection, books: Books, release_id: str, standing: Standing) -> None:
+    """Record that a release is abandoned, and where that leaves its people."""
+    _post(con, books, {"event": "abandoned", "release": release_id, "standing": _recorded_standing(standing)})
 
 
-def raise_cap(con: Connection, dataset: str, cap: Cap, reason: str, standing_of: StandingOf) -> None:
-    """Raise the cap of a dataset's people; call it inside a transaction.
+def record_raise(con: Connection, books: Books, dataset: str, cap: Cap, reason: str, standing: Standing) -> None:
+    """Record a new cap of a dataset's people.
 
+    Args:
+        con: the store.
+        books: the ledger as it is; the event is posted to them too.
+        dataset: the first dataset of these people.
+        cap: the new one.
+        reason: why it is raised.
+        standing: where these people stand against it.
     Raises:
-        UsageError: there is no such dataset, or the cap would not rise.
+        StoreError: it is not above the old one.
     """
-    account = read_books(con).account(dataset)
-    if account is None:
-        raise UsageError(f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists them.")
-    before = account.terms.cap
-    if not cap.epsilon > before.epsilon:
-        raise UsageError(
-            f"--epsilon must be more than the cap of {before.epsilon:g}, got {cap.epsilon:g}.", field="--epsilon"
-        )
-    _append(
-        con,
-        {
-            "event": "budget raised",
-            "dataset": account.terms.dataset,
-            "before": _recorded(before),
-            "cap": _recorded(cap),
-            "reason": reason,
-            "standing": _stated(standing_of(account.spendings, cap)),
-        },
-    )
+    event = {
+        "event": "budget raised",
+        "dataset": dataset,
+        "before": _recorded_cap(books.accounts[dataset].terms.cap),
+        "cap": _recorded_cap(cap),
+        "reason": reason,
+        "standing": _recorded_standing(standing),
+    }
+    _post(con, books, event)
 
 
 def note(con: Connection, event: str, release_id: str, **facts: Any) -> None:
-    """Append an event that changes no charge, such as a shard removed unread."""
-    _append(con, {"event": event, "release": release_id, **facts})
+    """Append an event that changes no charge, such as the removal of a shard that nobody has read."""
+    _append(con, {"event": event, "release": release_id, **facts, "at": utc_now()})
 
 
 def head(con: Connection) -> Head:
@@ -387,27 +250,26 @@ def hash_of(previous: str, text: str) -> str:
     return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
 
 
+def _post(con: Connection, books: Books, event: dict[str, Any]) -> None:
+    """Append an event that is posted to the books first, which refuse one that contradicts them."""
+    timed = event | {"at": utc_now()}
+    books.post(timed)
+    _append(con, timed)
+
+
 def _append(con: Connection, event: dict[str, Any]) -> None:
     last = head(con)
-    text = json.dumps(event | {"at": utc_now()}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hash_of(last.hash, text)])
 
 
-def _recorded(cap: Cap) -> dict[str, Any]:
+def _recorded_cap(cap: Cap) -> dict[str, Any]:
     return {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
 
 
-def _stated(standing: Standing) -> dict[str, Any]:
+def _recorded_standing(standing: Standing) -> dict[str, Any]:
     return {
         "epsilon": standing.epsilon,
         "left_rho": str(standing.left_rho),
         "left_epsilon": standing.left_epsilon,
     }
-
-
-def _key(cap: Cap) -> tuple[float, float]:
-    return cap.epsilon, cap.delta
-
-
-def _written(cap: Cap) -> str:
-    return f"{{epsilon: {cap.epsilon:g}, delta: {cap.delta:g}}}"

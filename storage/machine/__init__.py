@@ -1,1 +1,1 @@
-"""What Trellis asks of the machine: its folder, whole files, locks that end with their process, and the caller's terminal."""
+"""What Trellis needs of the machine: a folder, files, locks, the clock, and the caller's terminal."""

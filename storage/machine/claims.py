@@ -1,4 +1,4 @@
-"""The folder of a release's shards: where it is, and which new release has it. To have claimed it is to own the id."""
+"""The folder of a release's shards. The run that creates it owns the release's id."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,14 +7,14 @@ from storage.machine.home import subfolder
 
 
 def shard_folder(release_id: str) -> Path:
-    """Return the folder of a release's shards and codebooks, made with mode 700 if it is not there yet."""
+    """Return the folder of a release's shards and codebooks; create it with mode 700 if it does not exist."""
     folder = subfolder("shards") / release_id
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def claim_shard_folder(release_id: str) -> bool:
-    """Make the folder of a new release's shards; return False where another run has made it already."""
+    """Create the folder of a new release's shards; return False if another run has already created it."""
     try:
         (subfolder("shards") / release_id).mkdir(mode=0o700)
     except FileExistsError:
@@ -23,6 +23,6 @@ def claim_shard_folder(release_id: str) -> bool:
 
 
 def give_up_claim(release_id: str) -> None:
-    """Remove the folder that a new release has claimed, unless something is in it."""
+    """Remove the folder that was created for a new release, unless something is in it."""
     with suppress(OSError):
         (subfolder("shards") / release_id).rmdir()

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and known by their hash."""
+"""Files that are complete or absent, and identified by their hash."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ _BLOCK = 2**20  # bytes that are hashed at once
 
 @contextmanager
 def beside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that takes its place once it is written and forced to disk, and is removed where that fails."""
+    """Yield a file beside a path; once it is written and forced to disk it takes that path, and if that fails it is removed."""
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
@@ -27,7 +27,7 @@ def beside(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace(partial: Path, path: Path) -> None:
-    """Rename a finished file or folder into its place, and make the rename last."""
+    """Rename a finished file or folder to its path, and force the rename to disk."""
     partial.rename(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -46,6 +46,6 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_all(paths: Iterable[Path]) -> list[str]:
-    """Return the sha256 of each file, two at a time: hashing leaves the interpreter to others."""
+    """Return the sha256 of each file, two at a time: hashing releases the interpreter lock."""
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(sha256_of, paths))

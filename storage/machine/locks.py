@@ -1,6 +1,6 @@
-"""Who runs what: an operating-system lock on a file, which ends with its process, however that ends.
+"""Locks that say which process runs what: operating-system locks on files, which end with their process, however it ends.
 
-The file says which process has it, for people to read; that it is locked is what counts.
+The file names the process, for people to read. Only the lock itself decides.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from typing import TypeVar
 from storage.errors import HeldElsewhere, Interrupted, disk_fault
 from storage.machine.home import subfolder
 
-_TRY_FOR = 1.0  # seconds: whoever only looks has the lock for a moment
+_TRY_FOR = 1.0  # seconds: `holder_of` has the lock for a moment
 _SAY_WHO_IS_AHEAD_AFTER = 1.0
 
 T = TypeVar("T")
@@ -36,10 +36,10 @@ class Holder:
 
 @contextmanager
 def held(name: str, run: str = "") -> Iterator[None]:
-    """Hold what has a name, such as a release that is run.
+    """Hold the lock of a name, such as the id of a release that is run.
 
     Raises:
-        HeldElsewhere: another run holds it, in this process or another; names the process.
+        HeldElsewhere: another run holds it, in this process or another; the message names the process.
     """
     deadline = time.monotonic() + _TRY_FOR
     while (lock := _lock(name)) is None:
@@ -52,18 +52,18 @@ def held(name: str, run: str = "") -> Iterator[None]:
 
 @contextmanager
 def in_turn(name: str, ahead: Callable[[str], None], going_on: Callable[[], None]) -> Iterator[None]:
-    """Hold what has a name, after whoever holds it now.
+    """Hold the lock of a name; wait until its present holder releases it.
 
     Args:
-        name: what is to be held.
-        ahead: is told the process that holds it, once the wait is long enough to be noticed.
-        going_on: is called while waiting; what it raises ends the wait.
+        name: the name.
+        ahead: called once with the process that holds the lock, after the wait has lasted a second.
+        going_on: called again and again during the wait; an exception that it raises ends the wait.
     """
-    began, told = time.monotonic(), False
+    began, has_named_holder = time.monotonic(), False
     while (lock := _lock(name)) is None:
         going_on()
-        if not told and time.monotonic() - began > _SAY_WHO_IS_AHEAD_AFTER:
-            told = True
+        if not has_named_holder and time.monotonic() - began > _SAY_WHO_IS_AHEAD_AFTER:
+            has_named_holder = True
             ahead(_process_of(name))
         time.sleep(0.1)
     with _written(lock, name, ""):
@@ -71,7 +71,7 @@ def in_turn(name: str, ahead: Callable[[str], None], going_on: Callable[[], None
 
 
 def holder_of(name: str) -> Holder | None:
-    """Return who holds what has a name, None where nobody does."""
+    """Return who holds the lock of a name; None where nobody does."""
     path = _path(name)
     if not path.exists():
         return None
@@ -82,7 +82,7 @@ def holder_of(name: str) -> Holder | None:
     try:
         process, _, run = path.read_text().partition("\n")
         return Holder(int(process), run.strip())
-    except (OSError, ValueError):  # it was just given up, or is just being written
+    except (OSError, ValueError):  # its holder has just released it, or is just writing it
         return Holder(0)
 
 
@@ -92,25 +92,25 @@ def ask_to_stop(release_id: str) -> None:
 
 
 def forget_to_stop(release_id: str) -> None:
-    """Take back what `ask_to_stop` asked for."""
+    """Withdraw the request of `ask_to_stop`."""
     _stop_path(release_id).unlink(missing_ok=True)
 
 
 def check_going_on(release_id: str) -> None:
-    """Let a stage go on, unless its release was asked to stop.
+    """Return if a stage may go on.
 
     Raises:
-        Interrupted: it was.
+        Interrupted: its release was asked to stop.
     """
     if _stop_path(release_id).exists():
-        raise Interrupted("It was interrupted.", hint=f"`trellis rerun {release_id}` goes on where it stopped.")
+        raise Interrupted("It was interrupted.", hint=f"`trellis rerun {release_id}` continues where it stopped.")
 
 
 def while_going_on(release_id: str, parts: Iterator[T]) -> Iterator[T]:
-    """Yield parts until the release is asked to stop. What was made of them by then is in no shard, and is made again.
+    """Yield parts until the release is asked to stop. What was made of them by then is in no shard, and is made again later.
 
     Raises:
-        Interrupted: it was.
+        Interrupted: the release was asked to stop.
     """
     for part in parts:
         check_going_on(release_id)
@@ -118,7 +118,7 @@ def while_going_on(release_id: str, parts: Iterator[T]) -> Iterator[T]:
 
 
 def sweep_locks() -> None:
-    """Remove the files of locks that dead processes have left, and what was asked of them."""
+    """Remove the lock files of dead processes, and the requests that they stop."""
     for path in subfolder("running").glob("*.lock"):
         lock = _lock(path.stem)
         if lock is not None:
@@ -128,7 +128,7 @@ def sweep_locks() -> None:
 
 
 def _lock(name: str) -> int | None:
-    """Return a handle that holds the lock, None where somebody else has it."""
+    """Return a handle that holds the lock; None where another handle holds it."""
     path = _path(name)
     while True:
         try:
@@ -140,7 +140,7 @@ def _lock(name: str) -> int | None:
             if path.stat().st_ino == os.fstat(handle).st_ino:
                 return handle
         except FileNotFoundError:
-            pass  # its last holder removed it between the two steps: there is another file to lock
+            pass  # its last holder removed it between the two steps: lock the new file
         except BlockingIOError:
             os.close(handle)
             return None
@@ -149,7 +149,7 @@ def _lock(name: str) -> int | None:
 
 @contextmanager
 def _written(lock: int, name: str, run: str) -> Iterator[None]:
-    """Say in the locked file who has it, and remove it at the end."""
+    """Write to the locked file who holds it, and remove the file at the end."""
     try:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n{run}\n".encode(), 0)

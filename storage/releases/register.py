@@ -1,4 +1,4 @@
-"""Releases: what was asked for, level by level, and how far it is. Everything here is public."""
+"""The register of releases: what each was asked for, its terms, and its state. Everything here is public."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from storage.releases.terms import LevelTerms, Terms
 
 REPORT = "report.html"  # in a published folder
 
-_UNKNOWN = "unknown"  # in place of a number
+_UNKNOWN = "unknown"  # instead of a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def find_release(con: Connection, release_id: str) -> Release:
     """Return a release.
 
     Raises:
-        UsageError: there is none of that id.
+        UsageError: there is no release of that id.
     """
     row = con.execute(
         "SELECT id, name, dataset, state, reason, created, spec, terms, folder, supersedes FROM releases WHERE id = ?",
@@ -138,13 +138,13 @@ def find_release(con: Connection, release_id: str) -> Release:
 
 
 def state_of(con: Connection, release_id: str) -> str | None:
-    """Return how far a release is, None where the store does not know it."""
+    """Return the state of a release, None if the store does not know it."""
     row = con.execute("SELECT state FROM releases WHERE id = ?", [release_id]).fetchone()
     return row[0] if row else None
 
 
 def list_releases(con: Connection) -> list[dict[str, Any]]:
-    """Return id, dataset, state and time of every release, what it supersedes, and what it is superseded by; the newest last."""
+    """Return id, dataset, state and time of every release, what it supersedes, and what supersedes it; the newest last."""
     keys = ("id", "dataset", "state", "created", "supersedes", "superseded_by")
     rows = con.execute(
         "SELECT id, dataset, state, created, supersedes, (SELECT max(later.id) FROM releases AS later"
@@ -153,25 +153,25 @@ def list_releases(con: Connection) -> list[dict[str, Any]]:
     return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
-def is_out(release: Release) -> bool:
-    """Return whether the folder of a release is there, which is whole once it is, whether or not its books are closed."""
+def has_folder(release: Release) -> bool:
+    """Return whether the published folder of a release exists; it is whole then, even if its books are still open."""
     return (Path(release.folder) / "manifest.json").is_file()
 
 
 def published_specs(con: Connection, dataset: str) -> list[tuple[str, str]]:
-    """Return the published releases of a dataset, the newest last, with the specs that they were reserved with."""
+    """Return the published releases of a dataset with the specs that they were reserved with, the newest last."""
     query = "SELECT id, spec FROM releases WHERE dataset = ? AND state = 'published' ORDER BY created, id"
     return con.execute(query, [dataset]).fetchall()
 
 
 def superseding(con: Connection, release_id: str) -> dict[str, str]:
-    """Return the releases that supersede one, with their states, the oldest first."""
+    """Return the releases that supersede a release, with their states, the oldest first."""
     rows = con.execute("SELECT id, state FROM releases WHERE supersedes = ? ORDER BY created, id", [release_id])
     return dict(rows.fetchall())
 
 
 def set_state(con: Connection, release_id: str, state: str, reason: str = "") -> None:
-    """Record how far a release is, and for a failed or refused one the public reason."""
+    """Record the state of a release, and for a failed or refused one the public reason."""
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
 
 
@@ -181,14 +181,14 @@ def set_terms(con: Connection, release_id: str, terms: Terms) -> None:
 
 
 def forget_refusal(con: Connection, release_id: str) -> None:
-    """Forget that a release was refused, so that it can be asked for again: nothing of it was ever reserved."""
+    """Delete a refused release, so that it can be asked for again: nothing of it was ever reserved."""
     if state_of(con, release_id) == "refused":
         con.execute("DELETE FROM levels WHERE release_id = ?", [release_id])
         con.execute("DELETE FROM releases WHERE id = ?", [release_id])
 
 
 def check_unmade(con: Connection, release_id: str) -> None:
-    """Let a release be asked for that the store does not know, or knows to be refused, and forgets for that.
+    """Refuse a release that the store knows already; one that the budget refused is forgotten instead.
 
     Raises:
         MadeAlready: it was reserved before.
@@ -199,9 +199,9 @@ def check_unmade(con: Connection, release_id: str) -> None:
 
 
 def claim_id(con: Connection, name: str) -> str:
-    """Return `<name>-<UTC time>`, with a number behind it where another release of that second has it already.
+    """Return `<name>-<UTC time>`, followed by a number if another release of that second has that id already.
 
-    No other run, in this process or another, is given the same id.
+    No other run, in this process or another, gets the same id.
     """
     wanted = f"{name}-{utc_now().replace('-', '').replace(':', '')}"
     taken = {row[0] for row in con.execute("SELECT id FROM releases WHERE starts_with(id, ?)", [wanted]).fetchall()}
@@ -210,14 +210,14 @@ def claim_id(con: Connection, name: str) -> str:
 
 
 def record_checks(con: Connection, release_id: str, checks: Sequence[tuple[str, int, bool]]) -> None:
-    """Record what the consistency checks of a release found, in place of what an earlier run found."""
+    """Record the results of a release's consistency checks, in place of those of an earlier run."""
     con.execute("DELETE FROM checks WHERE release_id = ?", [release_id])
     for check, level, passed in checks:
         con.execute("INSERT INTO checks VALUES (?, ?, ?, ?, ?)", [release_id, check, level, passed, utc_now()])
 
 
 def list_checks(con: Connection, release_id: str) -> list[dict[str, Any]]:
-    """Return check, level and whether it passed, of one release."""
+    """Return the checks of a release: check, level, and whether it passed."""
     rows = con.execute(
         'SELECT "check", level, passed FROM checks WHERE release_id = ? ORDER BY level, "check"', [release_id]
     ).fetchall()

@@ -1,4 +1,4 @@
-"""Runs: which flow run of Prefect's has worked on which release. Prefect may forget; the store does not."""
+"""Runs: which Prefect flow run has worked on which release. Prefect may forget this; the store does not."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -11,8 +11,8 @@ class OpenRun(NamedTuple):
     """A flow run that has not ended, as far as the store knows.
 
     Attributes:
-        release_id: on which it works.
-        began: when it last began to, in UTC, to the second.
+        release_id: the release on which it works.
+        began: when it last began, in UTC, to the second.
     """
 
     release_id: str
@@ -20,12 +20,12 @@ class OpenRun(NamedTuple):
 
 
 def open_run(con: Connection, run: str, release_id: str) -> None:
-    """Record that a flow run works on a release, for the first time or again."""
+    """Record that a flow run has begun to work on a release, for the first time or again."""
     con.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, true)", [run, release_id, utc_now()])
 
 
 def close_run(con: Connection, run: str) -> None:
-    """Record that a flow run has ended, however it did."""
+    """Record that a flow run has ended, in whatever way."""
     con.execute("UPDATE runs SET is_open = false WHERE run = ?", [run])
 
 
@@ -36,6 +36,6 @@ def open_runs(con: Connection) -> dict[str, OpenRun]:
 
 
 def release_of(con: Connection, run: str) -> str | None:
-    """Return the release that a flow run has worked on, None if it has not come so far."""
+    """Return the release that a flow run has worked on, None if it never began to."""
     row = con.execute("SELECT release_id FROM runs WHERE run = ?", [run]).fetchone()
     return row[0] if row else None

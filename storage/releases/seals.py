@@ -1,19 +1,19 @@
 """Seals and frontiers: which levels of which branches are measured, and which are optimised.
 
-A seal is its committed row. A shard without a row was read by nobody.
+A seal is its committed row. Nothing has read a shard that has no row.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
 from storage.database.connections import Connection
 from storage.errors import SealedAlready
 from storage.machine.clock import utc_now
-from storage.releases.register import Release
+
+Place = tuple[int, str]  # a level and a branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class FrontierShard:
-    """The counts of the nodes that are left of one level of one branch, and how many cells hang below them.
+    """The counts of the nodes that remain of one level of one branch, and the number of cells below them.
 
     Attributes:
-        is_settled: whether the counts are those of a second pass, which says nothing of the cells below.
+        is_settled: whether the counts are those of a second pass, which does not count the cells below.
     """
 
     level: int
@@ -44,7 +44,7 @@ class FrontierShard:
 
 @dataclass(frozen=True, slots=True)
 class EstimateShard:
-    """What a second pass makes of the noisy counts of one level of one branch, and of all that lies below it."""
+    """The estimates of a second pass from the noisy counts of one level of one branch and of everything below it."""
 
     level: int
     branch: str
@@ -59,7 +59,7 @@ class Branch:
     """A slice of another branch's last frontier, with everything below it.
 
     Attributes:
-        parent: the branch that was cut, the trunk first of all.
+        parent: the branch that was cut; for the first branches the trunk.
         cut_level: the level of its last frontier.
     """
 
@@ -86,7 +86,7 @@ def add_seal(con: Connection, release_id: str, seal: Seal) -> None:
         raise SealedAlready(f"Level {seal.level} of {seal.branch} is sealed already.", field=release_id) from None
 
 
-def list_seals(con: Connection, release_id: str) -> dict[tuple[int, str], Seal]:
+def list_seals(con: Connection, release_id: str) -> dict[Place, Seal]:
     """Return a release's seals by level and branch."""
     rows = con.execute(
         "SELECT level, branch, sha256, cells FROM seals WHERE release_id = ? ORDER BY level, branch", [release_id]
@@ -95,14 +95,14 @@ def list_seals(con: Connection, release_id: str) -> dict[tuple[int, str], Seal]:
 
 
 def add_frontier(con: Connection, release_id: str, shard: FrontierShard) -> None:
-    """Record that a level of a branch is optimised; the result is the same however often it is computed."""
+    """Record that a level of a branch is optimised; computing it again gives the same result."""
     con.execute(
         "INSERT OR REPLACE INTO frontiers VALUES (?, ?, ?, ?, ?, ?)",
         [release_id, shard.level, shard.branch, shard.sha256, shard.nonzero, shard.cells_below],
     )
 
 
-def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+def list_frontiers(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
     """Return a release's optimised levels by level and branch, in the order of the tree."""
     rows = con.execute(
         "SELECT level, branch, sha256, nonzero, cells_below FROM frontiers WHERE release_id = ?", [release_id]
@@ -111,27 +111,27 @@ def list_frontiers(con: Connection, release_id: str) -> dict[tuple[int, str], Fr
 
 
 def add_estimates(con: Connection, release_id: str, shard: EstimateShard) -> None:
-    """Record what a second pass has estimated; the result is the same however often it is computed."""
+    """Record what a second pass has estimated; computing it again gives the same result."""
     con.execute(
         "INSERT OR REPLACE INTO estimates VALUES (?, ?, ?, ?)", [release_id, shard.level, shard.branch, shard.sha256]
     )
 
 
-def list_estimates(con: Connection, release_id: str) -> dict[tuple[int, str], EstimateShard]:
+def list_estimates(con: Connection, release_id: str) -> dict[Place, EstimateShard]:
     """Return what a second pass has estimated of a release, by level and branch."""
     rows = con.execute("SELECT level, branch, sha256 FROM estimates WHERE release_id = ?", [release_id]).fetchall()
     return {(row[0], row[1]): EstimateShard(*row) for row in rows}
 
 
 def add_settled(con: Connection, release_id: str, shard: FrontierShard) -> None:
-    """Record the counts of a second pass; they are the same however often they are computed."""
+    """Record the counts of a second pass; computing them again gives the same result."""
     con.execute(
         "INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?, ?)",
         [release_id, shard.level, shard.branch, shard.sha256, shard.nonzero],
     )
 
 
-def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
+def list_settled(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
     """Return a release's levels after the second pass, by level and branch, in the order of the tree."""
     rows = con.execute(
         "SELECT level, branch, sha256, nonzero, 0, true FROM settled WHERE release_id = ?", [release_id]
@@ -139,21 +139,21 @@ def list_settled(con: Connection, release_id: str) -> dict[tuple[int, str], Fron
     return _in_order(con, release_id, [FrontierShard(*row) for row in rows])
 
 
-def list_released(con: Connection, release_id: str) -> dict[tuple[int, str], FrontierShard]:
-    """Return a release's levels as they are published: after the second pass, where there is one."""
+def list_released(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
+    """Return a release's levels as they are published: after the second pass, if there is one."""
     return list_settled(con, release_id) or list_frontiers(con, release_id)
 
 
-def _in_order(
-    con: Connection, release_id: str, shards: Sequence[FrontierShard]
-) -> dict[tuple[int, str], FrontierShard]:
+def _in_order(con: Connection, release_id: str, shards: Sequence[FrontierShard]) -> dict[Place, FrontierShard]:
+    if not shards:
+        return {}
     place = {name: number for number, name in enumerate([TRUNK, *list_branches(con, release_id)])}
     in_order = sorted(shards, key=lambda shard: (shard.level, place[shard.branch]))
     return {(shard.level, shard.branch): shard for shard in in_order}
 
 
 def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -> None:
-    """Record how a branch was cut; that is done once."""
+    """Record how a branch was cut; a branch is cut once."""
     for branch in branches:
         con.execute(
             "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -170,7 +170,7 @@ def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -
 
 
 def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:
-    """Return a release's branches but the trunk, by name, in the order of the tree; none while the trunk is not cut."""
+    """Return a release's branches except the trunk, by name, in the order of the tree; none until the trunk is cut."""
     rows = con.execute(
         "SELECT branch, parent, cut_level, first_node, end_node, holds FROM branches WHERE release_id = ?"
         " ORDER BY cut_level",
@@ -185,37 +185,17 @@ def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:
     }
 
 
-def walkers(branches: Mapping[str, Branch], level: int) -> list[str]:
-    """Return the branches of which a level consists, in the order of the tree, as far as they are cut already."""
+def branches_of_level(branches: Mapping[str, Branch], level: int) -> list[str]:
+    """Return the branches that a level consists of, as far as they are cut already, in the order of the tree."""
     begins = {TRUNK: -1} | {name: branch.cut_level for name, branch in branches.items()}
     ends = {branch.parent: branch.cut_level for branch in branches.values()}
     return [name for name, begin in begins.items() if begin < level <= ends.get(name, level)]
 
 
 def cells_of_level(
-    level: int, seals: Mapping[tuple[int, str], Seal], frontiers: Mapping[tuple[int, str], FrontierShard]
+    level: int, seals: Mapping[Place, Seal], frontiers: Mapping[Place, FrontierShard]
 ) -> tuple[int, int]:
-    """Return how many cells of a level are measured, and how many are known by now to be measured in the end."""
+    """Return how many cells of a level are measured, and how many will be as far as is known."""
     measured = sum(seal.cells for (of, _), seal in seals.items() if of == level)
     known = sum(shard.cells_below for (of, _), shard in frontiers.items() if of == level - 1)
     return measured, max(measured, known)
-
-
-def level_entries(con: Connection, release: Release) -> list[dict[str, Any]]:
-    """Return what is told of each level: its terms, the cells measured and the counts above zero."""
-    seals, frontiers = list_seals(con, release.id), list_released(con, release.id)
-    return [
-        {
-            "level": terms.level,
-            "axes": dict(terms.axes),
-            "cells": sum(seal.cells for (level, _), seal in seals.items() if level == terms.level),
-            "nonzero": sum(shard.nonzero for (level, _), shard in frontiers.items() if level == terms.level),
-            "rho": float(terms.rho),
-            "sigma": terms.sigma,
-            "l2_sensitivity": terms.l2_sensitivity,
-            "derivation": terms.derivation,
-            "bound": terms.bound,
-            **terms.charge_details,
-        }
-        for terms in release.levels
-    ]

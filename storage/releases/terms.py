@@ -172,7 +172,11 @@ def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:
     wanted = {field.name for field in fields(kind)}
     for wrong, names in (("lacks", wanted - content.keys()), ("has the unknown", content.keys() - wanted)):
         if names:
-            raise StoreError(f"{place} {wrong} {', '.join(sorted(names))}.", field=place)
+            raise StoreError(
+                f"{place} {wrong} {', '.join(sorted(names))}.",
+                field=place,
+                hint="Use the Trellis that wrote this store.",
+            )
     return dict(content)
 
 

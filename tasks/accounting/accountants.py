@@ -1,6 +1,6 @@
-"""Accountants: from the noise of a release to what it states, and back. The one room in which budgets are computed.
+"""Accountants: from the noise of a release to what it states, and back. All budgets are computed in this package.
 
-An accountant checks a release with `holds`, the very computation by which it has chosen the noise.
+An accountant checks a release with `holds`, the same computation by which it chose the noise.
 """
 
 import math
@@ -21,7 +21,7 @@ from tasks.accounting.conversions import (
 from tasks.accounting.floats import DIGITS, float_above, float_below, rounded_toward
 from tasks.accounting.pld import pld_delta, pld_epsilon, pld_holds, pld_rho
 
-_LARGEST_EXPONENT = 700.0  # with an ε beyond it, what any sampler lacks costs more than any δ
+_LARGEST_EXPONENT = 700.0  # with a larger ε, (1 + e^ε) τ of any inexact sampler exceeds every δ
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ def least_with_tau(least_epsilon: Callable[[float], float], delta: float, tau: F
         delta: in (0, 1).
         tau: >= 0.
     Returns:
-        The ε that `least_epsilon` has at the `delta_left` of a slightly larger ε; infinite where τ takes up a
-        thousandth of δ.
+        The ε that `least_epsilon` gives at the `delta_left` of a slightly larger ε; infinite where τ takes more than
+        about a thousandth of δ.
     """
     if not tau:
         return least_epsilon(delta)
@@ -83,12 +83,12 @@ def least_with_tau(least_epsilon: Callable[[float], float], delta: float, tau: F
 
 
 def _least_left(delta: float) -> float:
-    """Return what must be left of δ: a sampler that takes more than a thousandth of it is not close to its law."""
+    """Return the least δ that must be left. A sampler that takes more than about a thousandth is too far from its law."""
     return delta * (1 - 2**-10)
 
 
 def _with_tau(exact: Accountant) -> Accountant:
-    """Return an accountant that takes the price of inexact samplers off δ before it asks another."""
+    """Return an accountant that subtracts the cost of inexact samplers from δ, and then asks another accountant."""
 
     def least_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
         tau = tau_of(measurements)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
 
-LEAST_SCALE = 0.01  # below it the noise is 0 but for one draw in 10**2171
+LEAST_SCALE = 0.01  # below it the noise is 0 except in one draw of 10**2171
 LARGEST_SCALE = 2**32  # with totals up to 2**40 this keeps sums and products of noisy counts inside 64 bits
 
 
@@ -18,7 +18,7 @@ class Measurement:
     """One measured level: discrete Gaussian noise on its histogram.
 
     Attributes:
-        rho: what it is charged, > 0, exact.
+        rho: its cost, > 0, exact.
         sigma: the scale of the noise, records.
         l2_sensitivity_squared: Δ₂² of the level.
         tau: how far, in total variation, the sampler's draws may be from that noise, over all the cells of the level that
@@ -36,7 +36,7 @@ class Allocation:
     """How any ρ would be shared among the measured levels of a release.
 
     Attributes:
-        shares: of ρ per measured level, > 0; they add up to 1 exactly.
+        shares: the share of ρ per measured level, > 0; they add up to 1 exactly.
         squares: Δ₂² per measured level.
         taus: the sampler's total variation per measured level, over the cells that one unit can touch; empty where it
             is exact.
@@ -52,10 +52,10 @@ class Allocation:
         return sum(self.taus, Fraction(0))
 
     def measurements(self, rho: Fraction) -> tuple[Measurement, ...]:
-        """Return what ρ buys at every level; the charges add up to ρ exactly.
+        """Return the measurement of every level, given ρ; their costs add up to ρ exactly.
 
         Raises:
-            ValueError: ρ is so small or so large that some σ would be beyond use.
+            ValueError: ρ is so small or so large that some σ would be out of range.
         """
         taus = self.taus or (Fraction(0),) * len(self.shares)
         return tuple(
@@ -78,7 +78,7 @@ class Allocation:
 
         ratio = error(self.measurements(Fraction(1))) / most
         if not 1e-100 < ratio < 1e100:
-            raise ValueError(f"max_error must be a number of records that noise can have, got {most:g}.")
+            raise ValueError(f"max_error must be a number of records that noise can reach, got {most:g}.")
         rho = ratio**2
         while not keeps(rho):
             rho = math.nextafter(rho, math.inf)
@@ -124,7 +124,7 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
         l2_sensitivity_squared: Δ₂², > 0.
     Raises:
         ValueError: ρ is so small that σ would exceed 2**32, beyond which arithmetic on noisy counts could overflow, or
-            so large that the noise would be none.
+            so large that there would be no noise.
     """
     sensitivity = square_root_up(l2_sensitivity_squared)
     if rho <= 0:
@@ -143,10 +143,10 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
 
 
 def rho_of(measurements: Sequence[Measurement]) -> Fraction:
-    """Return what measurements cost together."""
+    """Return the total cost of measurements."""
     return sum((measurement.rho for measurement in measurements), Fraction(0))
 
 
 def tau_of(measurements: Sequence[Measurement]) -> Fraction:
-    """Return how far all draws that one unit can touch may be from the noise that is accounted, in total variation."""
+    """Return the total variation distance of all draws that one unit can touch from the exact noise, at most."""
     return sum((measurement.tau for measurement in measurements), Fraction(0))

@@ -1,6 +1,6 @@
 """From (ε, δ) to ρ and back: by the papers' formula (`lemma`), by the optimal conversion (`zcdp`), and at one Rényi order.
 
-ρ is an exact fraction. Rounding never under-states what is spent: ρ from ε is rounded down, ε from ρ up.
+ρ is an exact fraction. Rounding never understates the cost: ρ from ε is rounded down, ε from ρ is rounded up.
 """
 
 import math
@@ -143,16 +143,16 @@ def _gaussian_profile() -> Any:  # an OpenDP measurement of scale 1: it costs ρ
 
 
 def _converted(conversion: Callable[[], float], otherwise: float) -> float:
-    """Return a conversion of OpenDP's, or what is safe instead where its floats overflow."""
+    """Return the result of an OpenDP conversion, or a safe value where its floats overflow."""
     try:
         value = float(conversion())
     except opendp().OpenDPException:
         return otherwise
-    return value if value >= 0 else otherwise  # a value that is not a number too
+    return value if value >= 0 else otherwise  # false for NaN too
 
 
 def _largest(holds: Callable[[float], bool], start: float) -> Fraction:
-    """Return the largest float for which something holds that is true up to some float; the search begins at `start`."""
+    """Return the largest float for which `holds` is true, given that it is true up to some float. Searches from `start`."""
     low, high, step = start, start, 1.25
     while not holds(low):
         low, high, step = low / step, low, step**2

@@ -14,8 +14,8 @@ from tasks.accounting.conversions import (
     zcdp_rho,
 )
 
-LEAST_PLD_DELTA = 1e-12  # below it the truncated tails of composed privacy loss distributions would tell
-LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take gigabytes, and it would be no privacy
+LEAST_PLD_DELTA = 1e-12  # below it the truncated tails of composed privacy loss distributions would matter
+LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take gigabytes, and give no privacy
 LARGEST_PLD_SCALE = 2.0**14  # above it the noise has too many values to list
 
 _NOTHING = 1e-300  # a δ of 0, where its logarithm is taken
@@ -24,7 +24,7 @@ _NOTHING = 1e-300  # a δ of 0, where its logarithm is taken
 def pld_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
     """Return δ of the composed privacy loss distribution of a release's discrete Gaussians, for one record per unit.
 
-    With one record per unit Δ₂² says how many counts of the level change, each by one: two under substitution, one
+    With one record per unit, Δ₂² is the number of counts of the level that change, each by one: two under substitution, one
     under add_remove and at a measured root. Each is a discrete Gaussian of sensitivity 1.
 
     Source:
@@ -89,7 +89,7 @@ def _crossing(delta_at: Callable[[float], float], delta: float, start: float) ->
 
 
 def check_pld(measurements: Sequence[Measurement], epsilon: float, delta: float) -> None:
-    """Refuse what privacy loss distributions are not composed for.
+    """Refuse values outside the range for which this module composes privacy loss distributions.
 
     Raises:
         ValueError: ε, δ or a scale is out of their range.
@@ -99,8 +99,8 @@ def check_pld(measurements: Sequence[Measurement], epsilon: float, delta: float)
     least_delta = LEAST_PLD_DELTA * (1 - 2**-9)  # what `least_with_tau` leaves of it
     if not (delta >= least_delta and 10 * delta <= min(epsilon, 1.0) and epsilon <= LARGEST_PLD_EPSILON):
         raise ValueError(
-            f"accountant pld needs delta from {LEAST_PLD_DELTA:g} to a tenth, and of epsilon, which is at most"
-            f" {LARGEST_PLD_EPSILON:g}; use zcdp."
+            f"accountant pld needs delta from {LEAST_PLD_DELTA:g} to 0.1, delta at most a tenth of epsilon, and"
+            f" epsilon at most {LARGEST_PLD_EPSILON:g}; use zcdp."
         )
     if any(measurement.sigma > LARGEST_PLD_SCALE for measurement in measurements):
         raise ValueError("accountant pld needs noise with sigma <= 2**14; use zcdp.")

@@ -17,15 +17,15 @@ def l2_sensitivity_squared(
 
     .. math:: \lfloor m / D \rfloor D^2 + (m \bmod D)^2
 
-    Under add_remove that is Δ₂². Under substitution the old records leave nodes and the new ones enter others: twice
-    that; but at the root both are in the one node, and it moves by at most m.
+    Under add_remove this is Δ₂². Under substitution the old records leave some nodes and the new records enter others, so
+    Δ₂² is twice this. At the root both are in the same node, which changes by at most m.
 
     Args:
         neighbours: `substitution` or `add_remove`.
         max_records: m, >= 1.
         most_distinct: D, the cells of the level at which a unit's records are promised distinct that lie below any one
             node; None without that promise, and then all m may lie in one node.
-        is_root: whether the level is level 0, one node.
+        is_root: whether the level is level 0, which has one node.
     Guarantees:
         Never below the true maximum, and equal to it where the level has at least 2m nodes with D cells of their own.
     Raises:
@@ -55,7 +55,7 @@ def touched_cells(neighbours: str, max_records: int, *, is_root: bool = False) -
 
 
 def derivation(neighbours: str, max_records: int, most_distinct: int | None = None, *, is_root: bool = False) -> str:
-    """Return in one line how `l2_sensitivity_squared` comes about, for plans and manifests."""
+    """Return in one line how `l2_sensitivity_squared` is computed, for plans and manifests."""
     square = l2_sensitivity_squared(neighbours, max_records, most_distinct, is_root=is_root)
     if is_root:
         return f"one unit changes the total by at most {max_records}: Δ₂² = {max_records}² = {square}"

@@ -1,4 +1,4 @@
-"""The areas of published tables as numbers, learnt from the tables alone: no codebook is at hand."""
+"""The areas of published tables as numbers, read from the tables alone, without a codebook."""
 
 from collections.abc import Sequence
 
@@ -16,24 +16,24 @@ _LARGEST_KEY = 2**63 - 1
 
 
 class AxisAreas:
-    """The areas of one axis, numbered level by level in the order in which they are first met.
+    """The areas of one axis, numbered at each level in the order in which they first appear.
 
-    A number stands for a path of codes, from the coarsest level to its own, in whatever table it is met.
+    A number stands for the same path of codes, from the coarsest level to the area's own, in every table.
     """
 
     def __init__(self) -> None:
         self._levels: list[_Level] = []
 
     def number(self, rows: int, columns: Sequence[pa.DictionaryArray]) -> tuple[Numbers, IntArray]:
-        """Return the areas of some rows, and their rank among these rows by the text of their codes.
+        """Return the areas of rows, and their ranks among these rows by the text of their codes.
 
         Args:
-            rows: how many.
-            columns: the codes of levels 1, 2, …, shape (rows,) each, if any. A code may be missing: it is one of its own, and
-                comes first.
+            rows: the number of rows.
+            columns: the codes of levels 1, 2, …, shape (rows,) each, if any. A missing code is a code of its own and comes
+                first.
         Returns:
-            The number of the area of the last of these levels, int32, shape (rows,); and int64, shape (rows,), equal where
-            areas are equal, and greater where the path of codes comes later.
+            The number of the area at the last of these levels, int32, shape (rows,). And the ranks, int64, shape (rows,): equal
+            where areas are equal, and greater where the path of codes comes later.
         """
         if not columns:
             return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.int64)
@@ -48,21 +48,21 @@ class AxisAreas:
         return numbers[area_of_row], ranks
 
     def known(self, level: int) -> int:
-        """Return how many areas of a level were met; level 0 has one."""
+        """Return how many areas of a level have appeared; level 0 has one."""
         return len(self._levels[level - 1].parent) if level else 1
 
     def ancestors(self, areas: AreaArray, level: int, above: int) -> AreaArray:
-        """Return, for areas numbered at `level`, the areas that hold them at the level `above`."""
+        """Return, for areas numbered at `level`, the areas at the level `above` that contain them."""
         for step in range(level, above, -1):
             areas = self._levels[step - 1].parent[areas]
         return areas
 
 
 class _Level:
-    """The codes of one axis level, and its areas: a code below a parent.
+    """The codes of one axis level, and its areas: pairs of a parent and a code.
 
     Attributes:
-        parent: per area, the area that holds it, one level up.
+        parent: per area, the area one level up that contains it.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Level:
         self._texts = pa.array([], pa.string())
 
     def codes(self, texts: pa.Array) -> Numbers:
-        """Return the numbers of some codes, behind that of a missing one, which is 0: shape (texts + 1,)."""
+        """Return the numbers of codes, after 0 for a missing code; shape (texts + 1,)."""
         texts = texts.cast(pa.string())
         found = pc.index_in(texts, value_set=self._texts)
         if found.null_count:
@@ -89,11 +89,11 @@ class _Level:
         return np.concatenate(([0], found.to_numpy() + 1), dtype=np.int32)
 
     def areas(self, parents: Numbers, codes: Numbers) -> Numbers:
-        """Return the areas that have these codes below these parents; those that are met for the first time are added."""
+        """Return the areas that have these codes below these parents, and add the new ones."""
         if len(self._texts) >= len(self._latest):
             grown = np.zeros(len(self._texts) + 1 - len(self._latest), dtype=np.int32)
             self._latest = np.concatenate((self._latest, grown))
-        if len(self.parent):  # mostly a code has one parent
+        if len(self.parent):  # most codes have one parent
             guessed = self._latest[codes]
             if ((self.parent[guessed] == parents) & (self._code[guessed] == codes)).all():
                 return guessed
@@ -113,7 +113,7 @@ class _Level:
 
 
 def _index(column: pa.DictionaryArray) -> IntArray:
-    """Return, per row, the position of its code in the dictionary plus one; 0 where it is missing."""
+    """Return, per row, the position of its code in the dictionary plus one, or 0 for a missing code."""
     indices: IntArray = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     return indices + 1
 
@@ -132,19 +132,19 @@ def _ranks(columns: Sequence[pa.DictionaryArray], codes: Sequence[IntArray]) -> 
 
 
 def _order_of_texts(texts: pa.Array) -> IntArray:
-    """Return the ranks of some codes from 1 on, the same where they are the same, behind that of a missing one, 0."""
-    if pc.all(pc.less(texts[:-1], texts[1:])).as_py() is not False:  # as they are written
+    """Return the ranks of codes from 1 on, equal for equal codes, after 0 for a missing code."""
+    if pc.all(pc.less(texts[:-1], texts[1:])).as_py() is not False:  # already sorted
         return np.arange(len(texts) + 1)
     return np.concatenate(([0], pc.rank(texts, tiebreaker="dense").to_numpy()), dtype=np.int64)
 
 
 def _distinct(ranks: IntArray, finest: IntArray, codes: int) -> tuple[IntArray, IntArray]:
-    """Return a row of every area, and per row which of them is its area.
+    """Return one row of every area, and for each row the position of its area in that list.
 
     Args:
         ranks: per row, equal where areas are equal.
-        finest: per row, its code of the finest level, of which mostly no two areas have the same.
-        codes: how many codes there are.
+        finest: per row, its code at the finest level; in most tables no two areas share one.
+        codes: the number of codes.
     """
     row_of_code = np.full(codes, -1)
     row_of_code[finest] = np.arange(len(ranks))

@@ -1,4 +1,4 @@
-"""A published table, read a batch at a time, so that its size does not matter."""
+"""Reading a published table one batch at a time, so that its size does not matter."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 
 BATCH_ROWS = 1_000_000
 
-UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # what a file that is not what it should be raises
+UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # raised by a file with other content than it should have
 
 
 def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str]) -> bool:
-    """Return whether a table has columns of text, and then of int64, and no other.
+    """Return whether a table has exactly these columns: first text, then int64.
 
     Raises:
-        UNREADABLE: it is no Parquet.
+        UNREADABLE: the file is not Parquet.
     """
     schema = pq.read_schema(path)
     if schema.names != [*texts, *numbers]:
@@ -26,10 +26,10 @@ def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str]) -> boo
 
 
 def batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a table, at least one row at a time, its text as dictionaries; the next ones are read meanwhile.
+    """Yield the rows of a table in batches of one row or more, with text as dictionaries; read the next batch meanwhile.
 
     Raises:
-        UNREADABLE: it cannot be read whole.
+        UNREADABLE: the table cannot be read to its end.
     """
     with ThreadPoolExecutor(1) as ahead:
         reading = _batches(path)

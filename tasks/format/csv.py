@@ -1,4 +1,4 @@
-"""Levels as CSV: written, and compared with their tables, a part at a time."""
+"""Levels as CSV: writing them, and comparing them with their tables, one part at a time."""
 
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -11,24 +11,24 @@ from pyarrow import csv
 
 from tasks.format.batches import UNREADABLE, batches
 
-_BLOCK = 2**24  # bytes of CSV that are read at once
-_ROWS = 500_000  # that are compared at once
+_BLOCK = 2**24  # bytes of CSV read at once
+_ROWS = 500_000  # rows compared at once
 
 
 def write_csv(path: Path, tables: Iterable[pa.Table]) -> None:
-    """Write tables of one schema as one CSV, with a header, a table at a time."""
+    """Write tables of one schema to one CSV file with a header, one table at a time."""
     with path.open("wb") as file:
         for number, table in enumerate(tables):
             pl.DataFrame(plain(table)).write_csv(file, include_header=number == 0)
 
 
 def csv_failures(path: Path, table: Path, level: str = "the finest level") -> list[str]:
-    """Return whether a CSV is something else than a level, in a sentence.
+    """Return one sentence if a CSV file differs from the table of its level, otherwise nothing.
 
     Args:
-        path: of the CSV.
-        table: of the level's table, which is right.
-        level: what it is called.
+        path: the CSV file.
+        table: the table of the level, which is correct.
+        level: the words for the level in the sentence.
     """
     expected = (plain(pa.Table.from_batches([batch])) for batch in batches(table))
     schema = pq.read_schema(table)
@@ -41,15 +41,15 @@ def csv_failures(path: Path, table: Path, level: str = "the finest level") -> li
             for one, other in zip_longest(of_rows(expected), of_rows(there))
         )
     except UNREADABLE:
-        return [f"{path.name} is missing or not what it should be."]
-    return [] if same else [f"{path.name} is not {level}."]
+        return [f"{path.name} is missing or is not a CSV file of {level}."]
+    return [] if same else [f"{path.name} differs from the table of {level}."]
 
 
 def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
-    """Return a reader of a CSV, whose columns are whole numbers, or nothing, where those of a table are, and otherwise text.
+    """Return a reader of a CSV file; columns are whole numbers, possibly missing, where the schema has them, else text.
 
     Raises:
-        UNREADABLE: it is no CSV.
+        UNREADABLE: the file is not CSV.
     """
     kinds = {field.name: pa.int64() if pa.types.is_integer(field.type) else pa.string() for field in schema}
     return csv.open_csv(
@@ -61,23 +61,23 @@ def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
 
 
 def csv_header(path: Path) -> list[str]:
-    """Return the columns of a CSV.
+    """Return the columns of a CSV file.
 
     Raises:
-        UNREADABLE: it is no CSV.
+        UNREADABLE: the file is not CSV.
     """
     with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
         return list(reader.schema.names)
 
 
 def plain(table: pa.Table) -> pa.Table:
-    """Return a table with its dictionaries as text."""
+    """Return a table with text in place of dictionaries."""
     columns = [column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column for column in table.columns]
     return pa.table(columns, names=table.column_names)
 
 
 def of_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows, so many at a time."""
+    """Yield the same rows in tables of a fixed number of rows; the last may have fewer."""
     waiting, rows = [], 0
     for table in tables:
         waiting.append(table)

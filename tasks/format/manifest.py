@@ -1,4 +1,4 @@
-"""The manifest: what a release protects, what it cost, how far off it can be, and what it was made with."""
+"""The manifest: what a release protects, what it costs, how far off its counts can be, and what made it."""
 
 import json
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from storage.counts.columns import interval_columns
 from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES
 
-# what older manifests have not
+# left out of the file where they have their default
 _OF_SOME_LEVELS = (
     "summed",
     "mechanism",
@@ -21,7 +21,7 @@ _OF_SOME_LEVELS = (
     "cap_margin",
     "simultaneous_half_width",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "intervals", "noisy_counts", "supersedes")
+_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes")
 
 
 class _Part(BaseModel):
@@ -33,62 +33,64 @@ class Privacy(_Part):
 
     Attributes:
         unit: who or what is protected, in words.
-        neighbours: the change that must not show: `substitution` or `add_remove`.
-        max_records_per_unit: how many records one unit has at most.
+        neighbours: the change that the counts must hide: `substitution` or `add_remove`.
+        max_records_per_unit: the most records that one unit has.
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
-        bounded_by: who sees to the bound: `ingest`, which cut what was beyond, or the data owner's `promise`.
-        epsilon: of the whole release.
-        delta: of the whole release.
-        rho: of all discrete Gaussians together; 0 where there are none.
-        accountant: by which (ε, δ) follows from the noise.
-        sampler: who drew the noise.
-        tau: how far its draws may be from the noise stated, in total variation over all the cells that one unit can
-            touch, at most; what that costs is taken off delta.
+        bounded_by: what ensures the bound: `ingest`, which left out records beyond it, or the data owner's `promise`.
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
+        rho: ρ of all discrete Gaussians together; 0 if there are none.
+        accountant: the accountant that derives (ε, δ) from the noise.
+        sampler: the sampler that drew the noise.
+        tau: the largest distance between its draws and the stated noise, in total variation over all the cells that one unit
+            can touch; its cost is taken off delta.
         statement: the guarantee in words.
     """
 
     unit: str
     neighbours: str
     max_records_per_unit: int
-    exact_records_per_unit: bool = True
-    distinct: str | None = None
-    bounded_by: Literal["ingest", "promise"] = "promise"
+    exact_records_per_unit: bool
+    distinct: str | None
+    bounded_by: Literal["ingest", "promise"]
     epsilon: float
     delta: float
     rho: float
     accountant: str
-    sampler: str = "opendp"
-    tau: float = 0.0
-    statement: str = ""
+    sampler: str
+    tau: float
+    statement: str
 
 
 class LevelEntry(_Part):
-    """One level: how much noise its counts bear and how far off they can be.
+    """One level: how much noise its counts have and how far off they can be.
 
     Attributes:
-        level: of the tree; 0 is everything.
-        axes: per axis, the name of the level reached; None where it is not refined yet.
-        cells: how many were measured.
+        level: the tree level; 0 is everything.
+        axes: per axis, the name of the level reached; None where the axis is not refined yet.
+        cells: how many cells were measured.
         nonzero: how many cells have a released count that is not 0.
-        rho: that the level cost; 0 where it was not measured, or is only (ε, δ).
+        rho: ρ that the level cost; 0 where it was not measured, or costs only (ε, δ).
         l2_sensitivity: how far one unit moves the level's counts, in the Euclidean norm, records.
-        derivation: of that, in words.
-        sigma: the standard deviation of the noise: of a level that is summed, of its widest cell; 0 where it is exact, and
+        derivation: how the sensitivity follows, in words.
+        sigma: the standard deviation of the noise; for a summed level, that of its widest cell. 0 where the level is exact, and
             where leaves that did not reach a threshold are missing from its sums, so that none can be stated.
-        bound: with 95 % every count of the level is within so many records of the truth; None where the mechanism states none.
-        summed: whether nothing was measured here; left out of the file where it was, like all that follows.
-        mechanism: what was drawn, where it is only (ε, δ).
-        epsilon: of that, as charged.
-        delta: of that, as charged.
-        scale: of its noise, records.
+        bound: with 95% probability, every count at this level is within this many records of the true count; None where the
+            mechanism states none.
+        summed: whether nothing was measured at this level. The file leaves it out where the level was measured, and likewise
+            leaves out each field below that has its default value.
+        mechanism: what was drawn, where it costs only (ε, δ).
+        epsilon: ε of that, as charged.
+        delta: δ of that, as charged.
+        scale: the scale of its noise, records.
         threshold: the least noisy count that was kept, records.
-        bias: released minus noisy counts, the mean over the cells measured, records; it bears noise itself. None where nothing
-            was measured, only what reached a threshold was kept, or noisy counts were not to be kept.
+        bias: released minus noisy counts, the mean over the measured cells, records; it is noisy itself. None where nothing was
+            measured, where only counts that reached a threshold were kept, or where the spec does not keep noisy counts.
         half_width: z of the interval around a cell's noisy count, records; None where intervals differ from cell to cell, or
             none are stated.
-        cap_margin: z' by which the noisy count of a cell may exceed the truth as one that holds others, records.
-        simultaneous_half_width: z of the intervals that hold at once, where they are published.
+        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, records.
+        simultaneous_half_width: z of the simultaneous intervals, where they are published.
     """
 
     level: int
@@ -98,7 +100,7 @@ class LevelEntry(_Part):
     rho: float
     sigma: float
     l2_sensitivity: float
-    derivation: str = ""
+    derivation: str
     bound: float | None
     summed: bool = False
     mechanism: str = DISCRETE_GAUSSIAN
@@ -113,12 +115,12 @@ class LevelEntry(_Part):
 
 
 class Intervals(_Part):
-    """The intervals in the tables: with the stated probability, over all noise, that of any one cell covers its true count.
+    """The intervals in the tables: with the stated probability, over all noise, the interval of any one cell covers its true count.
 
     Attributes:
         confidence: that probability.
-        simultaneous: whether the tables also have those that cover the true counts of all cells of all levels at once.
-        rounded: whether they end at multiples of the noise's sigma, rounded up, since noisy counts were not to be kept.
+        simultaneous: whether the tables also have intervals that cover the true counts of all cells of all levels at once.
+        rounded: whether the ends are multiples of the noise's sigma, rounded up, because the spec does not keep noisy counts.
     """
 
     confidence: float
@@ -127,7 +129,7 @@ class Intervals(_Part):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the tables."""
+        """The columns of the intervals in the tables."""
         return interval_columns(simultaneous=self.simultaneous)
 
 
@@ -135,9 +137,9 @@ class SealEntry(_Part):
     """The hash of the sealed noisy counts of one level of one branch.
 
     Attributes:
-        level: of the tree.
-        branch: its name; `trunk` for what is above all branches.
-        sha256: of the shard.
+        level: the tree level.
+        branch: the name of the branch; `trunk` for what is above all branches.
+        sha256: the hash of the shard.
     """
 
     level: int
@@ -146,7 +148,7 @@ class SealEntry(_Part):
 
 
 class LedgerHead(_Part):
-    """Where the ledger stood when the release was published; the first event's hash tells one ledger from another.
+    """The state of the ledger when the release was published; the hash of the first event identifies the ledger.
 
     Attributes:
         head: the hash of its last event.
@@ -156,29 +158,28 @@ class LedgerHead(_Part):
 
     head: str
     length: int
-    first: str = ""
+    first: str
 
 
 class Manifest(_Part):
-    """`manifest.json`, whole. Everything in it is public.
+    """The content of `manifest.json`. All of it is public.
 
     Attributes:
-        id: of the release.
-        spec: as written, with file names in place of paths.
+        id: the release's id.
+        spec: the spec as written, with file names in place of paths.
         unprotected: what is published exactly, in words.
         levels: levels 0 to the finest.
-        mechanism: the recipe, as the spec names it.
-        seals: of every shard of noisy counts.
-        versions: of the packages that made it.
+        mechanism: the mechanism, as the spec names it.
+        seals: the seal of every shard of noisy counts.
+        versions: the versions of the packages that made the release.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
-        csv: whether the finest level is published as CSV too, or `every_level` is; left out of the file where the finest is,
-            as it always was once.
-        waived: what the mechanism cannot meet by nature, such as `counts_positive`; left out where there is nothing.
-        records: as what it is published as synthetic records too: `csv`, `parquet`, or `left out` where they were asked for
-            and are too many; None, and left out of the file, where they were not asked for.
-        intervals: those in the tables; None in folders from before there were any.
-        noisy_counts: whether the sealed noisy counts are published; left out of the file where they are not.
-        supersedes: the release whose place this one takes; None, and left out of the file, where it revises none.
+        csv: whether the finest level is also published as CSV, or `every_level` if all levels are. The file leaves out True.
+        waived: the rules that the mechanism cannot meet by nature, such as `counts_positive`. The file leaves out an empty list.
+        records: the format of the synthetic records, `csv` or `parquet`, or `left out` where the spec asks for more than can be
+            written. None, and left out of the file, where the spec does not ask for them.
+        intervals: those in the tables.
+        noisy_counts: whether the sealed noisy counts are published. The file leaves out False.
+        supersedes: the release that this one replaces; None, and left out of the file, if there is none.
     """
 
     id: str
@@ -194,14 +195,14 @@ class Manifest(_Part):
     csv: bool | Literal["every_level"] = True
     waived: list[str] = []
     records: Literal["csv", "parquet", "left out"] | None = None
-    intervals: Intervals | None = None
+    intervals: Intervals
     noisy_counts: bool = False
     supersedes: str | None = None
 
     @property
     def bounds(self) -> tuple[str, ...]:
         """The columns of intervals that every table has."""
-        return self.intervals.columns if self.intervals else ()
+        return self.intervals.columns
 
     @property
     def unlisted(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""`metadata.json`: what the CSV files of a release are, for programs, as the W3C's vocabulary for tables (CSVW) says it.
+"""`metadata.json`: a description of a release's CSV files for programs, in the W3C's vocabulary for tables (CSVW).
 
-Pure: made from the manifest and from the columns of the files. A license is the publisher's to add, as `dc:license`.
+It follows from the manifest and the columns of the files alone. The publisher may add a license, as `dc:license`.
 """
 
 import json
@@ -26,7 +26,7 @@ _DIALECT = {
     "delimiter": ",",
     "quoteChar": '"',
     "doubleQuote": True,
-    "commentPrefix": None,  # otherwise a row whose first code begins with # would be no row
+    "commentPrefix": None,  # otherwise readers would skip a row whose first code begins with #
     "trim": False,
 }
 
@@ -36,10 +36,10 @@ class CsvFile:
     """A CSV file of a published folder.
 
     Attributes:
-        url: its place in the folder.
+        url: its path in the folder.
         level: the level that it holds.
         codes: its columns of text, which come first.
-        numbers: its columns of whole numbers; none where a row is a record.
+        numbers: its columns of whole numbers; none if each row is a record.
     """
 
     url: str
@@ -49,13 +49,13 @@ class CsvFile:
 
 
 def csv_file(url: str, level: int, schema: pa.Schema) -> CsvFile:
-    """Return what a CSV file with the columns of a level's table is."""
+    """Return the description of a CSV file that has the columns of a level's table."""
     numbers = tuple(field.name for field in schema if pa.types.is_integer(field.type))
     return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers)
 
 
 def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
-    """Return `metadata.json`: a table group with a table for each CSV file."""
+    """Return the text of `metadata.json`: a table group with one table per CSV file."""
     privacy = manifest.privacy
     numbers = ("epsilon", "delta", "rho", "neighbours", "unit", "max_records_per_unit", "accountant")
     group = {
@@ -75,17 +75,17 @@ def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
 
 
 def metadata_failures(folder: Path) -> list[str]:
-    """Return whether `metadata.json`, where there is one, lists other CSV files or columns than the folder has."""
+    """Return one sentence if `metadata.json` lists other CSV files or columns than the folder has, otherwise nothing."""
     path = folder / METADATA
     if not path.exists():
-        return []  # older folders have none
+        return []
     try:
         tables = json.loads(path.read_bytes())["tables"]
         listed = {table["url"]: [column["titles"] for column in table["tableSchema"]["columns"]] for table in tables}
         there = {str(file.relative_to(folder)): csv_header(file) for file in folder.rglob("*.csv")}
     except (*UNREADABLE, ValueError, LookupError, TypeError):
-        return [f"{METADATA} is not what it should be."]
-    return [] if listed == there else [f"{METADATA} does not list the CSV files and their columns."]
+        return [f"{METADATA} or a CSV file has the wrong form."]
+    return [] if listed == there else [f"{METADATA} does not list the CSV files and their columns as they are."]
 
 
 def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
 
 def _described(entry: LevelEntry, *, of_records: bool) -> str:
     if of_records:
-        return "Synthetic records: each row of the finest level as often as it counts. No row is anybody's."
-    return "Counts; a row that is missing has the released count zero." if entry.level else "The total."
+        return "Synthetic records: one row for each record that the finest level counts. No row belongs to anyone."
+    return "Counts. A missing row stands for a released count of zero." if entry.level else "The total."
 
 
 def _column(name: str, datatype: str, description: str, *, required: bool) -> dict[str, Any]:
@@ -123,10 +123,11 @@ def _column(name: str, datatype: str, description: str, *, required: bool) -> di
 
 
 def _numbers(manifest: Manifest) -> Mapping[str, str]:
-    """Return what the columns of numbers hold, by their names."""
-    sure = f"{100 * manifest.intervals.confidence:g} %" if manifest.intervals else "the stated probability"
-    one = f"with {sure}, over all noise, the true count of this one cell lies between low and high. Empty where none is stated."
-    all_ = f"with {sure}, over all noise, the true counts of all cells at once do. Empty where none is stated."
+    """Return the descriptions of the columns of numbers, by name."""
+    sure = f"{100 * manifest.intervals.confidence:g}% probability"
+    stated = "Empty where no interval is stated."
+    one = f"with {sure}, over all noise, the true count of this one cell lies between low and high. {stated}"
+    all_ = f"with {sure}, over all noise, the true counts of all cells lie between these ends at once. {stated}"
     low, high, simultaneous_low, simultaneous_high = BOUNDS
     return {
         COUNT: "The released number of records.",
@@ -138,7 +139,7 @@ def _numbers(manifest: Manifest) -> Mapping[str, str]:
 
 
 def _codes(manifest: Manifest) -> Mapping[str, str]:
-    """Return what the columns of codes hold, by their names."""
+    """Return the descriptions of the columns of codes, by name."""
     flat = flat_features(manifest.spec)
     return {
         column_name(axis, level, flat): f"The code of the {axis}"
@@ -150,7 +151,7 @@ def _codes(manifest: Manifest) -> Mapping[str, str]:
 
 
 def _name(column: str) -> str:
-    """Return a column's name as a variable of a URI template, as CSVW wants it: what is no letter, digit or _ is encoded."""
+    """Return a column's name as a variable of a URI template, as CSVW requires: only letters, digits and _ stay unencoded."""
     encoded = quote(column, safe="")
     for sign in "-.~":
         encoded = encoded.replace(sign, f"%{ord(sign):02X}")

@@ -1,20 +1,15 @@
-"""The sealed noisy counts as they are published: unbiased, with their variance, for readers who do their own estimation."""
+"""The published noisy counts: unbiased, with their variance, for readers who make their own estimates."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import NOISY, VARIANCE
 from storage.releases.terms import LevelTerms
-from tasks.format.batches import UNREADABLE
-from tasks.format.manifest import LevelEntry, Manifest
-from tasks.format.measured_rows import misfit
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
 from tasks.validate.quantiles import gaussian_variance
@@ -31,29 +26,29 @@ CODEBOOK_SCHEMA = pa.schema(
     ]
 )
 
-_ROW_GROUP = 500_000  # rows, at least, but for the last one
+_ROW_GROUP = 500_000  # the fewest rows of a row group, except the last
 
 
 def noisy_counts_path(folder: Path, level: int) -> Path:
-    """Return where a published folder has the noisy counts of a level."""
+    """Return the path of a level's noisy counts in a published folder."""
     return folder / FOLDER / f"level_{level}.parquet"
 
 
 def noisy_schema(axes: Sequence[str]) -> pa.Schema:
-    """Return the columns of the noisy counts of a level: per axis that is refined the number of the area, and theirs."""
+    """Return the columns of a level's noisy counts: the area's number per refined axis, the noisy count, its variance."""
     return pa.schema([*((axis, pa.int32()) for axis in axes), (NOISY, pa.int64()), (VARIANCE, pa.float64())])
 
 
 class NoisyCounts:
-    """The noisy counts of a release, written as they come: level after level from 0 on, cells in the order of the tree."""
+    """Writes the noisy counts of a release as they come: level by level from 0 on, cells in the order of the tree."""
 
     def __init__(self, folder: Path, tree: Tree, levels: Sequence[LevelTerms]) -> None:
-        """Write the codebook, and expect the counts.
+        """Write the codebook and get ready for the counts.
 
         Args:
-            folder: that is being published.
-            tree: of the release.
-            levels: of the release; of those that are summed nothing is expected.
+            folder: the folder being published.
+            tree: the release's tree.
+            levels: the release's levels; summed levels have no noisy counts.
         """
         self._folder, self._tree, self._levels = folder, tree, levels
         self._writer: pq.ParquetWriter | None = None
@@ -64,7 +59,7 @@ class NoisyCounts:
         pq.write_table(pa.concat_tables(tables), folder / CODEBOOK, compression="zstd", store_schema=False)
 
     def add(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
-        """Add cells of a level, by the numbers of their areas, shape (cells,) each; a level without any must be told of too."""
+        """Add cells of a level: the numbers of their areas, shape (cells,) each, and their counts; also for a level without cells."""
         if level != self._level:
             self.close()
             self._level = level
@@ -74,13 +69,13 @@ class NoisyCounts:
             path = noisy_counts_path(self._folder, level)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, store_schema=False)
         columns: list[Any] = [areas[axis].astype(np.int32) for axis in axes]
-        variance = np.broadcast_to(np.float64(_variance(self._levels[level].sigma)), len(noisy))
+        variance = np.broadcast_to(np.float64(noise_variance(self._levels[level].sigma)), len(noisy))
         self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
 
     def close(self) -> None:
-        """Write what is waiting, and end the file of the level."""
+        """Write the waiting rows and close the file of the level."""
         self._flush()
         if self._writer:
             self._writer.close()
@@ -92,17 +87,17 @@ class NoisyCounts:
         self._waiting = []
 
     def _axes(self, level: int) -> list[int]:
-        """Return the numbers of the axes that a level has refined."""
+        """Return the numbers of the axes that are refined at a level."""
         return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
 
 
-def _variance(sigma: float) -> float:
-    """Return the variance of the noise of a level, 0 where it is exact."""
+def noise_variance(sigma: float) -> float:
+    """Return the variance of the noise of a level, or 0 if the level is exact."""
     return gaussian_variance(sigma) if sigma else 0.0
 
 
 def _codebook(axis: Axis) -> pa.Table:
-    """Return the areas of all levels of an axis, by their numbers."""
+    """Return the areas of all levels of an axis, with their numbers."""
     parts = []
     for level, (name, parent, codes) in enumerate(zip(axis.level_names, axis.parent, axis.codes, strict=True), 1):
         areas = axis.areas(level)
@@ -115,64 +110,3 @@ def _codebook(axis: Axis) -> pa.Table:
         ]
         parts.append(pa.table(columns, schema=CODEBOOK_SCHEMA))
     return pa.concat_tables(parts)
-
-
-def noisy_counts_failures(
-    folder: Path, manifest: Manifest, totals: Sequence[int], columns: Sequence[Mapping[str, Sequence[str]]]
-) -> list[str]:
-    """Return what is wrong with the noisy counts of a published folder, a sentence each.
-
-    Args:
-        folder: the folder.
-        manifest: of it.
-        totals: of the released counts of levels 0 to T, records.
-        columns: per level and axis, the columns of codes that its table has, coarse to fine.
-    """
-    try:
-        if not pq.read_schema(folder / CODEBOOK).equals(CODEBOOK_SCHEMA):
-            return [f"{CODEBOOK} must have the columns {', '.join(CODEBOOK_SCHEMA.names)}."]
-        codebook = pq.read_table(folder / CODEBOOK)
-        areas = {
-            (of["axis"], of["level"]): of["area_max"] + 1
-            for of in codebook.group_by(["axis", "level"]).aggregate([("area", "max")]).to_pylist()
-        }
-    except UNREADABLE:
-        return [f"{CODEBOOK} is missing or not Parquet."]
-    failures = []
-    for entry, total in zip(manifest.levels, totals, strict=True):
-        if not entry.summed:
-            path = noisy_counts_path(folder, entry.level)
-            try:
-                told = _level_failure(path, entry, areas, total)
-                if not told and manifest.intervals and not manifest.intervals.rounded:
-                    table = folder / "counts" / path.name
-                    told = misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
-            except (*UNREADABLE, pl.exceptions.PolarsError):
-                told = "is missing or not Parquet."
-            failures += [f"{FOLDER}/level_{entry.level}.parquet {told}"] if told else []
-    return failures
-
-
-def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:
-    """Return what is wrong with the noisy counts of a level, of which it is known what the released ones come to."""
-    refined = {axis: level for axis, level in entry.axes.items() if level}
-    rows = noisy_sum = 0
-    with pq.ParquetFile(path) as file:
-        if not file.schema_arrow.equals(noisy_schema(list(refined))):
-            return f"must have the columns {', '.join(noisy_schema(list(refined)).names)}."
-        for batch in file.iter_batches(_ROW_GROUP):
-            rows += len(batch)
-            if any(column.null_count for column in batch.columns):
-                return "must not miss a value."
-            if not np.isclose(batch.column(VARIANCE).to_numpy(), _variance(entry.sigma), rtol=1e-9, atol=0).all():
-                return "must state the variance that the manifest's sigma has."
-            for axis, level in refined.items():
-                numbers = batch.column(axis).to_numpy()
-                if len(numbers) and not (numbers.min() >= 0 and numbers.max() < areas.get((axis, level), 0)):
-                    return f"names an area of {axis} that the codebook lacks."
-            noisy_sum += int(batch.column(NOISY).to_numpy().sum())
-    if rows != entry.cells:
-        return f"has {rows} rows, the manifest says {entry.cells}."
-    if entry.bias is not None and rows and not math.isclose(entry.bias, (total - noisy_sum) / rows, abs_tol=1e-9):
-        return "does not have the bias that the manifest states."
-    return ""

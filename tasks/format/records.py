@@ -1,4 +1,4 @@
-"""Synthetic records: the finest level again, with a row for each record that it counts."""
+"""Synthetic records: the finest level again, with one row for each record that it counts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -13,19 +13,19 @@ from tasks.format.batches import UNREADABLE, batches
 from tasks.format.csv import of_rows, open_csv, plain
 from tasks.tree.order import Tree
 
-CHUNK_RECORDS = 1_000_000  # that are held at once
+CHUNK_RECORDS = 1_000_000  # records in memory at once
 
 
 def records_path(folder: Path, kind: str) -> Path:
-    """Return where a published folder has its records, `csv` or `parquet`."""
+    """Return the path of the records in a published folder; `kind` is `csv` or `parquet`."""
     return folder / f"records.{kind}"
 
 
 def finest_columns(tree: Tree, flat: Collection[str]) -> list[str]:
-    """Return the columns of records: per axis that of its finest code, or all where only the path of codes tells an area.
+    """Return the columns of records: per axis its finest code, or all its codes if only the path identifies an area.
 
     Args:
-        tree: the axes.
+        tree: the tree, which has the axes.
         flat: the features that have one level.
     """
     columns = []
@@ -37,11 +37,11 @@ def finest_columns(tree: Tree, flat: Collection[str]) -> list[str]:
 
 
 def record_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield some columns of tables, each row as often as it counts: at most a million rows at a time, and one table at least.
+    """Yield columns of tables with each row repeated by its count: at least one table, of at most a million rows each.
 
     Args:
-        tables: of one schema, with the column `count`, whole numbers; at least one. A count below one leaves no record.
-        columns: those that are wanted.
+        tables: at least one table, all of one schema, with a column `count` of whole numbers. A count below one gives no record.
+        columns: the columns to keep.
     """
     empty = None
     for table in tables:
@@ -58,13 +58,13 @@ def record_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterato
 
 
 def records_failures(folder: Path, kind: str, finest: Path, axes: Sequence[Sequence[str]]) -> list[str]:
-    """Return whether the records are something else than those that the finest level counts, in a sentence.
+    """Return one sentence if the records differ from those that the finest level counts, otherwise nothing.
 
     Args:
-        folder: that was published.
+        folder: the published folder.
         kind: `csv` or `parquet`.
-        finest: of the table of the finest level, which is right.
-        axes: the columns of each of its axes, coarse to fine.
+        finest: the table of the finest level, which is correct.
+        axes: per axis, its columns, coarse to fine.
     """
     path = records_path(folder, kind)
     try:
@@ -81,12 +81,12 @@ def records_failures(folder: Path, kind: str, finest: Path, axes: Sequence[Seque
         pairs = zip_longest(of_rows(expected), of_rows(there))
         same = all(one is not None and other is not None and one.equals(other) for one, other in pairs)
     except UNREADABLE:
-        return [f"{path.name} is missing or not what it should be."]
-    return [] if same else [f"{path.name} is not what the finest level counts."]
+        return [f"{path.name} is missing or is not a readable file of records."]
+    return [] if same else [f"{path.name} does not hold the records that the finest level counts."]
 
 
 def _are_finest(names: Sequence[str], axes: Sequence[Sequence[str]]) -> bool:
-    """Return whether columns are, axis after axis, that of the finest code or those of the whole path."""
+    """Return whether the columns are, for each axis in turn, its finest code or its whole path."""
     rest = list(names)
     for columns in axes:
         taken = len(columns) if rest[: len(columns)] == list(columns) else 1

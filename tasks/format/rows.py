@@ -14,10 +14,10 @@ class Rows:
     """Rows of one level.
 
     Attributes:
-        areas: per axis, integers, shape (rows,): the area's number at the axis level that the level has reached.
+        areas: per axis, integers, shape (rows,): the number of the area at the axis level that the tree level has reached.
         counts: int64, shape (rows,), records.
-        bounds: the ends of intervals around the counts, int64, shape (rows,) each: low and high, and where they are asked
-            for those that hold at once; none where no interval is stated.
+        bounds: the ends of the intervals, int64, shape (rows,) each: low and high, then those of the simultaneous intervals if
+            the spec asks for them. Empty where no interval is stated.
     """
 
     areas: tuple[AreaArray, ...]
@@ -33,7 +33,7 @@ class Rows:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Return rows, at least one part of them, one after the other."""
+    """Return the rows of one or more parts, one part after the other."""
     if len(parts) == 1:
         return parts[0]
     areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
@@ -42,5 +42,5 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def in_order(rows: Rows, sizes: Sequence[int]) -> Rows:
-    """Return rows in the order of their areas' numbers, first axis first; `sizes` has per axis how many areas there are."""
+    """Return rows in the order of their areas' numbers, first axis first; `sizes` gives the number of areas per axis."""
     return rows[order_of(rows.areas, sizes)]

@@ -1,4 +1,4 @@
-"""Published tables: codes in place of area numbers, one table per level, written a row group at a time."""
+"""Published tables: one per level, with codes in place of area numbers, written one row group at a time."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,19 +27,19 @@ def level_tables(
     flat: Collection[str] = (),
     bounds: Sequence[str] = (),
 ) -> Iterator[pa.Table]:
-    """Yield a level as readers get it, a row group at a time and at least one.
+    """Yield a level as it is published, one row group at a time, at least one.
 
     Args:
         tree: the axes and their order.
         level: the tree level.
-        rows: its nodes with a count above zero, in the order of their areas, which is that of their codes.
-        row_group: the most rows of a row group.
+        rows: its nodes with a count above zero, in the order of their areas, which is the order of their codes.
+        row_group: the largest number of rows in a row group.
         flat: the features that have one level.
-        bounds: what the ends of the rows' intervals are called; where the rows have none, they are missing.
+        bounds: the names of the columns for the ends of intervals; their values are missing if the rows have no intervals.
     Yields:
-        One text column per axis and axis level reached, called by `column_name`, coarse to fine, then `count` and the bounds,
-        int64; a row per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary of
-        the codes that occur, each once.
+        One text column per axis and axis level reached, named by `column_name`, coarse to fine, then `count` and the bounds,
+        int64; one row per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary that
+        has each occurring code once.
     """
     reached = tree.axis_levels(level)
     columns = {
@@ -60,13 +60,13 @@ def level_tables(
 
 
 def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> None:
-    """Write tables of one schema as the row groups of one file, whose dictionaries read as plain text.
+    """Write tables of one schema as the row groups of one file; readers see its dictionaries as plain text.
 
     Args:
-        path: its place.
-        tables: from `level_tables`.
-        sorted_by: the first axis. Readers pass over row groups by what is known of its codes and of the counts; the
-            codes of the others range over nearly all of their axis in every row group.
+        path: the file.
+        tables: the tables, from `level_tables`.
+        sorted_by: the first axis. The file has statistics of its codes and of the counts, by which readers skip row groups. The
+            codes of the other axes range over nearly the whole axis in every row group.
     """
     tables = iter(tables)
     first = next(tables)
@@ -77,9 +77,9 @@ def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> Non
         first.schema,
         compression="zstd",
         compression_level=1,
-        dictionary_pagesize_limit=2**30,  # a dictionary that is given up in the middle makes the rest plain text
+        dictionary_pagesize_limit=2**30,  # a full dictionary would make the rest of the column plain text
         write_statistics=known,
-        store_schema=False,  # readers would be told that the codes are categories
+        store_schema=False,  # otherwise readers would take the codes for categories
     ) as writer:
         writer.write_table(first)
         for table in tables:
@@ -87,16 +87,16 @@ def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> Non
 
 
 class _Codes:
-    """The codes of one axis level, ready to be written for areas of the same level or a finer one."""
+    """The codes of one axis level, ready to write for areas of the same or a finer level."""
 
     def __init__(self, axis: Axis, level: int, own_level: int) -> None:
-        distinct = axis.codes[own_level - 1].to_arrow().cast(pa.string()).dictionary_encode()  # a code may lie twice
+        distinct = axis.codes[own_level - 1].to_arrow().cast(pa.string()).dictionary_encode()  # a code may occur twice
         held_by = axis.ancestors(np.arange(axis.areas(level)), level, own_level)
         self._of_area: NDArray[np.int32] = distinct.indices.to_numpy()[held_by]
         self._codes = distinct.dictionary
 
     def text(self, areas: AreaArray) -> pa.DictionaryArray:
-        """Return the codes of some areas as indices into a dictionary of those that occur."""
+        """Return the codes of areas as indices into a dictionary of the codes that occur."""
         codes = self._of_area[areas]
         occurs = np.zeros(len(self._codes), dtype=bool)
         occurs[codes] = True

@@ -1,1 +1,1 @@
-"""Tables and public codebooks in; whatever is wrong with them is refused here, without showing a value."""
+"""Reads and checks the confidential table and the public codebooks. Errors never show a confidential value."""

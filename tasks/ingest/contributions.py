@@ -1,4 +1,4 @@
-"""Bounding contributions: which records of a unit are kept when it has more than were promised."""
+"""Bounds contributions: chooses the records to keep of a unit that has more records than promised."""
 
 from itertools import pairwise
 from random import SystemRandom
@@ -11,20 +11,21 @@ from tasks.tree.axis import IntArray
 def keep_within(units: IntArray, places: IntArray, counts: IntArray, max_records: int, *, distinct: bool) -> IntArray:
     """Return how many records of each row are kept.
 
-    With `distinct`, of a unit's records in one place one is kept, any with the same probability. Then, of a unit that
-    still has more than `max_records`, so many are kept, every set of them with the same probability. What is kept of a
-    unit depends on that unit alone.
+    With `distinct`, one of a unit's records in each place is kept, each with the same probability. Then, if a unit still
+    has more than `max_records` records, `max_records` of them are kept, every set of this size with the same probability.
+    The records kept of a unit depend on that unit alone.
 
     Args:
         units: int64, shape (rows,), ascending: the number of the row's unit. Confidential.
-        places: int64, shape (rows,), ascending within each unit: the cell of the level of the promise.
+        places: int64, shape (rows,), ascending within each unit: the cell, at the level at which records are promised
+            distinct.
         counts: int64, shape (rows,), records, > 0.
         max_records: >= 1.
         distinct: whether a unit's records are promised to be in distinct places.
     Returns:
         int64, shape (rows,), from 0 to `counts`.
     Raises:
-        OSError: the operating system has no entropy to give.
+        OSError: the operating system provides no entropy.
     """
     kept = counts.copy()
     if distinct:
@@ -36,7 +37,7 @@ def keep_within(units: IntArray, places: IntArray, counts: IntArray, max_records
 
 
 def _runs(*keys: IntArray) -> list[slice]:
-    """Return the slices of rows that agree in all keys."""
+    """Return the slices of consecutive rows with equal keys."""
     changes = np.zeros(max(len(keys[0]) - 1, 0), dtype=bool)
     for key in keys:
         changes |= key[1:] != key[:-1]
@@ -45,7 +46,7 @@ def _runs(*keys: IntArray) -> list[slice]:
 
 
 def _draw(counts: IntArray, most: int) -> IntArray:
-    """Return counts of `most` records drawn from some without replacement, or all of them if they are no more."""
+    """Return the counts of `most` records drawn without replacement; all counts if there are at most `most` records."""
     total = int(counts.sum())
     if total <= most:
         return counts

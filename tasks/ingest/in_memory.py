@@ -1,4 +1,4 @@
-"""A table that may be seen, read into memory: the same checks and the same codes as on the way into a vault."""
+"""Reads a public table into memory, with the checks and codes of a table that goes into a vault."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,12 +17,12 @@ from tasks.tree.axis import IntArray
 def read_in_memory(
     source: Source, units: Units, promised: Sequence[int]
 ) -> tuple[dict[str, pl.DataFrame], list[IntArray], IntArray]:
-    """Return the records of a table: its codebooks, per axis the area at its finest released level, and the true counts.
+    """Return the codebooks of a table, per axis the area of each record at the finest released level, and the true counts.
 
-    For data that may be seen: nothing of it is kept, and everything may be told.
+    Only for data that anybody may see. Nothing is stored.
 
     Args:
-        source: where the table and the codebooks are.
+        source: the table, the codebooks and the axes.
         units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
 

@@ -1,4 +1,4 @@
-"""Tables as people have them: CSV, gzipped CSV, Parquet, or a table inside a DuckDB file. Every column is text."""
+"""Reads CSV, gzipped CSV, Parquet and tables inside DuckDB files. Every CSV column is read as text."""
 
 import csv
 import gzip
@@ -22,9 +22,9 @@ class Table:
     """A table to read.
 
     Attributes:
-        field: the spec's key that names it, for errors.
+        field: the spec's key that names the table, for errors.
         path: the file.
-        inner: the table inside a DuckDB file; None for the other kinds.
+        inner: the table inside a DuckDB file; None for other kinds of file.
     """
 
     field: str
@@ -36,42 +36,42 @@ def table_at(field: str, location: str, base: Path) -> Table:
     """Return the table at `file.csv`, `file.csv.gz`, `file.parquet` or `file.duckdb::table`, relative to `base`.
 
     Raises:
-        InputError: the file does not exist, or is none of these.
+        InputError: the file does not exist, cannot be read, or has another ending.
     """
     file, _, inner = location.partition("::")
     path = (base / Path(file).expanduser()).absolute()
     try:
         is_file = path.is_file()
     except OSError as fault:
-        raise InputError(f"{field}: {path} cannot be reached ({fault.strerror}).", field=field) from None
+        raise InputError(f"{field}: cannot access {path} ({fault.strerror}).", field=field) from None
     kinds = (".csv", ".csv.gz", ".parquet")
     if not (path.name.endswith(".duckdb") if inner else path.name.endswith(kinds)):
         raise InputError(f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.", field=field)
     if not is_file:
         raise InputError(f"{field}: there is no file {path}.", field=field)
     if not os.access(path, os.R_OK):
-        raise InputError(f"{field}: {path} must be readable.", field=field)
+        raise InputError(f"{field}: you must have permission to read {path}.", field=field)
     return Table(field, path, inner or None)
 
 
 def same_table(one: Table, other: Table) -> bool:
-    """Return whether two tables are one, by their names alone: neither is opened."""
+    """Return whether two tables are the same, by their paths alone. Opens neither."""
     return one.path.samefile(other.path) and (one.inner or "").casefold() == (other.inner or "").casefold()
 
 
 def same_place(one: str, other: str) -> bool:
-    """Return whether two tables, as the ledger writes where they are, are one: by other names of a file too."""
+    """Return whether two locations, in the form in which the ledger stores them, are the same table, also through links."""
     (file, _, inner), (other_file, _, other_inner) = one.partition("::"), other.partition("::")
     if inner.casefold() != other_inner.casefold():
         return False
     try:
         return file == other_file or Path(file).samefile(other_file)
-    except OSError:  # what was there is gone
+    except OSError:  # a file no longer exists
         return False
 
 
 def same_content(one: Table, other: Table) -> bool:
-    """Return whether one table is a copy of the other."""
+    """Return whether two tables are the same, or files with the same content."""
     same_size = one.path.stat().st_size == other.path.stat().st_size
     return same_table(one, other) or (not one.inner and same_size and sha256_of(one.path) == sha256_of(other.path))
 
@@ -81,8 +81,8 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
     """Yield the SQL of a table's rows, every CSV column as text, for use in FROM.
 
     Raises:
-        InputError: the file cannot be read as what its name says. The reason is kept back: it may quote a row.
-        StoreError: the disk that takes what is read is full.
+        InputError: the file is not of the kind that its name says. The error leaves out DuckDB's text, which may quote a row.
+        StoreError: the disk for temporary files is full.
     """
     failure: TrellisError | None = None
     try:
@@ -104,26 +104,26 @@ def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str
     """Refuse a table that lacks a column.
 
     Args:
-        con: where the table is opened.
+        con: the connection on which the table is open.
         table: the table.
         rows: its SQL, from `opened`.
         wanted: names of columns.
     Raises:
-        InputError: names the first column that is missing. Those that there are it does not name: in a file without a
-            header they would be the first row.
+        InputError: a column is missing; the error names the first. It does not name the columns that exist: in a file
+            without a header they would be the first row.
     """
-    there = column_names(con, rows)
+    present = column_names(con, rows)
     for column in wanted:
-        if column not in there:
+        if column not in present:
             raise InputError(
                 f"{table.field}: {table.path.name} has no column {column}.",
                 field=table.field,
-                hint="The first line must hold the names of the columns, as the spec writes them.",
+                hint="The first line of the table must hold the column names, spelled as in the spec.",
             )
 
 
 def column_names(con: Connection, rows: str) -> list[str]:
-    """Return the names of a table's columns; `rows` is its SQL."""
+    """Return the column names of a table, given its SQL from `opened`."""
     return [column[0] for column in con.execute(f"SELECT * FROM {rows} LIMIT 0").description or []]
 
 
@@ -133,7 +133,7 @@ def identifier(name: str) -> str:
 
 
 def _reader(table: Table) -> str:
-    """Return the SQL that reads one file, and leaves DuckDB nothing to guess: no line is skipped, no other file read."""
+    """Return the SQL that reads one file. DuckDB guesses nothing, skips no line and reads no other file."""
     name = file_literal(table.path)
     if table.path.suffix == ".parquet":
         return f"read_parquet({name}, hive_partitioning = false)"
@@ -148,59 +148,59 @@ def _reader(table: Table) -> str:
 
 
 def _header(table: Table) -> list[str]:
-    """Return the names in the first line of a CSV file; refuse one that holds no names, or more than itself."""
+    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated by commas."""
     names, hint = _first_line(table)
     if names is None:
         raise _unreadable(table, hint)
-    if any("\n" in name or "\r" in name for name in names):  # what follows is rows, which no message may show
+    if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
         raise InputError(
-            f"{table.field}: {table.path.name} must have no line break in the name of a column.",
+            f"{table.field}: {table.path.name} must have no line break in a column name.",
             field=table.field,
-            hint="Most often a quote in the first line is opened and not closed.",
+            hint="The usual cause is a quote in the first line that is not closed.",
         )
     if len(names) == 1:
-        for mark, said in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
+        for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
             if mark in names[0]:
                 raise InputError(
-                    f"{table.field}: {table.path.name} must be parted by commas; its columns seem to be parted by {said}.",
+                    f"{table.field}: {table.path.name} must use commas between columns; it seems to use {separator}.",
                     field=table.field,
-                    hint="Write it with commas, and in quotes what has a comma in it.",
+                    hint="Convert the file to commas, and put values that contain a comma in quotes.",
                 )
     return names
 
 
 def _first_line(table: Table) -> tuple[list[str] | None, str]:
-    """Return the fields of the first line of a CSV file, or None and what may be the matter, without quoting the line."""
+    """Return the fields of the first line of a CSV file; on failure, None and a hint that does not quote the line."""
     is_gzip = table.path.suffix == ".gz"
     opening = gzip.open if is_gzip else open
     try:
         with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:
             return next(csv.reader(lines), []), ""
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        return None, "It is no gzip, or is cut short."
+        return None, "The file is not gzip, or is incomplete."
     except UnicodeDecodeError:
         with table.path.open("rb") as raw:
             zipped = not is_gzip and raw.read(2) == b"\x1f\x8b"
-        return None, "It is gzipped: its name must end in .csv.gz." if zipped else _NOT_UTF8
+        return None, "The file is gzipped. Its name must end in .csv.gz." if zipped else _NOT_UTF8
     except (OSError, csv.Error):
         return None, ""
 
 
-_NOT_UTF8 = "It is not in UTF-8: convert it, such as with `iconv -f LATIN1 -t UTF-8`."
+_NOT_UTF8 = "The file is not in UTF-8. Convert it, for example with `iconv -f LATIN1 -t UTF-8`."
 
-# What DuckDB says at the beginning of a line, and what it means. The rest of its text quotes rows, and is not shown.
+# Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
 _CAUSES = {
     r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
     r"^Invalid unicode": _NOT_UTF8,
-    r"^Value with unterminated quote found": "A quote is opened and not closed, or stands inside a field without being doubled.",
-    r"CSV Parser state machine reached an invalid state": "Most often some lines end in LF and others in CRLF: write all alike.",
-    r"Unexpected end of GZIP stream": "It is cut short.",
+    r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
+    r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
+    r"Unexpected end of GZIP stream": "The file is incomplete.",
 }
 
 
-def _hint(said: str) -> str:
-    """Return the cause of what DuckDB says about a CSV file; empty where it is none that is known."""
-    return next((cause for sign, cause in _CAUSES.items() if re.search(sign, said, re.MULTILINE)), "")
+def _hint(message: str) -> str:
+    """Return the cause of DuckDB's error message about a CSV file; empty if the cause is unknown."""
+    return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
 def _unreadable(table: Table, hint: str = "") -> InputError:

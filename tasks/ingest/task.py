@@ -1,4 +1,4 @@
-"""The ingest stage: table and codebooks in, records in the vault out."""
+"""The ingest stage: reads the table and the codebooks, and writes the records to the vault."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ from tasks.stage import stage
 
 @dataclass(frozen=True, slots=True)
 class AxisSource:
-    """Where an axis comes from.
+    """The columns and the codes of an axis.
 
     Attributes:
         name: the axis.
         field: the spec's key that names its columns, for errors.
-        columns: of the confidential table: one with finest codes, or one per level.
-        codebook: the public table, or the codes that the spec itself says, or none of both.
-        sha256: of the table's file, when the release was planned, or of the codes; where no codebook lists them, what is
-            said in its place.
+        columns: the columns of the confidential table: one with finest codes, or one per level.
+        codebook: the public table, or the codes that the spec itself lists, or neither.
+        sha256: the hash of the codebook's file at the time of planning, or of the listed codes; without a codebook, the text
+            that replaces it.
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
     """
@@ -43,10 +43,12 @@ class AxisSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The confidential table and the axes on which its records lie.
+    """The confidential table, with the columns and codes of its axes.
 
     Attributes:
-        count: the column of counts; None where a row is a record.
+        table: the confidential table.
+        count: the column of counts; None where each row is one record.
+        axes: the axes.
     """
 
     table: Table
@@ -55,22 +57,22 @@ class Source:
 
 
 def read_ends(source: Source) -> tuple[End, ...]:
-    """Return the axes of a table with their codebooks, empty where none lists the codes; the confidential table is not opened.
+    """Return the axes with their codebooks, empty for an axis without one. Does not open the confidential table.
 
     Raises:
-        InputError: a codebook breaks a rule, or is the confidential table by its name or its columns.
+        InputError: a codebook breaks a rule, or is the confidential table by its path or its columns.
     """
     confidential = frozenset(column for axis in source.axes for column in axis.columns)
     for codebook in _tables(source):
         if same_table(codebook, source.table):
             raise _confidential_codebook(codebook)
-    read = cache(read_codebook)  # one codebook often serves both ends
+    read = cache(read_codebook)  # both ends often use the same codebook
 
     def codebook_of(axis: AxisSource) -> pl.DataFrame:
         if not isinstance(axis.codebook, Table):
             return axis.codebook.codebook()
         by_path = len(axis.columns) > 1
-        # The codebook of a table's only feature may well have a column of its name.
+        # With a single feature, its codebook may have a column of the same name.
         not_all_of = confidential if len(confidential) > 1 else None
         return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of)
 
@@ -88,11 +90,11 @@ def read_ends(source: Source) -> tuple[End, ...]:
 
 
 def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) -> tuple[End, ...]:
-    """Return axes with the codes that the records have, where no codebook lists them. Confidential.
+    """Return the axes; those without a codebook get the codes in the records. Confidential.
 
     Args:
-        con: the vault, or what is in memory alone where the table may be seen.
-        source: the table, which is opened.
+        con: the vault, or a database in memory if anybody may see the table.
+        source: the table, which this function reads, and the axes.
         ends: its axes, from `read_ends`.
     Raises:
         InputError: the table cannot be read, or lacks a column.
@@ -110,9 +112,9 @@ def _tables(source: Source) -> list[Table]:
 
 def _confidential_codebook(codebook: Table) -> InputError:
     return InputError(
-        f"{codebook.field} must not be the confidential table: its areas would tell who travels.",
+        f"{codebook.field} must not be the confidential table: its areas would reveal who is in it.",
         field=codebook.field,
-        hint="Name a public codebook of all areas.",
+        hint="Give a public codebook of all areas.",
     )
 
 
@@ -120,16 +122,17 @@ def _confidential_codebook(codebook: Table) -> InputError:
 def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
-    Codes that no codebook lists go to the vault, like the records that they are known from.
+    Codes without a codebook go to the vault, like the records from which they come.
 
     Args:
         release_id: the release.
-        source: where the table and the codebooks are.
+        source: the table, the codebooks and the axes.
         units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
-        memory: bytes that it may take.
+        memory: the most memory to use, in bytes.
     Raises:
-        InputError: a table or a codebook breaks a rule, or a codebook has changed since it was planned, or is the table itself.
+        InputError: a table or a codebook breaks a rule, or a codebook has changed since the release was planned, or is the
+            confidential table itself.
     """
     remove_vault(release_id)
     for axis in source.axes:
@@ -138,7 +141,9 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
         if same_content(axis.codebook, source.table):
             raise _confidential_codebook(axis.codebook)
         if sha256_of(axis.codebook.path) != axis.sha256:
-            raise InputError(f"{axis.codebook.field} has changed since it was planned.", field=axis.codebook.field)
+            raise InputError(
+                f"{axis.codebook.field} has changed since the release was planned.", field=axis.codebook.field
+            )
     ends = read_ends(source)
     with vault(release_id, read_only=False, memory=memory) as con:
         ends = with_codes_of_records(con, source, ends)

@@ -1,4 +1,4 @@
-"""The confidential table: checked, coded by the codebooks, and summed into the vault. Nothing of it is shown."""
+"""Checks the confidential table, replaces codes by area numbers, and sums the records into the vault. Shows no value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from tasks.tree.true_tree import LARGEST_TOTAL
 
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """One axis of the table: where its codes stand, and what they mean.
+    """One axis of the table: its columns and its codebook.
 
     Attributes:
         name: the axis, such as `origin`.
         field: the spec's key that names its columns.
         columns: the confidential table's columns: one with the codebook's finest code, or one per level.
-        codebook: every finest area, as `read_codebook` returns it, or `codes_of_records`.
+        codebook: every finest area, as `read_codebook` or `codes_of_records` returns it.
         finest: the level of the codebook down to which the axis is released.
         promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
-        listed_by: the spec's key that lists its codes; empty where a table does.
+        listed_by: the spec's key that lists its codes; empty where a table lists them.
     """
 
     name: str
@@ -39,13 +39,13 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """How many records a privacy unit may have, and what becomes of those beyond.
+    """How many records a privacy unit may have.
 
     Attributes:
-        column: that identifies the unit of a row; None where the bound is the data owner's promise.
-        max_records: per unit.
-        distinct: whether they are promised to be in distinct cells, of the level that the axes name.
-        exact: whether each unit has exactly so many, which makes the total public.
+        column: the column that identifies the unit of a row; None where the data owner promises the bound.
+        max_records: the largest number of records per unit.
+        distinct: whether a unit's records are promised to be in distinct cells of the level that the axes name.
+        exact: whether each unit has exactly `max_records` records, which makes the total public.
     """
 
     column: str | None
@@ -55,14 +55,14 @@ class Units:
 
 
 def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
-    """Return the codes that the records have on an axis, as `read_codebook` returns those of a codebook. Confidential.
+    """Return the codes of an axis that occur in the records, in the form of `read_codebook`. Confidential.
 
-    Rows with a blank code have none here; `ingest_trips` refuses them.
+    The result leaves out rows with a blank code; `ingest_trips` refuses them.
 
     Args:
-        con: the vault: what does not fit in memory spills beside it.
+        con: the vault. DuckDB writes what does not fit in memory to files beside it.
         table: the confidential table.
-        end: an axis with a column per level, and a codebook that names these.
+        end: an axis with one column per level, and an empty codebook with the names of the levels.
     Raises:
         InputError: the table cannot be read, or lacks a column.
     """
@@ -79,17 +79,17 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
 def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
     """Write the table `records` of the vault: area_0, area_1, … and true_count, summed over equal areas.
 
-    Whatever says which unit a record belongs to stays in temporary tables, which no file of the vault ever holds.
+    The units of records stay in temporary tables, which are never written to the file of the vault.
 
     Args:
         con: the vault.
         table: the confidential table.
         ends: its axes.
-        count: the column of counts; None where a row is a record.
+        count: the column of counts; None where each row is one record.
         units: the bound on contributions.
     Raises:
-        InputError: names the column and the rule that some rows or units break; how many is told to the caller only.
-            A table without records is refused where its total is public anyway.
+        InputError: rows or units break a rule. The error names the column and the rule; only the caller learns how many.
+            A table without records is refused only if its total is public.
     """
     for number, end in enumerate(ends):
         con.register(f"codes_{number}", _codes(end))
@@ -100,9 +100,9 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
     _refuse_faults(con, table, ends, count, units)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
-        raise InputError(f"{table.field} holds no records: there is nothing to release.", field=table.field)
+        raise InputError(f"{table.field} has no records, so there is nothing to release.", field=table.field)
     if total == 0:
-        tell_caller(f"{table.field} holds no records: it has no rows, or none with a count above 0.")
+        tell_caller(f"{table.field} has no records: it has no rows, or no row with a count above 0.")
     if total > LARGEST_TOTAL:
         raise InputError(f"{table.field}: the counts must add up to at most 2**40.", field="input.count")
     if units.column:
@@ -118,7 +118,7 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
 
 
 def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
-    """Cut the units of `summed` that have more records than promised; tell the caller how many there were."""
+    """Cut the units of `summed` that have more records than promised, and tell the caller their number."""
     places = ", ".join(f"place_{number}" for number in range(axes))
     repeats = f" OR sum(true_count) > count(DISTINCT ({places}))" if units.distinct else ""
     con.execute(
@@ -144,7 +144,7 @@ def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
 
 
 def _refuse_inexact(con: Connection, table: Table, units: Units) -> None:
-    """Refuse a table whose units have not exactly the number of records that makes its total public."""
+    """Refuse a table with units that do not have exactly `max_records` records."""
     rule = f"every unit must have exactly {units.max_records} records (privacy.exact_records_per_unit)."
     if units.column:
         per_unit = f"SELECT unit FROM summed GROUP BY unit HAVING sum(true_count) <> {units.max_records}"
@@ -157,9 +157,9 @@ def _refuse_inexact(con: Connection, table: Table, units: Units) -> None:
 
 
 def _codes(end: End) -> pl.DataFrame:
-    """Return, for each code (or path of codes) that a row may have, the numbers of the areas that hold it.
+    """Return, for each possible code (or path of codes) of a row, the numbers of two areas that contain it.
 
-    `area` is at the released level, `place` at the level of the promise.
+    `area` is at the finest released level, `place` at the level at which records are promised distinct.
     """
     axis = axis_from_codebook(end.name, end.codebook)
     finest_area = pl.int_range(end.codebook.height, eager=True).to_numpy()
@@ -171,10 +171,10 @@ def _codes(end: End) -> pl.DataFrame:
 
 
 def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units) -> str:
-    """Return the one query over the confidential table: sums per combination of areas, and how many rows break a rule.
+    """Return the only query over the confidential table: sums per combination of areas, and how many rows break a rule.
 
-    `fault` is the number of the first rule of `_rules` that rows break, null where they break none. Where there is a column
-    of units, sums are per unit, and per place at which its records are promised distinct.
+    `fault` is the number of the first rule in `_rules` that the rows break, or null. With a column of units, sums are also
+    per unit and per place at which its records are promised distinct.
     """
     digits = f"trim({_text_of(count)})" if count else "'1'"
     joins, faults = [], []
@@ -210,7 +210,7 @@ def _text_of(column: str) -> str:
 
 
 def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[str, str, str]]:
-    """Return the key, the words and the next step of every rule that a row may break, in the order of `_summed`."""
+    """Return the key, the text and the hint of every rule that a row may break, in the order of `_summed`."""
     rules = []
     for end in ends:
         columns = " and ".join(end.columns)
@@ -220,7 +220,7 @@ def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[s
             (
                 end.field,
                 f"column {columns} has codes that {listed} lacks.",
-                f"Give {listed} every code that there may be, or correct the table; codes are compared as text.",
+                f"Add every possible code to {listed}, or correct the table. Codes are compared as text.",
             ),
         ]
     rules += [

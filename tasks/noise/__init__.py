@@ -1,1 +1,1 @@
-"""Drawing noise, once: the samplers, and the stage that measures true counts."""
+"""Draws noise, once per cell: the samplers, and the stage that measures true counts."""

@@ -1,4 +1,4 @@
-"""Leaves that are measured in memory, where the data may be seen: the same steps as the stages, without a store."""
+"""Measures leaves in memory, for data that anybody may see: the same steps as the stages, without a store."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Measure: true counts in, noisy counts out, once. The trust line runs through this function."""
+"""Turns true counts into noisy counts, once. The trust line runs through this function."""
 
 from fractions import Fraction
 
@@ -21,7 +21,7 @@ def measure(
         l2_sensitivity_squared: Δ₂² of the level.
         sampler: the noise; `discrete_gaussian` outside of tests.
     Guarantees:
-        Nothing is drawn unless the privacy map of this very scale is finite and within ρ.
+        Nothing is drawn unless the privacy map of exactly this scale is finite and within ρ.
     Raises:
         ValueError: ρ or Δ₂ is not positive, the scale is not finite and positive, it would cost more than ρ, or a true
             count is so large that noise could carry it beyond 64 bits.

@@ -65,7 +65,7 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
         Most of the time is spent without the interpreter's lock.
     Raises:
         ValueError: the scale is not finite and positive.
-        OSError: the operating system has no entropy to give.
+        OSError: the operating system provides no entropy.
     Source:
         docs/sampler.md.
     """
@@ -81,10 +81,10 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
 
 
 def system_words(number: int) -> Words:
-    """Return so many words of 64 random bits each, from the operating system.
+    """Return `number` words of 64 random bits each, from the operating system.
 
     Raises:
-        OSError: it has no entropy to give.
+        OSError: the operating system provides no entropy.
     """
     return np.frombuffer(os.urandom(8 * number), dtype=np.uint64)
 
@@ -97,8 +97,8 @@ def outcomes(table: NoiseTable, bits: Words, more_bits: Callable[[int], Words]) 
     Args:
         table: the law.
         bits: uint64, shape (draws,), the first 64 bits of each draw.
-        more_bits: gives so many further words; called once if some first words are also those of entries, for two words
-            per such draw, in their order, and else not at all.
+        more_bits: returns a number of further words. It is called only if some first words equal those of entries, once, for
+            two words per such draw, in their order.
     Returns:
         int64, shape (draws,), records.
     Guarantees:
@@ -151,8 +151,8 @@ def noise_table(scale: float) -> NoiseTable:
 def _masses(sigma: Fraction) -> tuple[list[int], Fraction]:
     """Return 2¹⁹² P(noise = k) for k = 0, …, K, as integers, and τ.
 
-    Every outcome but 0 gets its probability rounded down, and 0 gets the rest: what that is more than the probability of
-    0 is the total variation distance.
+    Every outcome except 0 gets its probability rounded down, and 0 gets the rest. The excess over the probability of 0 is
+    the total variation distance.
     """
     K = -int(-_REACH * sigma // 1)  # ⌈12.9 σ⌉
     bits = ENTRY_BITS + 3 * (K + 2).bit_length()  # so that all that rounding down loses is less than 2⁻¹⁹²

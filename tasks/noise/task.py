@@ -11,11 +11,11 @@ from storage.counts.shards import noisy_path, write_shard
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection, store
 from storage.errors import StoreError
-from storage.ledger.books import Charge, as_charged
-from storage.ledger.events import charges_of
+from storage.ledger.books import as_charged
 from storage.machine.locks import check_going_on, while_going_on
-from storage.releases.register import Release, find_release
-from storage.releases.seals import TRUNK, Seal, list_branches, list_frontiers, list_seals
+from storage.record import Record, load_record
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import LevelTerms
 from tasks.machine import memory_of
 from tasks.noise.measure import measure
@@ -36,23 +36,21 @@ _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and
 def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -> Seal:
     """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals.
 
-    A level that is sealed already is left as it is. Level 0 is the root, one cell.
+    A level that is already sealed stays as it is. Level 0 is the root, one cell.
     """
     with store() as con:
-        sealed = list_seals(con, release_id).get((level, branch))
-        if sealed:
-            return sealed
-        release = find_release(con, release_id)
-        frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
-        charge = charges_of(con, release_id).get(level)
+        record = load_record(con, release_id)
+    if (level, branch) in record.seals:
+        return record.seals[level, branch]
+    release = record.release
     tree, terms = tree_of(release), release.levels[level]
-    _check_charged(release, level, charge)
+    _check_charged(record, level)
     with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         if level == 0:
             true_chunks = iter([read_true_slice(con, 0, 0, 0, 1)[1]])
             cells = 1
         else:
-            parents = load_parents(release, level, branch, frontiers, branches)
+            parents = load_parents(record, level, branch)
             true_chunks = _true_counts(con, tree, parents)
             cells = int(cell_counts(tree, parents).sum())
         row_groups = (
@@ -66,7 +64,7 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
 def measure_universe(release_id: str, sampler: Sampler) -> Seal:
     """Draw the noisy count of every leaf of the universe, whatever its true count, and write them in the order of the tree.
 
-    Leaves that are sealed already are left as they are. Only a part of the universe is in memory at a time.
+    Leaves that are already sealed stay as they are. Only a part of the universe is in memory at a time.
     """
     release, level, sealed = _leaves(release_id)
     if sealed:
@@ -87,9 +85,9 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
 def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
 
-    How many leaves have records is confidential, and where their parts begin: the shard is cut by what is kept alone. Where
-    no codebook lists the codes, it has those of the leaves that are kept in place of their areas, whose numbers would tell
-    of the others.
+    The number of leaves with records is confidential, and so are the places where chunks of them begin. So only the kept
+    leaves decide how the shard is cut. For an axis without a codebook, the shard holds the codes of the kept leaves and not
+    their area numbers, which would reveal something about the other leaves.
     """
     release, level, sealed = _leaves(release_id)
     if sealed:
@@ -118,7 +116,7 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
 
 
 def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
-    """Return the columns that tell some leaves apart: per axis their areas, or where no codebook lists them their codes.
+    """Return the columns that identify some leaves: per axis their areas, or, without a codebook, their codes.
 
     Args:
         areas: per axis, int64, shape (leaves,).
@@ -139,22 +137,22 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
 def _leaves(release_id: str) -> tuple[Release, int, Seal | None]:
     """Return a release, the level of its leaves, and their seal; where there is none, they are as the ledger has charged them."""
     with store() as con:
-        release = find_release(con, release_id)
-        level = len(release.levels) - 1
-        sealed = list_seals(con, release_id).get((level, TRUNK))
-        charge = charges_of(con, release_id).get(level)
+        record = load_record(con, release_id)
+    sealed = record.seals.get((record.finest, TRUNK))
     if sealed is None:
-        _check_charged(release, level, charge)
-    return release, level, sealed
+        _check_charged(record, record.finest)
+    return record.release, record.finest, sealed
 
 
-def _check_charged(release: Release, level: int, charge: Charge | None) -> None:
-    if not as_charged(release.levels[level], charge):
-        raise StoreError(f"Level {level} of {release.id} is not as the ledger has charged it: nothing of it is drawn.")
+def _check_charged(record: Record, level: int) -> None:
+    if not as_charged(record.release.levels[level], record.charges.get(level)):
+        raise StoreError(
+            f"Level {level} of {record.release.id} is not as the ledger has charged it: nothing of it is drawn."
+        )
 
 
 def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:
-    """Return what may cross the trust line: noisy counts, or the exact ones of an invariant, which is unprotected."""
+    """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
     return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)

@@ -1,6 +1,6 @@
-"""Thresholded discrete Laplace noise: a histogram of which only the cells with records are looked at.
+"""Thresholded discrete Laplace noise: a histogram that looks only at cells with records.
 
-What it costs is only (ε, δ): δ is the probability that a cell which only one unit's records are in is seen at all.
+Its cost is only (ε, δ). δ is the probability that a cell which holds the records of only one unit is released at all.
 """
 
 import math
@@ -25,12 +25,12 @@ _LARGEST_THRESHOLD = 2**60  # keeps what is compared inside 64 bits
 
 @dataclass(frozen=True, slots=True)
 class Thresholded:
-    """Discrete Laplace noise on the cells with records, of which those below a threshold are left out.
+    """Discrete Laplace noise on the cells with records; cells below a threshold are left out.
 
     Attributes:
         scale: s of the noise, records.
         threshold: θ, the least noisy count that is kept, records.
-        epsilon: what it costs, with `delta`, by OpenDP's map.
+        epsilon: its cost, together with `delta`, by OpenDP's map.
     """
 
     scale: float
@@ -58,13 +58,13 @@ def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: fl
         epsilon: > 0, finite.
         delta: in (0, 1).
     Raises:
-        ValueError: the scale would be beyond use, or no threshold keeps δ.
+        ValueError: the scale would be out of range, or no threshold keeps δ.
     Source:
         Boninsegna and Silvestri (2025) for one record under substitution; Rogers (2023), Theorem 7.
     """
     l1 = touched_cells(neighbours, max_records)
     if not LEAST_SCALE * epsilon <= l1 <= LARGEST_SCALE * epsilon:
-        raise ValueError(f"epsilon must buy a scale from {LEAST_SCALE} to 2**32, got scale {l1 / epsilon:g}.")
+        raise ValueError(f"epsilon must give a noise scale from {LEAST_SCALE} to 2**32, got scale {l1 / epsilon:g}.")
     scale = l1 / epsilon
     first = _by_formula(neighbours, max_records, scale, delta)
     while privacy_cost(neighbours, max_records, scale, first)[0] > epsilon:
@@ -89,7 +89,7 @@ def privacy_cost(neighbours: str, max_records: int, scale: float, threshold: int
         scale: s, finite and > 0.
         threshold: θ, above m.
     Raises:
-        ValueError: the threshold is not above m: a unit alone would be seen as often as not.
+        ValueError: the threshold is not above m: the records of a single unit would be released about every second time.
     """
     if threshold <= max_records:
         raise ValueError(f"threshold must be above max_records_per_unit, {max_records}, got {threshold}.")
@@ -128,14 +128,14 @@ def measure_thresholded(
 
     Args:
         true_counts: int64, shape (cells,), records, > 0. Confidential.
-        noise: the noise, and what is charged for it.
+        noise: the noise, and its charge.
         neighbours: `substitution` or `add_remove`.
         max_records: m, records per unit.
         sampler: the noise; `thresholded_laplace` outside of tests.
     Guarantees:
-        Nothing is drawn unless OpenDP's map of this very scale and threshold is within what is charged.
+        Nothing is drawn unless OpenDP's map of exactly this scale and threshold is within the charge.
     Raises:
-        ValueError: it would cost more than is charged, or a true count is out of range.
+        ValueError: the cost would exceed the charge, or a true count is out of range.
     """
     epsilon, delta = privacy_cost(neighbours, max_records, noise.scale, noise.threshold)
     if not (epsilon <= noise.epsilon and delta <= noise.delta):
@@ -151,7 +151,7 @@ def standard_deviation(scale: float) -> float:
 
 
 def derivation(neighbours: str, max_records: int) -> str:
-    """Return in one line what one unit can do to the leaves, for plans and manifests."""
+    """Return in one line how one unit can change the leaves, for plans and manifests."""
     cells = touched_cells(neighbours, max_records)
     many = "record" if max_records == 1 else f"{max_records} records"
     moves = (
@@ -172,12 +172,12 @@ def _by_formula(neighbours: str, max_records: int, scale: float, delta: float) -
 
 
 def _least(keeps: Callable[[int], bool], first: int) -> int:
-    """Return the least integer from `first` on for which something holds that is true from some integer on."""
+    """Return the least integer >= `first` for which a condition holds that is true from some integer on."""
     fails, step = first - 1, 1
     while not keeps(fails + step):
         fails, step = fails + step, 2 * step
         if fails > _LARGEST_THRESHOLD:
-            raise ValueError("delta must be larger: no threshold keeps it.")
+            raise ValueError("delta must be larger: no threshold is large enough for it.")
     holds = fails + step
     while holds - fails > 1:
         middle = (fails + holds) // 2

@@ -73,7 +73,7 @@ def nearest_in_chebyshev_large_first(noisy: IntArray, first_cell: IntArray, tota
 
 
 def _solve(noisy: IntArray, first_cell: IntArray, totals: IntArray, small_first: bool) -> IntArray:
-    """Return y for a block of parents. Cells that end at zero are told by comparison, and only the others are sorted.
+    """Return y for a block of parents. Comparison finds cells that end at zero; only the others are sorted.
 
     Let M = max x. If t₀ < M − c, the bound grows at least that far, so that cells up to M − c end at zero. Otherwise
     cells up to −L do, where the loop starts; and where small cells are lowered first and M + L ≥ c, the greatest cell

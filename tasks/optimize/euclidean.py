@@ -45,7 +45,7 @@ def nearest_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) -
 
 
 def _solve(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
-    """Return y for a block of parents. Cells that end at zero are told by comparison, and only the others are sorted.
+    """Return y for a block of parents. Comparison finds cells that end at zero; only the others are sorted.
 
     θ is at least M − c, M = max x, where the greatest cell would have all of c; and at least (Σx − c)/b over any cells of
     the parent. Cells up to either end at zero, in whole numbers too: where θ is that number, nothing is left to raise.

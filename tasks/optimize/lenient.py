@@ -1,7 +1,7 @@
-"""Leniency: a first pass that prunes less than InfTDA, and a second one that lets go of what is too small to be told from none.
+"""Leniency: a first pass that prunes less than InfTDA, and a second pass that drops counts too small to distinguish from zero.
 
-What the first pass prunes is never measured below, and so is lost to the second. What it keeps and should not have, the second
-can still let go, once it has seen everything.
+Nothing below a cell that the first pass prunes is measured, so the second pass cannot recover it. A cell that the first pass
+keeps in error can still be dropped by the second pass, which knows all noisy counts.
 """
 
 from collections.abc import Callable
@@ -17,20 +17,21 @@ LEAST = 0.4  # of an estimate's standard deviation: a smaller count does not sta
 
 
 def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
-    r"""Return, for each parent, what is nearest to its noisy counts drawn halfway to equal shares.
+    r"""Return, for each parent, the counts nearest to its noisy counts after these are moved halfway to equal shares.
 
     .. math:: \min_{y \in \mathbb{Z}_{\ge 0}^{b}} \|y - \lfloor (x + \lfloor c / b \rfloor) / 2 \rfloor\|_2
         \quad \text{s.t.} \quad \sum_i y_i = c
 
-    More cells stay above zero than with the noisy counts themselves, above all where noise is large beside the counts.
+    More cells stay above zero than with the noisy counts themselves, most of all where the noise is large compared with
+    the counts.
 
     Args:
         noisy: x, shape (cells,), int64, records; may be negative.
         first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
         totals: c, shape (parents,), int64, records, >= 0.
     Returns:
-        y, shape (cells,), int64, records. They say which cells stay, and what they have to share out among their children
-        until a second pass knows better: as counts to release they would be worse than those of `nearest_in_euclid`.
+        y, shape (cells,), int64, records. They decide which cells stay, and what these share among their children in
+        the first pass. As released counts they would be worse than those of `nearest_in_euclid`.
     Guarantees:
         Post-processing: reads no true count. Deterministic; ties go to the lower cell.
     Raises:
@@ -48,9 +49,9 @@ def settle_and_prune(
     totals: IntArray,
     optimiser: Callable[[IntArray, IntArray, IntArray], IntArray],
 ) -> IntArray:
-    """Settle as `settle` does; let go of counts below `LEAST` standard deviations, and settle what stays once more.
+    """Settle as `settle` does, drop counts below `LEAST` standard deviations, and settle the remaining counts again.
 
-    Of each parent the cells with the largest count stay, however small, so that there is always one to have its total.
+    The cells with the largest count of each parent always stay, so that one of them can take the parent's total.
 
     Args:
         estimates: of the kept cells, shape (kept,).

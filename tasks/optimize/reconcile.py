@@ -1,4 +1,4 @@
-"""The second pass: what the noisy counts of all levels say together about each node that the first pass has kept.
+"""The second pass: estimates each node that the first pass kept from the noisy counts of all levels together.
 
 Up, from the finest level: each node's own noisy count and the sum over its children make one estimate. Down: the optimiser
 makes consistent counts of the estimates. Each step takes one level of any set of whole families, so that levels may be
@@ -19,7 +19,7 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """What is thought of some counts.
+    """Estimates of some counts.
 
     Attributes:
         values: float64, shape (nodes,), records; may be negative.
@@ -51,7 +51,7 @@ def summed_children(
 
     .. math:: s_p = \sum_{i \in p,\ \text{kept}} e_i + \sum_{i \in p,\ \text{pruned}} x_i
 
-    A pruned child has nothing below it that was measured, so that its own noisy count is all there is to it.
+    Nothing below a pruned child was measured, so its own noisy count is its only measurement.
 
     Args:
         noisy: x, shape (cells,), int64, records: the noisy counts of all children.
@@ -83,7 +83,7 @@ def combined(noisy: IntArray, variance: float, below: Estimates) -> Estimates:
 
     .. math:: e = \frac{x / \sigma^2 + s / v}{1 / \sigma^2 + 1 / v}, \quad \mathrm{Var}\, e = \frac{1}{1 / \sigma^2 + 1 / v}
 
-    Of all linear estimates without bias from what was measured at the node and below it, that is the one of least variance.
+    Of all unbiased linear estimates from the measurements at the node and below it, this one has the least variance.
 
     Args:
         noisy: x, shape (nodes,), int64, records.

@@ -1,10 +1,9 @@
 """The stages of a second pass: up the tree, from all noisy counts to estimates; and down it, to the released counts.
 
-Both read what was sealed and what the first pass has kept: nothing is measured for them, and nothing is charged.
+Both read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,19 +20,8 @@ from storage.counts.shards import (
 )
 from storage.database.connections import store
 from storage.machine.locks import check_going_on
-from storage.releases.register import Release, find_release
-from storage.releases.seals import (
-    TRUNK,
-    Branch,
-    EstimateShard,
-    FrontierShard,
-    Seal,
-    list_branches,
-    list_estimates,
-    list_frontiers,
-    list_seals,
-    list_settled,
-)
+from storage.record import Record, load_record
+from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
 from tasks.optimize.reconcile import Estimates, Settling, combined, measured, root_total, summed_children
 from tasks.optimize.task import Optimiser, in_chunks
 from tasks.stage import stage
@@ -43,55 +31,15 @@ from tasks.tree.order import Tree
 from tasks.tree.task import load_frontier, load_parents, rows_of, tree_of
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What the store knows of a release after the first pass."""
-
-    release: Release
-    tree: Tree
-    seals: dict[tuple[int, str], Seal]
-    frontiers: dict[tuple[int, str], FrontierShard]
-    branches: dict[str, Branch]
-    estimates: dict[tuple[int, str], EstimateShard]
-    settled: dict[tuple[int, str], FrontierShard]
-
-    def parts(self, branch: str) -> list[str]:
-        """Return the branches into which a branch was cut."""
-        return [part.name for part in self.branches.values() if part.parent == branch]
-
-    def levels(self, branch: str) -> range:
-        """Return the levels of a branch."""
-        first = 0 if branch == TRUNK else self.branches[branch].cut_level + 1
-        parts = self.parts(branch)
-        return range(first, (self.branches[parts[0]].cut_level if parts else self.tree.depth) + 1)
-
-    def kept(self, level: int, branch: str) -> Frontier:
-        """Return the nodes that the first pass has kept."""
-        return load_frontier(self.release, self.frontiers[level, branch])
-
-    def parents(self, level: int, branch: str) -> Frontier:
-        """Return the nodes of the first pass whose children are the cells of a level (> 0) of a branch."""
-        return load_parents(self.release, level, branch, self.frontiers, self.branches)
-
-    def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
-        """Yield the sealed noisy counts."""
-        shard = noisy_path(self.release.id, level, branch), self.seals[level, branch].sha256
-        return (group["noisy"] for group in read_row_groups(*shard))
-
-    def variance(self, level: int) -> float:
-        """Return that of the noise of a level, 0 where it is exact."""
-        return self.release.levels[level].sigma ** 2
-
-
 @stage("estimate {branch}")
 def estimate_branch(release_id: str, branch: str) -> list[EstimateShard]:
     """Estimate the nodes of a branch from the noisy counts of all that lies below them, the finest level first.
 
-    The branches into which it was cut are estimated already. The last shard belongs to the level of the cut: what the
-    branch adds up to for each of the nodes on which it stands.
+    The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
+    the branch for each node at which it begins.
     """
-    known = _known(release_id)
-    levels, parts = known.levels(branch), known.parts(branch)
+    record, tree = _load(release_id)
+    levels, parts = record.levels_of(branch), record.parts(branch)
     found: list[EstimateShard] = []
 
     def keep(level: int, estimates: Estimates) -> None:
@@ -99,12 +47,12 @@ def estimate_branch(release_id: str, branch: str) -> list[EstimateShard]:
         path = estimates_path(release_id, level, branch)
         found.append(EstimateShard(level, branch, write_shard(path, tuple(columns), [columns], pa.float64())))
 
-    below = _joined([_read(known, levels[-1], part) for part in parts]) if parts else None
+    below = _joined([_read(record, levels[-1], part) for part in parts]) if parts else None
     for level in reversed(levels):
         if level == 0:
-            keep(0, _of_nodes(next(known.noisy(0, branch)), known.variance(0), below))
+            keep(0, _of_nodes(next(_noisy(record, 0, branch)), _variance(record, 0), below))
         else:
-            estimates, below = _estimates(known, level, branch, below)
+            estimates, below = _estimates(record, tree, level, branch, below)
             keep(level, estimates)
     if branch != TRUNK and below is not None:
         keep(levels[0] - 1, below)
@@ -121,13 +69,13 @@ def settle_branch(release_id: str, branch: str, optimiser: Optimiser, settling: 
     def settle(estimates: Estimates, first_kept: IntArray, totals: IntArray) -> IntArray:
         return settling(estimates, first_kept, totals, optimiser)
 
-    known = _known(release_id)
-    axes = range(len(known.tree.axes))
+    record, tree = _load(release_id)
+    axes = range(len(tree.axes))
     columns = (*(f"area_{axis}" for axis in axes), "count", "row")
-    found, totals = [], None if branch == TRUNK else _totals(known, branch)
-    for level in known.levels(branch):
-        kept = known.kept(level, branch)
-        totals = _root(known, kept) if totals is None else _settled(known, level, branch, kept, totals, settle)
+    found, totals = [], None if branch == TRUNK else _totals(record, branch)
+    for level in record.levels_of(branch):
+        kept = _kept(record, level, branch)
+        totals = _root(record, kept) if totals is None else _settled(record, tree, level, branch, kept, totals, settle)
         left = np.flatnonzero(totals > 0) if level else np.zeros(1, dtype=np.int64)
         groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
         rows = (
@@ -139,28 +87,43 @@ def settle_branch(release_id: str, branch: str, optimiser: Optimiser, settling: 
     return found
 
 
-def _known(release_id: str) -> _Known:
+def _load(release_id: str) -> tuple[Record, Tree]:
+    """Return what the store knows of a release after the first pass, and its tree."""
     with store() as con:
-        release = find_release(con, release_id)
-        return _Known(
-            release,
-            tree_of(release),
-            list_seals(con, release_id),
-            list_frontiers(con, release_id),
-            list_branches(con, release_id),
-            list_estimates(con, release_id),
-            list_settled(con, release_id),
-        )
+        record = load_record(con, release_id)
+    return record, tree_of(record.release)
 
 
-def _estimates(known: _Known, level: int, branch: str, below: Estimates | None) -> tuple[Estimates, Estimates]:
+def _kept(record: Record, level: int, branch: str) -> Frontier:
+    """Return the nodes that the first pass has kept."""
+    return load_frontier(record.release, record.frontiers[level, branch])
+
+
+def _noisy(record: Record, level: int, branch: str) -> Iterator[IntArray]:
+    """Yield the sealed noisy counts of a level of a branch."""
+    shard = noisy_path(record.release.id, level, branch), record.seals[level, branch].sha256
+    return (group["noisy"] for group in read_row_groups(*shard))
+
+
+def _variance(record: Record, level: int) -> float:
+    """Return the variance of the noise of a level, 0 where it is exact."""
+    return record.release.levels[level].sigma ** 2
+
+
+def _estimates(
+    record: Record, tree: Tree, level: int, branch: str, below: Estimates | None
+) -> tuple[Estimates, Estimates]:
     """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
-    kept, parents, variance = known.kept(level, branch), known.parents(level, branch), known.variance(level)
-    first_kept, cell = cells_of(known.tree, parents, kept)
-    cells = cell_counts(known.tree, parents)
+    kept, parents, variance = (
+        _kept(record, level, branch),
+        load_parents(record, level, branch),
+        _variance(record, level),
+    )
+    first_kept, cell = cells_of(tree, parents, kept)
+    cells = cell_counts(tree, parents)
     before = 0  # cells of earlier chunks
     of_nodes, of_parents = [], []
-    for nodes, noisy in in_chunks(cells, known.noisy(level, branch), partial(check_going_on, known.release.id)):
+    for nodes, noisy in in_chunks(cells, _noisy(record, level, branch), partial(check_going_on, record.release.id)):
         rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
         is_kept = np.zeros(len(noisy), dtype=bool)
         is_kept[cell[rows] - before] = True
@@ -176,24 +139,25 @@ def _of_nodes(noisy: IntArray, variance: float, below: Estimates | None) -> Esti
     return combined(noisy, variance, below) if below else measured(noisy, variance)
 
 
-def _totals(known: _Known, branch: str) -> IntArray:
-    """Return the settled counts of the nodes on which a branch stands, shape (nodes,); 0 where they are gone."""
-    stands_on = known.branches[branch]
-    above = known.settled[stands_on.cut_level, stands_on.parent]
-    rows = rows_of(known.release, above, stands_on)
-    columns = read_shard(frontier_path(known.release.id, above), above.sha256)
+def _totals(record: Record, branch: str) -> IntArray:
+    """Return the settled counts of the nodes at which a branch begins, shape (nodes,); 0 for dropped nodes."""
+    stands_on = record.branches[branch]
+    above = record.settled[stands_on.cut_level, stands_on.parent]
+    rows = rows_of(record.release, above, stands_on)
+    columns = read_shard(frontier_path(record.release.id, above), above.sha256)
     totals = np.zeros(stands_on.end_node - stands_on.first_node, dtype=np.int64)
     totals[columns["row"][rows] - stands_on.first_node] = columns["count"][rows]
     return totals
 
 
-def _root(known: _Known, kept: Frontier) -> IntArray:
+def _root(record: Record, kept: Frontier) -> IntArray:
     """Return the settled count of the root, shape (1,)."""
-    return np.array([root_total(_read(known, 0, TRUNK), int(kept.counts[0]))])
+    return np.array([root_total(_read(record, 0, TRUNK), int(kept.counts[0]))])
 
 
 def _settled(
-    known: _Known,
+    record: Record,
+    tree: Tree,
     level: int,
     branch: str,
     kept: Frontier,
@@ -201,20 +165,20 @@ def _settled(
     settle: Callable[[Estimates, IntArray, IntArray], IntArray],
 ) -> IntArray:
     """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
-    first_kept, _ = cells_of(known.tree, known.parents(level, branch), kept)
-    estimates = _read(known, level, branch)
+    first_kept, _ = cells_of(tree, load_parents(record, level, branch), kept)
+    estimates = _read(record, level, branch)
     counts = np.zeros(len(kept), dtype=np.int64)
     for nodes in chunks(np.diff(first_kept), CHUNK_CELLS):
-        check_going_on(known.release.id)
+        check_going_on(record.release.id)
         rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
         first = first_kept[nodes.start : nodes.stop + 1] - first_kept[nodes.start]
         counts[rows] = settle(estimates[rows], first, totals[nodes])
     return counts
 
 
-def _read(known: _Known, level: int, branch: str) -> Estimates:
-    path = estimates_path(known.release.id, level, branch)
-    columns = read_shard(path, known.estimates[level, branch].sha256)
+def _read(record: Record, level: int, branch: str) -> Estimates:
+    path = estimates_path(record.release.id, level, branch)
+    columns = read_shard(path, record.estimates[level, branch].sha256)
     return Estimates(columns["value"], columns["variance"])
 
 

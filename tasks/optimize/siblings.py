@@ -1,4 +1,4 @@
-"""Siblings: the cells of one parent, side by side with those of many others, as optimisers take them."""
+"""Siblings: arrays with the cells of many parents, the form in which optimisers take them."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,7 +14,7 @@ _ROW = 256  # keys sorted as one row: about as many as a vectorised sort takes w
 
 
 def check_siblings(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> None:
-    """Refuse what is no problem of an optimiser.
+    """Refuse arguments that an optimiser cannot solve.
 
     Raises:
         ValueError: a total is negative, a parent has no cell, or the shapes disagree.
@@ -30,14 +30,14 @@ def check_siblings(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> N
 
 
 def as_they_are(noisy: IntArray, _first_cell: IntArray, _totals: IntArray) -> IntArray:
-    """Return the counts of a level that is published exactly: they add up, and nothing is to be made of them."""
+    """Return the counts of a level that is published exactly, unchanged: they already add up."""
     return noisy
 
 
 def solve_in_blocks(
     solve: Callable[[IntArray, IntArray, IntArray], IntArray], noisy: IntArray, first_cell: IntArray, totals: IntArray
 ) -> IntArray:
-    """Return what an optimiser makes of a problem that has been checked, from its answers to blocks of whole parents.
+    """Return an optimiser's solution of a checked problem, computed in blocks of whole parents.
 
     Args:
         solve: the optimiser; takes one block as if it were all.
@@ -54,7 +54,7 @@ def solve_in_blocks(
 
 
 def sum_siblings(values: NDArray[np.int64 | np.bool_], ends: IntArray) -> IntArray:
-    """Return the sum of each parent's values; it is right where the running sum over all parents has wrapped around.
+    """Return the sum of each parent's values, correct even if the running sum over all parents overflows.
 
     Args:
         values: shape (cells,), int64 or bool.

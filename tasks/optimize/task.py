@@ -1,4 +1,4 @@
-"""The optimise stage: sealed noisy counts in, consistent whole counts out."""
+"""The optimise stage: turns sealed noisy counts into consistent whole counts."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,8 +6,9 @@ from functools import partial
 from storage.counts.shards import counts_path, noisy_path, read_row_groups, write_codebook, write_shard
 from storage.database.connections import store
 from storage.machine.locks import check_going_on, while_going_on
-from storage.releases.register import Release, find_release
-from storage.releases.seals import TRUNK, FrontierShard, list_branches, list_frontiers, list_seals
+from storage.record import load_record
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, FrontierShard
 from tasks.optimize.siblings import as_they_are
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
@@ -23,22 +24,21 @@ Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimiser) -> FrontierShard:
     """Turn the sealed noisy counts of one level of one branch into its frontier.
 
-    A level that is optimised already is left as it is, and the counts of one that is published exactly are. The result is
-    the same however often it is computed.
+    A level that is already optimised stays as it is. Counts of a level that is published exactly do not change. Repeated
+    calls give the same result.
     """
     with store() as con:
-        seal = list_seals(con, release_id)[level, branch]
-        release = find_release(con, release_id)
-        frontiers, branches = list_frontiers(con, release_id), list_branches(con, release_id)
-    if (level, branch) in frontiers:
-        return frontiers[level, branch]
+        record = load_record(con, release_id)
+    seal, release = record.seals[level, branch], record.release
+    if (level, branch) in record.frontiers:
+        return record.frontiers[level, branch]
     tree = tree_of(release)
     noisy = (group["noisy"] for group in read_row_groups(noisy_path(release_id, level, branch), seal.sha256))
     parts: Iterator[Frontier]
     if level == 0:
         parts = iter([root_of(tree, max(int(next(noisy)[0]), 0))])
     else:
-        parents = load_parents(release, level, branch, frontiers, branches)
+        parents = load_parents(record, level, branch)
         repair = as_they_are if release.levels[level].is_invariant else optimiser
         parts = _next_frontier(tree, parents, noisy, repair, partial(check_going_on, release_id))
     return _write_frontier(release, level, branch, parts)
@@ -48,14 +48,15 @@ def optimise_branch(release_id: str, level: int, branch: str, optimiser: Optimis
 def keep_leaves(release_id: str) -> FrontierShard:
     """Turn the sealed noisy counts of leaves, of all or of those that were kept, into the frontier of the finest level.
 
-    Codes that no codebook lists become one here: of those that are sealed, beside the shards, the same however often.
+    For an axis without a codebook, the sealed codes become its codebook, beside the shards. Repeated calls give the same
+    result.
     """
     with store() as con:
-        release = find_release(con, release_id)
-        level = len(release.levels) - 1
-        seal, frontiers = list_seals(con, release_id)[level, TRUNK], list_frontiers(con, release_id)
-    if (level, TRUNK) in frontiers:
-        return frontiers[level, TRUNK]
+        record = load_record(con, release_id)
+    release, level = record.release, record.finest
+    seal = record.seals[level, TRUNK]
+    if (level, TRUNK) in record.frontiers:
+        return record.frontiers[level, TRUNK]
     groups = read_row_groups(noisy_path(release_id, level, TRUNK), seal.sha256)
     parts: Iterator[Frontier]
     if release.terms.unlisted:
@@ -74,10 +75,11 @@ def keep_leaves(release_id: str) -> FrontierShard:
 def sum_level(release_id: str, level: int) -> FrontierShard:
     """Turn the frontier of the level below into that of a level which is not measured, a part at a time."""
     with store() as con:
-        release, frontiers = find_release(con, release_id), list_frontiers(con, release_id)
-    if (level, TRUNK) in frontiers:
-        return frontiers[level, TRUNK]
-    children = while_going_on(release_id, load_level(release, level + 1, frontiers))
+        record = load_record(con, release_id)
+    if (level, TRUNK) in record.frontiers:
+        return record.frontiers[level, TRUNK]
+    release = record.release
+    children = while_going_on(release_id, load_level(release, level + 1, record.frontiers))
     return _write_frontier(release, level, TRUNK, sums_of_children(tree_of(release), level, children))
 
 

@@ -1,1 +1,1 @@
-"""The publish stage, and the levels that it writes."""
+"""The publish stage and the levels that it writes."""

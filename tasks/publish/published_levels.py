@@ -1,4 +1,4 @@
-"""The levels of a release as they are published: its counts, and the intervals that its sealed noisy counts put around them."""
+"""The levels of a release as they are published: its counts, with intervals that follow from its sealed noisy counts."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,19 +9,10 @@ import numpy as np
 
 from storage.counts.columns import interval_columns
 from storage.counts.shards import frontier_path, noisy_path, read_row_groups, read_shard
-from storage.database.connections import store
 from storage.errors import StoreError
+from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import (
-    TRUNK,
-    Branch,
-    FrontierShard,
-    Seal,
-    list_branches,
-    list_frontiers,
-    list_released,
-    list_seals,
-)
+from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.format.rows import Rows, in_order
 from tasks.tree.axis import IntArray
@@ -44,11 +35,13 @@ from tasks.validate.quantiles import laplace_quantile
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
-Sink = Callable[[int, Sequence[IntArray], IntArray], None]  # takes areas and noisy counts of some cells of a level
+Sink = Callable[
+    [int, Sequence[IntArray], IntArray], None
+]  # gets a level, and the areas and noisy counts of cells in it
 
 
 def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
-    """Return, per kind of interval, the margins of levels 0 to T; none where not every level is measured."""
+    """Return, per kind of interval, the margins of levels 0 to T; empty unless every level is measured."""
     if any(level.is_summed for level in levels) or levels[-1].threshold:
         return []
     sigmas = [level.sigma for level in levels]
@@ -60,45 +53,44 @@ def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list
 
 @dataclass(slots=True)
 class ReleasedLevels:
-    """The levels of a release, asked for one after the other from level 0 on.
+    """The levels of a release, read one after the other from level 0 on.
 
     Attributes:
-        release: validated.
-        tree: of it.
-        terms: of its intervals.
-        sink: is given what was measured, cells in the order of the tree, as they come; None where nobody asks.
-        bias: released minus noisy, the mean over measured cells, records, by the levels asked for that have one.
+        record: the record of the validated release.
+        tree: its tree.
+        sink: receives the measured cells as they are read, in the order of the tree; None if they are not needed.
+        bias: released minus noisy counts, the mean over the measured cells, records, for each level read so far that has one.
     """
 
-    release: Release
+    record: Record
     tree: Tree
-    terms: IntervalTerms
     sink: Sink | None = None
     bias: dict[int, float] = field(default_factory=dict)
-    _frontiers: dict[tuple[int, str], FrontierShard] = field(init=False)
-    _released: dict[tuple[int, str], FrontierShard] = field(init=False)
-    _seals: dict[tuple[int, str], Seal] = field(init=False)
-    _branches: dict[str, Branch] = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
     _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
 
     def __post_init__(self) -> None:
-        """Ask the store what there is."""
-        with store() as con:
-            self._frontiers, self._released = list_frontiers(con, self.release.id), list_released(con, self.release.id)
-            self._seals, self._branches = list_seals(con, self.release.id), list_branches(con, self.release.id)
-        self._margins = margins_by_level(self.release.levels, self.terms)
+        """Compute the margins of all levels."""
+        self._margins = margins_by_level(self._release.levels, self._terms)
+
+    @property
+    def _release(self) -> Release:
+        return self.record.release
+
+    @property
+    def _terms(self) -> IntervalTerms:
+        return self._release.terms.intervals
 
     def rows(self, level: int) -> Rows:
-        """Return all released nodes of a level in the order of their codes, areas in half the bytes of a frontier's.
+        """Return all released nodes of a level in the order of their codes; areas take half the bytes of a frontier's.
 
         Raises:
-            StoreError: the shards hold more or less nodes than the store has recorded.
+            StoreError: the shards hold more or fewer nodes than the store recorded.
         """
         parts = self._measured(level) if self._margins else self._leaves(level)
-        size = sum(shard.nonzero for (of, _), shard in self._released.items() if of == level)
+        size = sum(shard.nonzero for (of, _), shard in self.record.released.items() if of == level)
         areas = tuple(np.empty(size, dtype=np.int32) for _ in self.tree.axes)
-        ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self.terms.simultaneous))
+        ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self._terms.simultaneous))
         counts, first, end, is_stated = np.empty(size, dtype=np.int64), 0, 0, True
         for part in parts:
             end = first + len(part)
@@ -112,13 +104,14 @@ class ReleasedLevels:
                 column[first:end] = of_part
             first = end
         if end != size:
-            raise StoreError(f"Level {level} of {self.release.id} has not as many nodes as were recorded.")
+            raise StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
         return in_order(Rows(areas, counts, ends if is_stated else ()), self.tree.sizes(level))
 
     def known(self) -> list[dict[str, Any]]:
-        """Return, per level, what has become known of it and of its intervals, once all were asked for."""
-        bias = {} if self.terms.rounded else self.bias  # with the counts it tells what the noisy counts add up to
-        entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self.release.levels]
+        """Return, per level, its bias and the margins of its intervals, after all levels were read."""
+        # the bias and the counts together reveal the sum of the noisy counts
+        bias = {} if self._terms.rounded else self.bias
+        entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self._release.levels]
         for entry, *of_level in zip(entries, *self._margins, strict=True):
             if of_level:
                 entry |= {"half_width": of_level[0].own, "cap_margin": of_level[0].cap}
@@ -127,16 +120,16 @@ class ReleasedLevels:
         return entries
 
     def _measured(self, level: int) -> Iterator[Rows]:
-        """Yield a measured level branch by branch, and keep what its nodes can count at most for the next one."""
+        """Yield a measured level branch by branch, and keep the caps of its nodes for the next level."""
         self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._caps = self._caps, {}
         noisy_sum = cells = 0
         released_sum = 0
         margins = [of_kind[level] for of_kind in self._margins]
-        for (of, branch), shard in self._frontiers.items():
+        for (of, branch), shard in self.record.frontiers.items():
             if of != level:
                 continue
-            kept = load_frontier(self.release, shard)
+            kept = load_frontier(self._release, shard)
             noisy, caps_above, seen, measured = self._of_nodes(level, branch, kept, above)
             noisy_sum, cells = noisy_sum + seen, cells + measured
             self._caps[branch] = [
@@ -153,18 +146,18 @@ class ReleasedLevels:
     def _of_nodes(
         self, level: int, branch: str, kept: Frontier, above: Mapping[str, list[IntArray]]
     ) -> tuple[IntArray, list[IntArray], int, int]:
-        """Return the noisy counts of the nodes that were kept of a branch, and the caps of what holds them, by kind.
+        """Return the noisy counts of a branch's kept nodes, the caps of their parents by kind, and two totals.
 
-        And the sum of all noisy counts of the branch, and how many there are; the sink gets them.
+        The totals are the sum and the number of all noisy counts of the branch. The sink gets these counts.
         """
-        seal = self._seals[level, branch]
-        groups = read_row_groups(noisy_path(self.release.id, level, branch), seal.sha256)
+        seal = self.record.seals[level, branch]
+        groups = read_row_groups(noisy_path(self._release.id, level, branch), seal.sha256)
         parts = (group["noisy"] for group in groups)
         if level == 0:
             noisy = next(parts)
             self._give(level, kept.areas, noisy)
             return noisy, [np.full(1, NO_CAP) for _ in self._margins], int(noisy.sum()), 1
-        parents = load_parents(self.release, level, branch, self._frontiers, self._branches)
+        parents = load_parents(self.record, level, branch)
         first_kept, cell = cells_of(self.tree, parents, kept)
         of_cells = cell_counts(self.tree, parents)
         take, before, noisy_sum = taking(parts), 0, 0
@@ -180,29 +173,29 @@ class ReleasedLevels:
         return of_nodes, [of_kind[parent] for of_kind in self._caps_of_parents(branch, level, above)], noisy_sum, before
 
     def _caps_of_parents(self, branch: str, level: int, above: Mapping[str, list[IntArray]]) -> list[IntArray]:
-        """Return the caps of the nodes on which a level of a branch stands, by kind."""
-        cut = self._branches.get(branch)
+        """Return, by kind, the caps of the nodes above a level of a branch."""
+        cut = self.record.branches.get(branch)
         if cut is None or cut.cut_level != level - 1:
             return above[branch]
         return [of_kind[cut.first_node : cut.end_node] for of_kind in above[cut.parent]]
 
     def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
-        """Return which of the nodes that were kept are released, and their counts."""
-        shard = self._released[level, branch]
+        """Return which of the kept nodes are released, and their counts."""
+        shard = self.record.released[level, branch]
         if not shard.is_settled:
             return slice(None), kept.counts
-        columns = read_shard(frontier_path(self.release.id, shard), shard.sha256)
+        columns = read_shard(frontier_path(self._release.id, shard), shard.sha256)
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[Rows]:
-        """Yield a level of a mechanism that measures leaves, with intervals where they can be stated."""
-        finest = self.release.levels[-1]
+        """Yield a level of a mechanism that measures leaves only, with intervals where they can be stated."""
+        finest = self._release.levels[-1]
         is_finest = level == self.tree.depth
         if is_finest and not finest.threshold:
             self.bias[level] = 0.0
             self._give_leaves(level)
-        shard = self._frontiers[level, TRUNK]
-        for columns in read_row_groups(frontier_path(self.release.id, shard), shard.sha256):
+        shard = self.record.frontiers[level, TRUNK]
+        for columns in read_row_groups(frontier_path(self._release.id, shard), shard.sha256):
             areas = tuple(columns[f"area_{axis}"] for axis in range(len(self.tree.axes)))
             counts = columns["count"]
             bounds: list[IntArray] = []
@@ -215,24 +208,24 @@ class ReleasedLevels:
             yield Rows(areas, counts, tuple(bounds))
 
     def _log_tails(self, level: int) -> list[float]:
-        """Return, per kind of interval, the logarithm of the probability to one side; none where none can be stated."""
-        terms, finest = self.release.levels[level], self.release.levels[-1]
+        """Return, per kind of interval, the logarithm of the probability on one side; empty if none can be stated."""
+        terms, finest = self._release.levels[level], self._release.levels[-1]
         if finest.threshold and level < finest.level:
             return []
-        kinds = [math.log((1 - self.terms.confidence) / 2)]
-        if self.terms.simultaneous:
-            levels = 1 if finest.threshold else len(self.release.levels)
+        kinds = [math.log((1 - self._terms.confidence) / 2)]
+        if self._terms.simultaneous:
+            levels = 1 if finest.threshold else len(self._release.levels)
             if terms.possible_cells is None:
                 return []
             kinds.append(kinds[0] - math.log(levels * terms.possible_cells))
         return kinds
 
     def _give_leaves(self, level: int) -> None:
-        """Give the sink the noisy counts of all leaves."""
+        """Pass the noisy counts of all leaves to the sink."""
         if self.sink is None:
             return
-        path = noisy_path(self.release.id, level, TRUNK)
-        take = taking(group["noisy"] for group in read_row_groups(path, self._seals[level, TRUNK].sha256))
+        path = noisy_path(self._release.id, level, TRUNK)
+        take = taking(group["noisy"] for group in read_row_groups(path, self.record.seals[level, TRUNK].sha256))
         for parents in nodes_above_leaves(self.tree, CHUNK_CELLS):
             cells = expand(self.tree, parents)
             self._give(level, cells.areas, take(len(cells)))
@@ -242,6 +235,6 @@ class ReleasedLevels:
             self.sink(level, areas, noisy)
 
     def _rounded(self, level: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
-        if not self.terms.rounded:
+        if not self._terms.rounded:
             return low, high
-        return rounded_outwards(low, high, rounding_step(self.release.levels[level].sigma))
+        return rounded_outwards(low, high, rounding_step(self._release.levels[level].sigma))

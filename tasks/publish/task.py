@@ -1,4 +1,4 @@
-"""The publish stage: the folder, written beside its place and renamed: a folder that is there is whole."""
+"""The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
-from storage.releases.register import REPORT, Release, find_release, list_checks
-from storage.releases.seals import Seal, level_entries, list_seals
+from storage.record import Record, load_record
+from storage.releases.register import REPORT, list_checks
 from tasks.format.csv import csv_header, write_csv
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
@@ -41,28 +41,27 @@ _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb",
 
 @stage("publish")
 def publish(release_id: str) -> None:
-    """Write the published folder of a validated release; one that is there and whole is left as it is.
+    """Write the published folder of a validated release, unless the complete folder exists already.
 
     Raises:
-        StoreError: another folder stands in its place, or its disk is full or cannot be written.
+        StoreError: another folder is in its place, or the disk is full or cannot be written.
     """
     with store() as con:
-        release = find_release(con, release_id)
-        seals = list_seals(con, release_id)
-        levels, ledger = level_entries(con, release), head(con)
+        record, ledger = load_record(con, release_id), head(con)
         checks = list_checks(con, release_id)
+    release, levels = record.release, record.level_entries()
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
-            raise StoreError(f"{folder} exists and is not this release.", field="output", hint="Move it away.")
+            raise StoreError(f"{folder} already exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as beside:
         csv = csv_kind(release.terms.csv, levels[-1]["nonzero"])
-        cells = sum(seal.cells for seal in seals.values())
+        cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         collector = Collector(tree_of(release), release.levels)
-        records = _write_counts(beside, release, levels, collector, csv=csv, noisy=noisy)
-        manifest = _write_manifest(beside, release, levels, seals, ledger, csv=csv, records=records, noisy=noisy)
+        records = _write_counts(beside, record, levels, collector, csv=csv, noisy=noisy)
+        manifest = _write_manifest(beside, record, levels, ledger, csv=csv, records=records, noisy=noisy)
         page = report(manifest, collector.facts(), passed_checks(checks))
         (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
@@ -73,7 +72,7 @@ def publish(release_id: str) -> None:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """Yield a folder that takes its place once it is written, and is removed where that fails."""
+    """Yield a temporary folder that becomes `folder` once it is written; remove it if writing fails."""
     partial = partial_folder(folder)
     try:
         if not folder.parent.exists():
@@ -85,30 +84,31 @@ def _beside(folder: Path) -> Iterator[Path]:
         replace(partial, folder)
     except BaseException as fault:
         shutil.rmtree(partial, ignore_errors=True)
-        told = disk_fault(fault, "output", str(folder.parent))
-        if told is None:
+        refusal = disk_fault(fault, "output", str(folder.parent))
+        if refusal is None:
             raise
-        raise told from None
+        raise refusal from None
 
 
 def _write_counts(
     folder: Path,
-    release: Release,
+    record: Record,
     entries: Sequence[dict[str, Any]],
     collector: Collector,
     *,
     csv: CsvKind,
     noisy: bool,
 ) -> RecordsKind | None:
-    """Write the tables of all levels, while one is written the next is loaded and sorted; return the kind of the records.
+    """Write the tables of all levels and return the kind of the records. While one level is written, load and sort the next.
 
-    What is learnt on the way of the levels is added to their entries, and what the report shows of them is collected.
+    This also adds what becomes known about the levels to their entries, and collects the facts for the report.
     """
     (folder / "counts").mkdir()
+    release = record.release
     tree, terms = tree_of(release), release.terms
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
-    levels = ReleasedLevels(release, tree, terms.intervals, sink.add if sink else None)
+    levels = ReleasedLevels(record, tree, sink.add if sink else None)
     table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
@@ -138,16 +138,15 @@ def _write_counts(
 
 def _write_manifest(
     folder: Path,
-    release: Release,
+    record: Record,
     levels: list[dict[str, Any]],
-    seals: dict[tuple[int, str], Seal],
     ledger: Head,
     *,
     csv: CsvKind,
     records: RecordsKind | None,
     noisy: bool,
 ) -> Manifest:
-    terms = release.terms
+    release, terms = record.release, record.release.terms
     manifest = Manifest(
         id=release.id,
         spec=dict(terms.published_spec),
@@ -156,7 +155,7 @@ def _write_manifest(
         levels=[LevelEntry(**entry) for entry in levels],
         mechanism=terms.mechanism,
         codebooks=dict(terms.codebooks),
-        seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in seals.values()],
+        seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in record.seals.values()],
         ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
@@ -175,7 +174,7 @@ def _write_manifest(
 
 
 def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
-    """Return the CSV files that were written, those of counts first."""
+    """Return the CSV files that exist, those of counts first."""
     tables = {level: pq.read_schema(folder / "counts" / f"level_{level}.parquet") for level in range(finest + 1)}
     of_counts = {f"counts/level_{level}.csv": level for level in tables} | {"counts.csv": finest}
     files = [csv_file(url, level, tables[level]) for url, level in of_counts.items() if (folder / url).exists()]
@@ -186,7 +185,7 @@ def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
 
 
 def _make_durable_and_readable(folder: Path) -> None:
-    """Force every file to disk and open it to readers: what is published is public."""
+    """Force every file to disk, and let everybody read it, because what is published is public."""
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
         handle = os.open(path, os.O_RDONLY)

@@ -1,1 +1,1 @@
-"""Questions to a published folder: from areas to a count, its interval, and how both were put together."""
+"""Queries of a published folder: from areas to a count, its interval and an explanation."""

@@ -1,4 +1,4 @@
-"""Answers: the released count of a box, its interval, and how both were put together, from a published folder alone."""
+"""Answers to queries: a box's released count, its interval and an explanation, from a published folder alone."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves
 from tasks.query.explanations import (
     describe_below_threshold,
     describe_cells,
-    describe_count_alone,
     describe_leaves,
     describe_row,
     describe_unmeasured,
@@ -28,16 +27,17 @@ from tasks.validate.quantiles import laplace_quantile
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a box.
+    """What a folder says about a box.
 
     Attributes:
-        count: released, records.
-        level: the tree level of which the box is whole cells, and the coarsest.
-        cells: of that level in the box: `possible`, `released` (with a count other than 0), `measured`, and those that were
-            `dropped` with cells above them: `dropped_under` so many, which count together at most `cap` records. Each where it is
-            known.
-        how: it was put together, in words.
-        low: of its interval, records; None where none can be stated; likewise `high`.
+        count: the released count, records.
+        level: the coarsest tree level whose whole cells make up the box.
+        cells: numbers of cells of that level in the box, where known: `possible`, `released` (with a count other than 0),
+            `measured`, and `dropped`, which were not measured because a cell above them was dropped. Also `dropped_under`, the
+            number of those cells above, and `cap`, the most records that they count together.
+        how: an explanation of the count and the interval.
+        low: the lower end of the interval, records; None where no interval can be stated.
+        high: the upper end, likewise.
     """
 
     count: int
@@ -49,26 +49,24 @@ class Answer:
 
 
 def catalogue_of(folder: PublishedFolder) -> Catalogue:
-    """Return where the areas of a folder are looked up: its codebook, or its tables where it has none."""
+    """Return the catalogue of a folder: its codebook, or its tables if it has no codebook."""
     return Codebook(folder) if folder.manifest.noisy_counts else ReleasedAreas(folder)
 
 
 def answer(folder: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool = False) -> Answer:
-    """Return what a folder knows of a box.
+    """Return what a folder says about a box.
 
     Args:
-        folder: published.
-        areas: an area of each axis.
-        simultaneous: whether its interval is to hold together with those of all other boxes.
+        folder: the published folder.
+        areas: one area per axis.
+        simultaneous: whether the interval must hold together with those of all other boxes.
     Raises:
-        StoreError: a file is not there any more, or not what it was when it was published.
+        StoreError: a file is missing, or differs from what was published.
     """
     manifest = folder.manifest
     level = level_of(folder.steps, [area.level for area in areas])
     rows = _rows(folder, level, areas)
     known = Answer(int(rows[COUNT].sum()), level, {"released": rows.height})
-    if manifest.intervals is None:
-        return replace(known, how=describe_count_alone(rows.height, level))
     is_cell = folder.reached(level) == tuple(area.level for area in areas)
     kind = SIMULTANEOUS if simultaneous else INTERVAL
     if manifest.levels[-1].threshold:
@@ -116,7 +114,7 @@ def _of_measured(folder: PublishedFolder, known: Answer, areas: Sequence[Area], 
 
 
 def _met_cells(folder: PublishedFolder, level: int, box: Box) -> list[MetCells]:
-    """Return the cells of level 0 down to a box's own that it meets."""
+    """Return, for level 0 down to the box's own level, the cells that the box overlaps."""
     tree = folder.tree
     met = [areas_met(tree, above, box) for above in range(level + 1)]
     scans = [folder.noisy(above, of_level) for above, of_level in enumerate(met)]
@@ -142,14 +140,16 @@ def _of_leaves(
     areas: Sequence[Area],
     kind: tuple[str, str],
 ) -> Answer:
-    """Return the answer where every leaf was measured, and counts are sums of them."""
+    """Return the answer where every leaf was measured and counts are sums of leaves."""
     finest, log_tail = folder.manifest.levels[-1], math.log((1 - _confidence(folder)) / 2)
     if not folder.manifest.noisy_counts:
         if is_cell and rows.height:
             return _of_row(folder, known, rows, kind)
         if kind == SIMULTANEOUS:
             return replace(known, how=explain_missing_simultaneous(known.cells["released"]))
-        leaves = 1 if is_cell and known.level == finest.level else finest.cells  # the noise of all goes further
+        leaves = (
+            1 if is_cell and known.level == finest.level else finest.cells
+        )  # the noise of all leaves reaches further
         low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
         return replace(known, how=describe_leaves(leaves, are_known=leaves == 1), low=low, high=high)
     tree, box = folder.tree, _box(areas)
@@ -168,7 +168,7 @@ def _of_leaves(
 def _of_thresholded(
     folder: PublishedFolder, known: Answer, rows: pl.DataFrame, is_cell: bool, kind: tuple[str, str]
 ) -> Answer:
-    """Return the answer where only leaves with a noisy count that reaches a threshold were kept."""
+    """Return the answer where only leaves whose noisy count reaches a threshold were kept."""
     finest = folder.manifest.levels[-1]
     if not is_cell or known.level < finest.level:
         return replace(known, how=explain_missing_interval(known.cells["released"], finest.threshold))
@@ -183,10 +183,11 @@ def _of_thresholded(
 def _of_rows(
     folder: PublishedFolder, known: Answer, rows: pl.DataFrame, is_cell: bool, kind: tuple[str, str]
 ) -> Answer:
-    r"""Return the answer of a folder whose noisy counts are not published: of one row its interval, else what the root allows.
+    r"""Return the answer of a folder without noisy counts: the interval of a cell's row, or otherwise what the root allows.
 
-    A cell may have a row or none, and is to be covered either way. Whenever its row would, the noise of the root is not below
-    -z', its margin as a cell that holds others; so where there is no row, the root's high is to end at that margin too.
+    A cell may have a row or not, and its interval must cover the true count either way. Whenever its row's interval covers it,
+    the noise of the root is not below -z', the root's margin as a cell that contains others. So without a row, the root's high
+    must use that margin too.
     """
     if is_cell and rows.height:
         return _of_row(folder, known, rows, kind)
@@ -202,7 +203,7 @@ def _of_rows(
 
 
 def _of_row(folder: PublishedFolder, known: Answer, rows: pl.DataFrame, kind: tuple[str, str]) -> Answer:
-    """Return the answer of a cell that has a row in the table of its level."""
+    """Return the answer for a cell that has a row in the table of its level."""
     if not set(kind) <= set(rows.columns) or rows[kind[0]][0] is None:
         return replace(known, how=explain_missing_simultaneous(1))
     low, high = (int(rows[end][0]) for end in kind)
@@ -214,4 +215,4 @@ def _box(areas: Sequence[Area]) -> Box:
 
 
 def _confidence(folder: PublishedFolder) -> float:
-    return folder.manifest.intervals.confidence if folder.manifest.intervals else 0.0
+    return folder.manifest.intervals.confidence

@@ -1,4 +1,4 @@
-"""The areas that a question names: by a code, by a level and a code, or by the path where only that tells."""
+"""The areas that a query names: by a code, by a level and a code, or by a path where a code is not unique."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from tasks.query.folder import PublishedFolder
 
 EVERYTHING = "all"
 
-_SHOWN = 3  # areas, where several are meant or none
+_SHOWN = 3  # areas that a refusal lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Area:
     """An area of an axis.
 
     Attributes:
-        level: of the axis; 0 for everything.
-        path: its code, and those of the areas that hold it, coarse to fine.
-        number: among the areas of its level, where the folder has a codebook; otherwise 0.
+        level: its axis level; 0 for everything.
+        path: the codes of the areas that contain it and its own code, coarse to fine.
+        number: its number among the areas of its level if the folder has a codebook; otherwise 0.
     """
 
     level: int
@@ -32,20 +32,20 @@ class Area:
 
 
 class Catalogue(Protocol):
-    """Where areas are looked up.
+    """A place to look up areas.
 
     Attributes:
-        missing: what is to be said besides of an area that is not found.
+        missing: a sentence to add when an area is not found.
     """
 
     missing: str
 
     def areas(self, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
-        """Return a few of the areas of an axis level that have these codes, by axis level, none finer than theirs."""
+        """Return a few areas of an axis level that have these codes; `codes` maps axis levels, none finer, to codes."""
 
 
 class Codebook:
-    """The areas of the codebook that is published with the noisy counts: all that there are."""
+    """All areas, from the codebook that is published with the noisy counts."""
 
     missing = ""
 
@@ -70,12 +70,12 @@ class Codebook:
 
 
 class ReleasedAreas:
-    """The areas of the rows of the tables: those without any are not known."""
+    """The areas that have a row in the tables; the others are unknown."""
 
-    missing = " The folder has no codebook, and an area that no released count names cannot be told from one that does not exist."
+    missing = " The folder has no codebook, so an area without a released count looks like one that does not exist."
 
     def __init__(self, folder: PublishedFolder) -> None:
-        """Look areas up in any folder."""
+        """Look areas up in a folder with or without noisy counts."""
         self._folder = folder
 
     def areas(self, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
@@ -90,16 +90,16 @@ class ReleasedAreas:
 
 
 def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area:
-    """Return the area that a question names.
+    """Return the area that a query names.
 
     Args:
-        folder: that is asked.
-        catalogue: of it.
-        axis: of the area.
-        asked: a code, where one level of the axis alone has it; `LEVEL=CODE`; several of them behind commas, where only
-            the path tells; the same as a mapping of levels to codes; `all` or None for everything.
+        folder: the folder.
+        catalogue: its catalogue.
+        axis: the axis of the area.
+        asked: a code that only one level of the axis has; `LEVEL=CODE`; several of these, separated by commas, where only the
+            path identifies the area; a mapping of levels to codes; `all` or None for everything.
     Raises:
-        UsageError: there is no such area, or there are several; says which levels there are, or how to name one of them.
+        UsageError: there is no such area, or there are several. The hint lists the levels, or how to name one of the areas.
     """
     names = folder.axes[axis]
     if asked is None or asked == EVERYTHING:
@@ -109,7 +109,7 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
     elif isinstance(asked, Mapping):
         codes = dict(asked)
     else:
-        raise UsageError(f"{axis}: codes are text, got {asked!r}.", field=axis)
+        raise UsageError(f"{axis}: a code must be text, got {asked!r}.", field=axis)
     if codes is not None:
         return _at_levels(catalogue, axis, names, codes)
     found = {level: catalogue.areas(axis, level, {level: str(asked)}) for level in range(1, len(names) + 1)}
@@ -117,9 +117,9 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
     if len(found) > 1:
         written = [f"{names[level - 1]}={asked}" for level in found]
         raise UsageError(
-            f"{axis}: {asked} is a code of the levels {' and '.join(names[level - 1] for level in found)}.",
+            f"{axis}: {asked} is a code at the levels {' and '.join(names[level - 1] for level in found)}.",
             field=axis,
-            hint=f"Say {' or '.join(written)}.",
+            hint=f"Write {' or '.join(written)}.",
         )
     if not found:
         raise _unknown(catalogue, axis, names, f"{axis}: no level has an area {asked}.")
@@ -127,7 +127,7 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
 
 
 def _by_level(axis: str, text: str, names: Sequence[str]) -> dict[object, object] | None:
-    """Return the codes that a text names by level, None where it is a code; codes may hold commas and equals signs."""
+    """Return the codes that a text names by level, or None if the text is a code; codes may contain `,` and `=`."""
     level = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
     if not re.match(rf"\s*(?:{level})=", text):
         return None
@@ -139,43 +139,47 @@ def _by_level(axis: str, text: str, names: Sequence[str]) -> dict[object, object
 
 
 def _at_levels(catalogue: Catalogue, axis: str, names: Sequence[str], codes: Mapping[object, object]) -> Area:
-    """Return the area whose path has some codes."""
+    """Return the area whose path has these codes."""
     by_number = {}
     for name, code in codes.items():
         if name not in names or not isinstance(code, str):
-            told = f"has no level {name}" if name not in names else f"level {name}: codes are text, got {code!r}"
-            raise UsageError(f"{axis}: {told}.", field=axis, hint=f"Its levels are {', '.join(names)}.")
+            message = (
+                f"has no level {name}" if name not in names else f"level {name}: a code must be text, got {code!r}"
+            )
+            raise UsageError(f"{axis}: {message}.", field=axis, hint=f"Its levels are {', '.join(names)}.")
         by_number[list(names).index(str(name)) + 1] = code
     if not by_number:
         return Area(0, ())
     areas = catalogue.areas(axis, max(by_number), by_number)
     if not areas:
-        said = ",".join(f"{name}={code}" for name, code in codes.items())
-        raise _unknown(catalogue, axis, names, f"{axis}: there is no area {said}.")
+        written = ",".join(f"{name}={code}" for name, code in codes.items())
+        raise _unknown(catalogue, axis, names, f"{axis}: there is no area {written}.")
     return _only(axis, names, areas)
 
 
 def _only(axis: str, names: Sequence[str], areas: Sequence[Area]) -> Area:
-    """Return the only one of some areas of a level."""
+    """Return the only area, or refuse when there are several."""
     if len(areas) == 1:
         return areas[0]
     level, code = names[areas[0].level - 1], areas[0].path[-1]
     paths = [",".join(f"{name}={part}" for name, part in zip(names, area.path, strict=False)) for area in areas]
     more = ", or another" if len(paths) > _SHOWN else ""
     raise UsageError(
-        f"{axis}: several areas of the level {level} have the code {code}, and only the path tells them apart.",
+        f"{axis}: several areas of the level {level} have the code {code}; only a path identifies one of them.",
         field=axis,
-        hint=f"Say {' or '.join(paths[:_SHOWN])}{more}.",
+        hint=f"Write {' or '.join(paths[:_SHOWN])}{more}.",
     )
 
 
-def _unknown(catalogue: Catalogue, axis: str, names: Sequence[str], told: str) -> UsageError:
-    """Return what is said of an area that is not found: which levels there are, and how an area of each is named."""
+def _unknown(catalogue: Catalogue, axis: str, names: Sequence[str], message: str) -> UsageError:
+    """Return the refusal of an area that is not found; its hint lists the levels, with an example of each."""
     first = [catalogue.areas(axis, level, {}) for level in range(1, len(names) + 1)]
     levels = [
         f"{name} (such as {name}={areas[0].path[-1]})" if areas else name
         for name, areas in zip(names, first, strict=True)
     ]
     return UsageError(
-        told + catalogue.missing, field=axis, hint=f"The levels of {axis}: {', '.join(levels)}; or {EVERYTHING}."
+        message + catalogue.missing,
+        field=axis,
+        hint=f"The levels of {axis} are {', '.join(levels)}; `{EVERYTHING}` means everything.",
     )

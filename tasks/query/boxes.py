@@ -1,4 +1,4 @@
-"""Boxes: the part of a universe that a question asks for, and the cells of each level that it meets."""
+"""Boxes: the part of a universe that a query asks for, and the cells of each level that overlap it."""
 
 import math
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from tasks.tree.order import Tree
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One area of each axis; what lies in all of them is asked for.
+    """One area of each axis; the query asks for everything that lies in all of them.
 
     Attributes:
-        axis_levels: per axis, the axis level of its area; 0 for everything.
-        areas: per axis, the number of its area at that level.
+        axis_levels: per axis, the axis level of the area; 0 for everything.
+        areas: per axis, the number of the area at that level.
     """
 
     axis_levels: tuple[int, ...]
@@ -26,12 +26,12 @@ class Box:
 
 
 def reached_by(steps: Sequence[int], level: int, axes: int) -> tuple[int, ...]:
-    """Return, per axis, which of its own levels a tree level has reached; `steps` as in `Tree`."""
+    """Return, per axis, the axis level that a tree level has reached; `steps` as in `Tree`."""
     return tuple(steps[:level].count(axis) for axis in range(axes))
 
 
 def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
-    """Return the coarsest tree level of which boxes with these axis levels are whole cells: the question decides, no noise.
+    """Return the coarsest tree level whose whole cells make up boxes with these axis levels; noise plays no part.
 
     Args:
         steps: as in `Tree`.
@@ -45,7 +45,7 @@ def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
 
 
 def areas_met(tree: Tree, level: int, box: Box) -> tuple[range, ...]:
-    """Return, per axis, the numbers of the areas of a tree level that a box meets: those that hold its area, or lie in it."""
+    """Return, per axis, the numbers of the areas of a tree level that contain the box's area or lie in it."""
     met = []
     for axis, reached, asked, area in zip(tree.axes, tree.axis_levels(level), box.axis_levels, box.areas, strict=True):
         if reached <= asked:
@@ -58,7 +58,7 @@ def areas_met(tree: Tree, level: int, box: Box) -> tuple[range, ...]:
 
 
 def areas_below(tree: Tree, level: int, areas: Sequence[range]) -> tuple[range, ...]:
-    """Return, per axis, the numbers of the areas of all children of the cells of a level that have some areas."""
+    """Return, per axis, the numbers of the areas of all children of the cells that have the given areas."""
     refined = tree.steps[level]
     first_child = tree.axes[refined].first_child[tree.axis_levels(level)[refined]]
     return tuple(
@@ -68,15 +68,16 @@ def areas_below(tree: Tree, level: int, areas: Sequence[range]) -> tuple[range, 
 
 
 def without_children(tree: Tree, level: int, areas: Sequence[IntArray], below: Sequence[IntArray]) -> IntArray:
-    """Return which measured cells of a level were dropped: those of which no child was measured, shape (dropped,), rows.
+    """Return the rows of the measured cells that were dropped, because no child of theirs was measured, shape (dropped,).
 
-    All children of a cell that stays are measured; so it does not matter which of them a box meets.
+    All children of a cell that was kept are measured, so it does not matter which of them the box overlaps.
 
     Args:
         tree: the axes and their order.
-        level: of the cells.
-        areas: per axis, int64, shape (cells,): of measured cells that a box meets.
-        below: per axis, int64, shape (children,): of all measured cells of the next level that it meets, siblings together.
+        level: the level of the cells.
+        areas: per axis, int64, shape (cells,): the areas of the measured cells that the box overlaps.
+        below: per axis, int64, shape (children,): the areas of all measured cells of the next level that it overlaps, siblings
+            together.
     """
     refined = tree.steps[level]
     parents = list(below)
@@ -87,7 +88,7 @@ def without_children(tree: Tree, level: int, areas: Sequence[IntArray], below: S
 
 
 def most_leaves(tree: Tree, level: int, areas: Sequence[range]) -> int:
-    """Return the most leaves below any of some cells of a level, whose areas are in ranges of numbers, an axis each."""
+    """Return the largest number of leaves below any cell of a level whose areas are in the given ranges, one per axis."""
     finest = tree.axis_levels(tree.depth)
     return math.prod(
         int(np.diff(axis.first_descendants(own, below)[of_axis.start : of_axis.stop + 1]).max())

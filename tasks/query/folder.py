@@ -1,4 +1,4 @@
-"""A published folder as questions read it: its manifest, and scans that read no more of its tables than they need."""
+"""A published folder as queries read it: its manifest, and scans that read only what they need of its tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class PublishedFolder:
     """A published folder.
 
     Attributes:
-        path: where it is.
-        manifest: of it.
+        path: the folder.
+        manifest: its manifest.
     """
 
     path: Path
@@ -33,7 +33,7 @@ class PublishedFolder:
 
     @cached_property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """The axes, and the names of their levels as far as they are released, coarse to fine."""
+        """The axes, and the names of their released levels, coarse to fine."""
         levels = self.manifest.levels
         return {
             axis: tuple(dict.fromkeys(name for entry in levels if (name := entry.axes[axis])))
@@ -56,20 +56,20 @@ class PublishedFolder:
         return Tree(tuple(_axis(codebook, axis, names) for axis, names in self.axes.items()), self.steps)
 
     def columns(self, axis: str, level: int) -> list[str]:
-        """Return the columns of tables that tell the areas of an axis level: those of its path, coarse to fine."""
+        """Return the columns that identify the areas of an axis level: those of its path, coarse to fine."""
         flat = flat_features(self.manifest.spec)
         return [column_name(axis, name, flat) for name in self.axes[axis][:level]]
 
     def reached(self, level: int) -> tuple[int, ...]:
-        """Return, per axis, which of its own levels a tree level has reached."""
+        """Return, per axis, the axis level that a tree level has reached."""
         return reached_by(self.steps, level, len(self.axes))
 
     def table(self, level: int) -> pl.LazyFrame:
-        """Return the table of released counts of a level, which is read as far as it is asked for."""
+        """Return the table of released counts of a level, as a lazy scan."""
         return self._read(f"counts/level_{level}.parquet")
 
     def noisy(self, level: int, areas: Sequence[range]) -> pl.LazyFrame:
-        """Return those noisy counts of a level whose areas are in ranges of numbers, an axis each, in the order of the tree."""
+        """Return the noisy counts of a level whose areas are in ranges of numbers, one per axis, in the order of the tree."""
         met = [
             pl.col(axis.name).is_between(of_axis.start, of_axis.stop - 1)
             for axis, size, of_axis in zip(self.tree.axes, self.tree.sizes(level), areas, strict=True)
@@ -80,17 +80,17 @@ class PublishedFolder:
         return cells.filter(*met) if met else cells
 
     def areas_of(self, level: int, cells: pl.DataFrame) -> tuple[IntArray, ...]:
-        """Return, per axis, the areas of noisy counts of a level, shape (cells,)."""
+        """Return, per axis, the areas of the noisy counts of a level, shape (cells,)."""
         return tuple(
             cells[axis.name].to_numpy().astype(np.int64) if own else np.zeros(cells.height, dtype=np.int64)
             for axis, own in zip(self.tree.axes, self.tree.axis_levels(level), strict=True)
         )
 
     def collect(self, scans: Sequence[pl.LazyFrame]) -> list[pl.DataFrame]:
-        """Return what scans of this folder find, in the order of the rows.
+        """Return the results of scans of this folder, in the order of the rows.
 
         Raises:
-            StoreError: a file is not there any more, or not what it was when it was published.
+            StoreError: a file is missing, or differs from what was published.
         """
         try:
             return pl.collect_all(scans)
@@ -108,28 +108,28 @@ def open_folder(path: Path) -> PublishedFolder:
     """Return a published folder.
 
     Raises:
-        UsageError: there is none, or no manifest in it that can be read.
+        UsageError: the folder has no manifest, or not a valid one.
     """
     try:
         return PublishedFolder(path, Manifest.model_validate_json((path / "manifest.json").read_bytes()))
     except OSError:
-        told = f"There is no published folder {path}: it has no manifest.json that can be read."
+        message = f"{path} is not a published folder: it has no manifest.json that can be read."
     except ValidationError:
-        told = f"{path}/manifest.json is not complete."
-    hint = "`trellis show ID` names the folder of a release; `trellis verify FOLDER` says what is wrong with one."
-    raise UsageError(told, field="FOLDER", hint=hint)
+        message = f"{path}/manifest.json is not a valid manifest."
+    hint = "`trellis show ID` names the folder of a release; `trellis verify FOLDER` says what is wrong with a folder."
+    raise UsageError(message, field="FOLDER", hint=hint)
 
 
 def _altered(path: Path) -> StoreError:
     return StoreError(
-        f"{path} is not as it was published: a table is missing or cannot be read.",
+        f"{path} differs from what was published: a table is missing or cannot be read.",
         field="FOLDER",
-        hint=f"`trellis verify {path}` says which.",
+        hint=f"`trellis verify {path}` says which one.",
     )
 
 
 def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:
-    """Return an axis of a codebook whose areas stand in the order of their numbers, each with that of the area above."""
+    """Return an axis of a codebook that lists areas in the order of their numbers, each with the number of its parent."""
     of_axis = codebook.filter(pl.col("axis") == name)
     levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
     parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)

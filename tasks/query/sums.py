@@ -1,25 +1,25 @@
-r"""Intervals around sums of cells, from sealed noisy counts: they cover the truth of every fixed question, whatever was pruned.
+r"""Intervals around sums of cells, from sealed noisy counts. They cover the true count of every fixed box, whatever was pruned.
 
-A question is a box: an area of each axis. Its level k is the coarsest one of which it is whole cells. Look at the noise of all
-cells that could be measured, as if all of it had been drawn up front. L levels bear noise, of which a are above k; each of
-those takes δ of α, and level k keeps the rest.
+A query asks for a box: one area of each axis. Its level k is the coarsest level whose whole cells make up the box. Consider the
+noise of all cells that could be measured, as if all of it had been drawn in advance. L levels have noise, and a of them are above
+k. Each of those uses δ of α, and level k uses the rest.
 
 - Which cells of level k are measured follows from the noise above k alone. Given that, the noise of those in the box, n of
   them, is the sum of n independent discrete Gaussians: it is within z, above and below, with probability 1 − (α − a δ).
-- Of level j above, m_j cells meet the box; the question decides how many. Where that is one, its noise is not below −z_j with
-  probability 1 − δ. Where they are more, δ/2 is shared among them, δ / 2 m_j each, and δ/2 goes to two sums: with probability
-  1 − δ/4 the noise of those that were measured, M_j, is not below −s_j, and with 1 − δ/4 that of the measured children of those
-  of them that stayed, C_j, which are not all in the box, is not above t_j. Both sets follow from the noise above their levels,
-  and the sums are of as many independent discrete Gaussians as they have cells.
+- At a level j above k, m_j cells overlap the box; the query fixes m_j. If m_j is one, the noise of that cell is not below −z_j
+  with probability 1 − δ. If there are more cells, they share δ/2, which is δ / 2 m_j each, and two sums use the other δ/2. With
+  probability 1 − δ/4, the noise of those that were measured, M_j, is not below −s_j in sum. With probability 1 − δ/4, the noise
+  of C_j is not above t_j in sum; C_j are the measured children of those cells of M_j that were kept, and not all of them are in
+  the box. Both sets follow from the noise above their levels, so each sum is one of independent discrete Gaussians, one per cell.
 
 So with probability 1 − α all of this holds at once. A cell of M_j counts no more than its cap, max(0, x + z_j), and neither does
-its part in the box. Those that were dropped, D_j, count together no more than their caps; and since children add up to those
-that stayed, no more than x(M_j) + s_j less x(C_j) − t_j.
+its part in the box. The dropped cells D_j count together no more than the sum of their caps. Since children add up to the cells
+that were kept, the D_j also count together no more than x(M_j) + s_j less x(C_j) − t_j.
 
-A cell in the box that was not measured lies in exactly one that was measured and dropped, at some level above, and meets the
-box. Hence the truth is at least x − z, and at most x + z and what the D_j count, x the sum of the n noisy counts. For each level
-above it is likewise at most what M_j counts, and what was dropped before. A box of one cell has m_j = 1 and n = 1: what is stated
-of it is what the tables state.
+A cell in the box that was not measured lies in exactly one cell that was measured and dropped, at some level above, and that cell
+overlaps the box. Hence the true count is at least x − z, and at most x + z plus what the D_j count, where x is the sum of the n
+noisy counts. For each level above, it is also at most what M_j counts plus what was dropped before. A box of one cell has m_j = 1
+and n = 1: its interval is the one that the tables state.
 """
 
 import math
@@ -36,15 +36,15 @@ from tasks.validate.quantiles import gaussian_quantile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetCells:
-    """The cells of a level that a box meets.
+    """The cells of a level that a box overlaps.
 
     Attributes:
-        possible: how many there could be.
-        noisy: x of those that were measured, shape (cells,), int64, records.
-        dropped: which of those, rows, were measured and nothing below them; of the level of the box none.
-        below: the sum of the noisy counts of all measured children of the others, in the box or not, records; where more than
-            one cell is possible.
-        children: how many of those there are.
+        possible: how many cells are possible.
+        noisy: x, the noisy counts of the measured cells, shape (cells,), int64, records.
+        dropped: rows of the measured cells below which nothing was measured; empty at the level of the box.
+        below: the sum of the noisy counts of all measured children of the other cells, in the box or not, records; set where
+            more than one cell is possible.
+        children: how many such children there are.
     """
 
     possible: int
@@ -56,15 +56,16 @@ class MetCells:
 
 @dataclass(frozen=True, slots=True)
 class BoxInterval:
-    """Where the true count of a box is.
+    """An interval for the true count of a box.
 
     Attributes:
-        low: records; likewise `high`.
-        measured: cells of its level that were measured.
-        dropped_under: how many dropped cells hold the others.
-        cap: what those can count together at most, records.
-        level_above: whose measured cells, with what was dropped before, count less than all that, and are `high`; None where
-            none do.
+        low: the lower end, records.
+        high: the upper end, records.
+        measured: cells of the box's level that were measured.
+        dropped_under: how many dropped cells contain the others.
+        cap: the most that those dropped cells can count together, records.
+        level_above: the level whose measured cells, with what was dropped before, give a smaller `high` than the box's own level
+            does; None if there is none.
     """
 
     low: int
@@ -76,16 +77,16 @@ class BoxInterval:
 
 
 def box_interval(levels: Sequence[MetCells], sigmas: Sequence[float], confidence: float, count: int) -> BoxInterval:
-    """Return the interval of a box, with its released count inside.
+    """Return the interval of a box, extended to contain its released count.
 
     Args:
-        levels: what it meets of levels 0 to k, its own.
-        sigmas: σ of levels 0 to T, records; 0 where a level is exact, and a cap costs nothing.
+        levels: the cells that the box overlaps, at levels 0 to k, its own.
+        sigmas: σ of levels 0 to T, records; 0 where a level is exact, so that a cap uses no probability.
         confidence: 1 − α, in (0, 1).
-        count: released, records.
+        count: the released count, records.
     Guarantees:
-        Post-processing: reads no true count. For every fixed box, over all noise, it covers the true count with at least the
-        probability 1 − α; proof above.
+        Post-processing: reads no true count. For every fixed box, over all noise, it covers the true count with a
+        probability of at least 1 − α; the proof is above.
     """
     *above, own = levels
     share = above_share(sigmas, confidence)
@@ -100,11 +101,12 @@ def box_interval(levels: Sequence[MetCells], sigmas: Sequence[float], confidence
 
 
 def _most_of(met: MetCells, sigma: float, sigma_below: float, share: float) -> tuple[int, int]:
-    """Return what the measured cells of a level above count at most together, and those of them that were dropped, records.
+    """Return the most that the measured cells of a level above count together, and the dropped ones among them, records.
 
     Args:
-        met: what the box meets of it.
-        sigma: σ of the level, records; likewise of the one below.
+        met: the cells of that level that the box overlaps.
+        sigma: σ of the level, records.
+        sigma_below: σ of the level below it, records.
         share: δ.
     """
     if not sigma:
@@ -119,17 +121,17 @@ def _most_of(met: MetCells, sigma: float, sigma_below: float, share: float) -> t
 
 
 def _capped(met: MetCells, margin: int) -> tuple[int, int]:
-    """Return what measured cells count at most, cell by cell, and those of them that were dropped."""
+    """Return the most that measured cells count, by the caps of the cells, and the most that the dropped ones count."""
     caps = np.maximum(met.noisy + margin, 0)
     return int(caps.sum()), int(caps[met.dropped].sum())
 
 
 def simultaneous_box_interval(levels: Sequence[MetCells], margins: Sequence[Margins], count: int) -> BoxInterval:
-    """Return the interval of a box that holds together with those of all others, wherever those of all cells hold.
+    """Return the interval of a box that holds whenever the simultaneous intervals of all cells hold.
 
     Args:
         levels: as in `box_interval`.
-        margins: of levels 0 to T, by `simultaneous_margins`.
+        margins: the margins of levels 0 to T, from `simultaneous_margins`.
         count: as in `box_interval`.
     """
     noisy, z = levels[-1].noisy, margins[len(levels) - 1].own
@@ -139,7 +141,7 @@ def simultaneous_box_interval(levels: Sequence[MetCells], margins: Sequence[Marg
 
 
 def _under(levels: Sequence[MetCells], most: Sequence[tuple[int, int]], low: int, high: int, count: int) -> BoxInterval:
-    """Return the interval of a box from that of its own measured cells, and what all and the dropped ones above count at most."""
+    """Return the interval of a box from that of its measured cells and the most that cells above it count."""
     cap, least, level_above = 0, math.inf, None
     for level, (of_all, of_dropped) in enumerate(most):
         if cap + of_all < least:
@@ -152,14 +154,14 @@ def _under(levels: Sequence[MetCells], most: Sequence[tuple[int, int]], low: int
 
 
 def leaf_sum_interval(total: int, leaves: int, sigma: float, log_tail: float, *, cells: int = 1) -> tuple[int, int]:
-    """Return the interval of a box of which every leaf was measured, low and high, with its count inside.
+    """Return low and high of a box whose leaves were all measured, extended to contain its count.
 
     Args:
-        total: of the noisy counts of its leaves, which is its count, records.
-        leaves: how many there are, or more; of several cells, of the largest.
+        total: the sum of the noisy counts of its leaves, which is its count, records.
+        leaves: the number of leaves, or more; for several cells, the number in the largest cell.
         sigma: σ of a leaf, records.
-        log_tail: the logarithm of the probability that the sum goes beyond to one side.
-        cells: how many are added up, the noise of each of which is within its margin.
+        log_tail: the logarithm of the probability that the noise of the sum exceeds the margin on one side.
+        cells: how many cells are added up; the noise of each is within its margin.
     """
     z = cells * int(sum_margins(sigma, np.array([leaves]), log_tail)[0])
     return min(max(total - z, 0), total), max(total + z, 0)

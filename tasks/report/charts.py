@@ -1,4 +1,4 @@
-"""The pictures of a report: what is to be seen of a release, level by level, and its coarsest matrix."""
+"""The pictures of a report: the levels of a release side by side, and its coarsest matrix."""
 
 import math
 from collections.abc import Sequence
@@ -12,17 +12,16 @@ from tasks.report.facts import CLASSES, Facts, LevelFacts, Matrix, Path
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.words.numbers import format_short
 
-_WIDTH, _HEIGHT = 5.0, 3.2  # inches; two stand side by side on a desk
+_WIDTH, _HEIGHT = 5.0, 3.2  # inches; a wide screen shows two side by side
 _MARGINS = (0.8, 0.48, 0.1, 0.52)
 _WHOLE_PAGE = 9.9
 
-_FEW_AXES = 4  # that have a line each
-_MOST_WRITTEN = 12  # areas of either end of a matrix whose counts are written into its cells
+_FEW_AXES = 4  # axes that have a line each
+_MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cells
 _LONGEST_CODE = 18  # characters
-_TALLEST = 1e-4  # of the noise; what is smaller is out of sight
-_LARGEST = 1e300  # beyond it there are no floats to draw
+_TALLEST = 1e-4  # share of the noise; the picture cuts off smaller values
+_LARGEST = 1e300  # larger numbers cannot be drawn as floats
 
-# of the size classes
 _CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
 
 _NOISY = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
@@ -34,7 +33,7 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
         "typical count": [facts.typical_count(level) for level in range(len(levels))],
         "noise (σ)": [level.sigma for level in levels],
         "half of the interval": [level.half_width for level in facts.levels],
-        "error bound (95 %)": [level.bound for level in levels],
+        "error bound (95%)": [level.bound for level in levels],
         "threshold": [level.threshold for level in levels],
     }
     with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
@@ -46,20 +45,18 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
         _level_axis(panel, len(levels))
         panel.set_ylabel("records")
         _legend(panel)
-        return as_svg(
-            drawn, "The noise of every level, and what is said of its errors, beside the count of a typical cell"
-        )
+        return as_svg(drawn, "The noise and the stated errors of every level, beside the count of a typical cell")
 
 
 def sizes_picture(facts: Facts) -> str:
-    """Draw, per level, which share of the released counts is of which size."""
+    """Draw, per level, the share of the released counts in each size class."""
     shown = [number for number in range(len(CLASSES) + 1) if any(level.sizes[number] for level in facts.levels)]
     rows = np.array([max(level.rows, 1) for level in facts.levels], dtype=float)
     with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
         below = np.zeros(len(facts.levels))
         for place, number in enumerate(shown):
             shares = 100 * np.array([level.sizes[number] for level in facts.levels]) / rows
-            grey = 0.93 - 0.8 * place / max(len(shown) - 1, 1)  # light to dark, so that it is read without colour
+            grey = 0.93 - 0.8 * place / max(len(shown) - 1, 1)  # light to dark, so that it works without colour
             colour = (grey * 0.82, grey * 0.93, min(1.0, grey + 0.08))
             panel.bar(
                 range(len(rows)),
@@ -81,7 +78,7 @@ def sizes_picture(facts: Facts) -> str:
 
 
 def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str:
-    """Draw, per level, how many cells there could be, were measured, and are released; `cells` is what they are called."""
+    """Draw, per level, how many cells are possible, measured and released; `cells` is the word for them."""
     series: dict[str, Sequence[float | None]] = {
         f"possible {cells}": [_as_float(level.possible_cells) for level in facts.levels],
         "measured": [level.cells for level in levels],
@@ -94,11 +91,11 @@ def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str
         _level_axis(panel, len(levels))
         panel.set_ylabel(cells)
         _legend(panel)
-        return as_svg(drawn, f"How many {cells} there could be at every level, and how many are released")
+        return as_svg(drawn, f"How many {cells} are possible at every level, and how many are released")
 
 
 def areas_picture(facts: Facts) -> str:
-    """Draw, per level and axis, which share of the areas that there are has a row; nothing where that is unknown."""
+    """Draw, per level and axis, the share of the areas that have a row; nothing where the areas are unknown."""
     series = _areas_left(facts.levels)
     if not series:
         return ""
@@ -106,14 +103,14 @@ def areas_picture(facts: Facts) -> str:
         for (name, values), style in zip(series.items(), count(), strict=False):
             _line(panel, name, values, style)
         panel.set_ylim(0, 105)
-        panel.set_ylabel("% of those in the codebook")
+        panel.set_ylabel("% of the codebook")
         _level_axis(panel, len(facts.levels))
         _legend(panel)
         return as_svg(drawn, "The share of the areas of the codebook that have a released count, at every level")
 
 
 def matrix_picture(matrix: Matrix) -> str:
-    """Draw the coarsest matrix as a heat map; of few areas with the counts in its cells."""
+    """Draw the coarsest matrix as a heat map; a small one has its counts in its cells."""
     labels = [[_label(path) for path in codes] for codes in matrix.codes]
     rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
     written = is_written(matrix)
@@ -149,7 +146,7 @@ def is_written(matrix: Matrix) -> bool:
 
 
 def _heat(panel: Any, matrix: Matrix) -> Any:
-    """Draw the counts above zero, darker for more; what is below zero gets a minus instead, and what is missing nothing."""
+    """Draw the counts above zero, darker for more; a count below zero gets a minus, and a missing one nothing."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, LogNorm
 
@@ -174,8 +171,8 @@ def _write_counts(panel: Any, matrix: Matrix, image: Any) -> None:
         count = int(matrix.counts[row, column])
         is_dark = image is not None and count > 0 and image.norm(count) > 0.68
         colour = "white" if is_dark else "#1a1a1a"
-        told = format_short(count).replace("-", "−")
-        panel.text(column, row, told, ha="center", va="center", color=colour, fontsize=8.5)
+        text = format_short(count).replace("-", "−")
+        panel.text(column, row, text, ha="center", va="center", color=colour, fontsize=8.5)
 
 
 def _key(drawn: Any, image: Any, width: float) -> None:
@@ -187,7 +184,7 @@ def _key(drawn: Any, image: Any, width: float) -> None:
 
 
 def _areas_left(levels: Sequence[LevelFacts]) -> dict[str, list[float | None]]:
-    """Return, per axis, the percentage of its areas that are left at each level; of many axes that of all of them together."""
+    """Return, per axis, the percentage of its areas with a row at each level; for many axes, that of all together."""
     axes = [areas.axis for areas in levels[-1].areas if areas.possible]
     if len(axes) <= _FEW_AXES:
         of_level = [{areas.axis: areas for areas in level.areas} for level in levels]
@@ -214,19 +211,19 @@ def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None
     if finest == last or facts.is_unlisted:
         return
     first = 0.5 if finest is None else finest + 0.5
-    told = "mostly left out" if levels[-1].threshold else "mostly noise"
+    label = "mostly left out" if levels[-1].threshold else "mostly noise"
     panel.axvspan(first, last + 0.5, **_NOISY)
     panel.axvline(first, color="#1a1a1a", linewidth=1.2, linestyle="--")
     at_top = panel.get_xaxis_transform()
     style = {"transform": at_top, "va": "top", "weight": "bold", "backgroundcolor": "white"}
     if last + 0.5 - first < 0.4 * (last + 1):  # too narrow for the words
-        panel.text(first - 0.05, 0.97, f"{told} →", ha="right", **style)
+        panel.text(first - 0.05, 0.97, f"{label} →", ha="right", **style)
     else:
-        panel.text(first + 0.05, 0.97, f"{told} →", **style)
+        panel.text(first + 0.05, 0.97, f"{label} →", **style)
 
 
 def _line(panel: Any, name: str, values: Sequence[float | None], style: int) -> None:
-    """Draw a value per level; what is zero, unknown or not to be drawn is left out, with its line."""
+    """Draw one value per level; leave out a value that is zero, unknown or too large, and a line without values."""
     drawn = [value if value is not None and 0 < value < _LARGEST else math.nan for value in values]
     if all(math.isnan(value) for value in drawn):
         return
@@ -234,7 +231,7 @@ def _line(panel: Any, name: str, values: Sequence[float | None], style: int) -> 
 
 
 def _log_scale(panel: Any, least: float = 0.0) -> None:
-    """Scale a panel by powers of ten, down to `least` or as far as it has values."""
+    """Scale a panel by powers of ten, down to `least` or to its least value."""
     values = [value for line in panel.lines for value in np.asarray(line.get_ydata(), dtype=float) if value > 0]
     panel.set_yscale("log")
     if len(panel.lines) and values:

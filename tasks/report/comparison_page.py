@@ -1,4 +1,4 @@
-"""The page of a comparison: one self-contained HTML file, whose figures are those of the papers."""
+"""The page of a comparison: one self-contained HTML file, with the figures that the papers show."""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,13 +8,14 @@ from tasks.report.coverage_section import coverage_section
 from tasks.report.frame import page, table
 from tasks.report.svg import as_svg, figure, level_ticks, line_style, log_ticks
 from tasks.report.trial_results import Spread, TrialResults
+from tasks.words.numbers import format_probability
 
 _FIGURES = (
     ("max_absolute", "Maximum absolute error", "records", "log"),
     ("mean_absolute", "Mean absolute error", "records", "log"),
     ("l1", "Sum of absolute errors (ℓ₁)", "records", "log"),
-    ("false_discovery", "False discovery rate", "of the released cells", "linear"),
-    ("false_negative", "False negative rate", "of the true cells", "linear"),
+    ("false_discovery", "False discovery rate", "share of the released cells", "linear"),
+    ("false_negative", "False negative rate", "share of the true cells", "linear"),
 )
 
 _ONE_PANEL, _WHOLE_PAGE = 6.5, 9.6  # inches
@@ -29,23 +30,25 @@ _BODY = """<h1>{title}</h1>
 {intervals}
 <h2>In numbers</h2>
 {tables}
-<p>Mean over the runs, and in brackets the least and the most. The mean absolute error is taken over the cells with a true or
-a released count. Made by <code>trellis compare</code>; the rows of every run are in <code>errors.parquet</code>, those
-of intervals in <code>coverage.parquet</code>, beside this page.</p>"""
+<p>Each entry is the mean over the runs, with the minimum and the maximum in brackets. The mean absolute error is taken over the
+cells that have a true or a released count. <code>trellis compare</code> made this page. In the same folder,
+<code>errors.parquet</code> holds the rows of every run, and <code>coverage.parquet</code> those of the intervals.</p>"""
 
 
 def comparison_page(found: TrialResults) -> str:
     """Return the page.
 
     Args:
-        found: what the comparison found.
+        found: the results of the comparison.
     """
     epsilons, mechanisms = found.epsilons, found.mechanisms
     runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
     summary = (
-        f"Mechanisms against the truth on the public table of <b>{escape(found.name)}</b>: {runs} each, with fresh noise, at"
-        f" ε = {', '.join(f'{epsilon:g}' for epsilon in epsilons)} and δ = {found.delta:g}, neighbours by"
-        f" {escape(found.neighbours)}. Level 0 is the total; every level below is finer."
+        f"This page compares the counts of each mechanism with the true counts of the public table"
+        f" <b>{escape(found.name)}</b>: {runs} each, with fresh noise, at"
+        f" ε = {', '.join(f'{epsilon:g}' for epsilon in epsilons)} and δ = {found.delta:g}"
+        f" ({format_probability(found.delta)}), neighbours by {escape(found.neighbours)}. Level 0 is the total; each"
+        " level below it is finer."
     )
     refused = "".join(
         f"<p><b>{escape(mechanism)}</b> could not be tried: {escape(reason)}</p>"
@@ -68,7 +71,7 @@ def comparison_page(found: TrialResults) -> str:
 
 
 def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str) -> str:
-    """Draw a measure against the level, a panel per ε, a line per mechanism with bars from the least to the most."""
+    """Draw a measure by level: a panel per ε, and a line per mechanism with bars from the minimum to the maximum."""
     epsilons, mechanisms = found.epsilons, found.mechanisms
     width = _ONE_PANEL if len(epsilons) == 1 else max(_WHOLE_PAGE, 3.2 * len(epsilons))
     with figure(width, 3.4, len(epsilons)) as (drawn, panels):
@@ -78,7 +81,7 @@ def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str
                 levels = [level for level in result.levels if level.measure(measure).mean or scale != "log"]
                 spreads = [level.measure(measure) for level in levels]
                 means = [spread.mean for spread in spreads]
-                aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide one another
+                aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide each other
                 panel.errorbar(
                     [level.level + aside for level in levels],
                     means,
@@ -97,15 +100,17 @@ def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str
         panels[0].set_ylabel(unit)
         drawn.legend(*_legend(panels, mechanisms), loc="outside lower center", ncols=min(len(mechanisms), 4))
         svg = as_svg(drawn, f"{title} by level, a panel for each ε and a line for each mechanism")
-    faultless = (
-        " A level without any error in any run is left out: a logarithmic scale has no 0." if scale == "log" else ""
+    without_errors = (
+        " A level without an error in any run is left out, because a logarithmic scale has no 0."
+        if scale == "log"
+        else ""
     )
-    told = f"{unit.capitalize()}; lines are means, bars reach from the least to the most of the runs.{faultless}"
-    return f'<h2>{title}</h2>\n<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
+    caption = f"{unit.capitalize()}. Lines show the mean of the runs, bars their minimum and maximum.{without_errors}"
+    return f'<h2>{title}</h2>\n<figure><div class="scroll">{svg}</div><figcaption>{caption}</figcaption></figure>'
 
 
 def _legend(panels: Sequence[Any], mechanisms: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Return the line and the name of every mechanism, in their order, from the first panel that has it."""
+    """Return the line and the name of every mechanism, in their order, from the first panel that shows it."""
     lines: dict[str, Any] = {}
     for panel in panels:
         for line, name in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -129,16 +134,16 @@ def _seconds(found: TrialResults) -> str:
         panel.set_xlim(ticks[0], ticks[-1])
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.set_xticks([], minor=True)
-        panel.set_xlabel("seconds, in memory; several run at once")
+        panel.set_xlabel("seconds, in memory; several trials run at once")
         svg = as_svg(drawn, "Seconds of one trial of each mechanism at each ε")
     return (
-        f'<h2>Seconds</h2>\n<figure><div class="scroll">{svg}</div><figcaption>Of one trial, from the true counts in memory to'
-        " the released ones.</figcaption></figure>"
+        f'<h2>Seconds</h2>\n<figure><div class="scroll">{svg}</div><figcaption>The time of one trial, from the true counts in memory'
+        " to the released counts.</figcaption></figure>"
     )
 
 
 def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
-    """Return how far bars reach below and above the means, which rounding may put beside the least and the most."""
+    """Return how far bars reach below and above the means; never less than 0, although rounding may move a mean."""
     return [
         [max(0.0, spread.mean - spread.min) for spread in spreads],
         [max(0.0, spread.max - spread.mean) for spread in spreads],
@@ -163,11 +168,11 @@ def _tables(found: TrialResults, epsilon: float, *, is_open: bool) -> str:
 
 def _format_spread(spread: Spread, measure: str) -> str:
     if measure.startswith("false"):
-        return f"{100 * spread.mean:.1f} % [{100 * spread.min:.1f}, {100 * spread.max:.1f}]"
+        return f"{100 * spread.mean:.1f}% [{100 * spread.min:.1f}, {100 * spread.max:.1f}]"
     mean, least, most = map(_number, (spread.mean, spread.min, spread.max))
     return f"{mean} [{least}, {most}]"
 
 
 def _number(value: float) -> str:
-    """Return a number of records as the others beside it are read: tenths where they say anything."""
+    """Return a number of records, with tenths if it is small."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}"

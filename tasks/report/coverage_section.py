@@ -1,4 +1,4 @@
-"""The intervals on the page of a comparison: how often they hold the truth and how wide they are, by level and true count."""
+"""The intervals on the page of a comparison: their coverage and their width, by level and true count."""
 
 from collections.abc import Sequence
 from html import escape
@@ -13,28 +13,29 @@ _WIDTH = 9.6  # inches, of the whole page
 _LABELS = {"more": "above 10", "nonzero": "non-zero"}
 
 _SECTION = """<h2>Intervals</h2>
-<p>What a release by the spec would state of its counts. Promised: for each fixed cell, over all noise, its interval holds the
-true count with a probability of at least {confidence}. So each column by true count, which was fixed before any noise was drawn,
-is at least that on average over runs, within sampling error; that is what the dashed line is for. Of fewer than {few} intervals,
-cells times runs, a share says little: the pictures leave it out, and the tables have it in brackets. Every cell that a level
-could have is counted, measured or not. Not promised: coverage among cells that noise has selected, those released as non-zero, and
-those zeroed, which are released as 0, measured or not, while their true count is not 0.</p>
+<p>These are the intervals that a release by this spec would state. The promise is: for each fixed cell, over all noise, the
+interval contains the true count with a probability of at least {confidence}. The true counts, by which cells are grouped here, were
+fixed before any noise was drawn. So the coverage of each group is at least {confidence} on average over runs, within sampling
+error; the dashed line marks {confidence}. A share of fewer than {few} intervals (cells times runs) says little: the pictures leave
+it out, and the tables show it in brackets. Every possible cell of a level counts, measured or not.</p>
+<p>There is no promise for groups of cells that the noise selected: the cells released as non-zero, and the zeroed cells. A zeroed
+cell is released as 0, measured or not, while its true count is not 0.</p>
 {figures}
 {tables}"""
 
 
 def coverage_section(found: TrialResults) -> str:
-    """Return the section; empty where nothing that was tried states intervals.
+    """Return the section; empty if no mechanism that was tried states intervals.
 
     Args:
-        found: what the comparison found.
+        found: the results of the comparison.
     """
     stated = found.with_intervals
     of_epsilons = {epsilon: [result for result in stated if result.epsilon == epsilon] for epsilon in found.epsilons}
     if not stated:
         return ""
     return _SECTION.format(
-        confidence=f"{100 * found.confidence:g} %",
+        confidence=f"{100 * found.confidence:g}%",
         few=FEW_INTERVALS,
         figures="\n".join(_figure(found, epsilon, results) for epsilon, results in of_epsilons.items() if results),
         tables="\n".join(_tables(epsilon, results, found.runs) for epsilon, results in of_epsilons.items() if results),
@@ -42,7 +43,7 @@ def coverage_section(found: TrialResults) -> str:
 
 
 def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> str:
-    """Draw coverage against the level, a panel per true count, a line per mechanism, and what is promised."""
+    """Draw coverage by level: a panel per true count, a line per mechanism, and a dashed line at the promise."""
     with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
         for panel, group in zip(panels, TRUE_COUNTS, strict=True):
             for result in results:
@@ -65,12 +66,12 @@ def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResu
         lines, names = panels[0].get_legend_handles_labels()
         drawn.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4))
         svg = as_svg(drawn, f"Coverage of intervals by level at ε = {epsilon:g}, a panel for each true count")
-    told = f"ε = {epsilon:g}: the share of cells whose interval holds the true count, mean of the runs."
-    return f'<figure><div class="scroll">{svg}</div><figcaption>{told}</figcaption></figure>'
+    caption = f"ε = {epsilon:g}: the share of cells whose interval contains the true count, mean of the runs."
+    return f'<figure><div class="scroll">{svg}</div><figcaption>{caption}</figcaption></figure>'
 
 
 def _are_few(of: GroupIntervals, runs: int) -> bool:
-    """Return whether the intervals of a group of cells, in all runs, are too few for the share that is covered."""
+    """Return whether a group of cells has, in all runs, too few intervals for a meaningful share."""
     return are_few(of.cells * runs)
 
 
@@ -78,9 +79,9 @@ def _tables(epsilon: float, results: Sequence[MechanismResult], runs: int) -> st
     tables = "\n".join(_table(result, runs) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>By true count: the share"
-        " covered in per cent, mean over the runs, and its standard error, in brackets where there are fewer than"
-        f" {FEW_INTERVALS} intervals; and the mean of high − low, in records. The last two"
-        " columns are of cells that noise has selected.</p></details>"
+        " covered in percent, as the mean over the runs and its standard error, in brackets where there are fewer than"
+        f" {FEW_INTERVALS} intervals; and the mean width, high − low, in records. The last two columns show cells that the noise"
+        " selected.</p></details>"
     )
 
 
@@ -93,7 +94,7 @@ def _table(result: MechanismResult, runs: int) -> str:
     for level in result.levels:
         groups = level.intervals or {}
         cells = [
-            told for group in TRUE_COUNTS for told in (_covered(groups.get(group), runs), _width(groups.get(group)))
+            text for group in TRUE_COUNTS for text in (_covered(groups.get(group), runs), _width(groups.get(group)))
         ]
         cells += [_covered(groups.get(group), runs) for group in SELECTED]
         rows.append([str(level.level), *cells])
@@ -104,8 +105,8 @@ def _covered(of: GroupIntervals | None, runs: int) -> str:
     if not of or not of.coverage:
         return ""
     error = of.coverage.standard_error
-    told = f"{100 * of.coverage.mean:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
-    return f"({told})" if _are_few(of, runs) else told
+    share = f"{100 * of.coverage.mean:.1f}" + ("" if error is None else f" ± {100 * error:.1f}")
+    return f"({share})" if _are_few(of, runs) else share
 
 
 def _width(of: GroupIntervals | None) -> str:

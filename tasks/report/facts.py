@@ -1,4 +1,4 @@
-"""What a report shows of the released counts, collected level by level while their tables are written."""
+"""The facts that a report shows about the released counts, collected level by level while the tables are written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,22 +23,22 @@ CLASSES = (
     10_000,
     100_000,
     1_000_000,
-)  # the least counts of the size classes; below them is one more
-MOST_SHOWN = 40  # areas of either end of a matrix
+)  # the least count of each size class; one more class lies below them
+MOST_SHOWN = 40  # areas per side of a matrix
 MOST_LARGEST = 15  # rows
-_CHUNK = 1_000_000  # rows that are looked at at a time
+_CHUNK = 1_000_000  # rows read at once
 
-Path = tuple[str, ...]  # codes of an area and of those that hold it, coarse to fine
+Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
 
 
 @dataclass(frozen=True, slots=True)
 class AreasFacts:
-    """How many areas of an axis are left at a level.
+    """How many areas of an axis have a released count at a level.
 
     Attributes:
-        axis: its name.
-        left: those that have a row.
-        possible: those of the codebook; None where none lists them.
+        axis: the name of the axis.
+        left: areas that have a row.
+        possible: areas in the codebook; None where no codebook lists them.
     """
 
     axis: str
@@ -51,11 +51,12 @@ class LevelFacts:
     """The released counts of a level.
 
     Attributes:
-        possible_cells: None where no codebook lists them.
-        areas: of the axes that are refined.
+        possible_cells: how many cells are possible; None where no codebook lists them.
+        areas: facts about each axis that is refined.
         sizes: rows per size class: counts below `CLASSES[0]`, then those from each of `CLASSES` to the next.
-        least: records; 0 where there is no row, likewise `most`.
-        half_width: of the intervals of the rows, on average, records; None where none are stated.
+        least: the least count, records; 0 without rows.
+        most: the largest count, records; 0 without rows.
+        half_width: half the width of the rows' intervals, on average, records; None where no intervals are stated.
     """
 
     possible_cells: int | None
@@ -67,17 +68,17 @@ class LevelFacts:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """How many rows there are."""
         return sum(self.sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """The counts of two axes against one another, of the areas with the largest sums.
+    """The counts of two axes against each other, for the areas with the largest sums.
 
     Attributes:
-        level: at which both are refined for the first time; where there is only one axis, the first level of that one.
-        axes: the axis of the rows and that of the columns; the name alone of a single one.
+        level: the first level at which both axes are refined; with a single axis, its first level.
+        axes: the names of the axis of the rows and that of the columns, or of the single axis.
         codes: per axis, the areas shown, in the order of the codebook.
         left: per axis, how many areas have a row, shown or not.
         counts: int64, shape (rows, columns), records; 0 where the cell was not released. One row for a single axis.
@@ -97,11 +98,11 @@ class LargeCount:
     """One of the largest counts.
 
     Attributes:
-        codes: per axis that is refined, its area: the code alone where no two areas of the level share it, else the path.
+        codes: per refined axis, the area: its code alone if no two areas of the level share a code, otherwise its path.
         count: records.
-        low: where its interval begins, records; None where none is stated. Of the intervals that hold at once, where there
-            are any: what is picked for its size needs those.
-        high: where it ends.
+        low: the lower end of its interval, records; None without an interval. Of the simultaneous intervals if there are any,
+            because a count that is chosen by its size needs those.
+        high: the upper end.
     """
 
     codes: tuple[Path, ...]
@@ -112,17 +113,17 @@ class LargeCount:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    """What a report shows of the released counts. Everything in it is public.
+    """What a report shows about the released counts. All of it is public.
 
     Attributes:
         total: of the counts, records.
-        finest_above_noise: the level down to which typical cells stand above the noise, as `trellis plan` says it for this
-            total; None where they do not at the first one, or it is unknown how many cells there are.
-        levels: 0 to T.
-        matrix: None where no axis is refined.
-        largest_level: of the largest counts.
-        largest_axes: those that are refined there.
-        largest: the largest counts, the largest first; of equal ones that which comes first in the table.
+        finest_above_noise: the finest level at which typical cells are above the noise, as `trellis plan` states it for this
+            total; None where they are not even at the first level, or the number of cells is unknown.
+        levels: levels 0 to T.
+        matrix: the coarsest matrix; None where no axis is refined.
+        largest_level: the level of the largest counts.
+        largest_axes: the axes that are refined there.
+        largest: the largest counts, the largest first; of equal counts, the first in the table comes first.
     """
 
     total: int
@@ -135,23 +136,23 @@ class Facts:
 
     @property
     def is_unlisted(self) -> bool:
-        """Whether nobody can say how many cells there could be at some level."""
+        """Whether the number of possible cells is unknown at some level."""
         return any(level.possible_cells is None for level in self.levels)
 
     def typical_count(self, level: int) -> float | None:
-        """Return the total spread evenly over the possible cells of a level, records; None where it is unknown how many."""
+        """Return the total spread evenly over the possible cells of a level, records; None where their number is unknown."""
         possible = self.levels[level].possible_cells
         return None if possible is None else max(self.total, 0) / possible
 
 
 class Collector:
-    """Looks at the levels of a release, one after the other from level 0 on, and keeps a few numbers of each.
+    """Reads the levels of a release one by one, from level 0 on, and keeps a few numbers of each.
 
-    It reads released counts, codes of areas that have one, and the terms of the levels: nothing that is not public.
+    It reads only what is public: released counts, the codes of areas that have one, and the terms of the levels.
     """
 
     def __init__(self, tree: Tree, levels: Sequence[LevelTerms]) -> None:
-        """Take the axes and their order, and the terms of levels 0 to T."""
+        """Start with the axes and their order, and the terms of levels 0 to T."""
         self._tree, self._terms = tree, levels
         self._matrix_level = _first_matrix(tree)
         self._total = 0
@@ -162,13 +163,13 @@ class Collector:
 
     @property
     def _largest_level(self) -> int:
-        """The finest level above the noise. With a threshold every row that is there stands; else where both ends are refined."""
+        """The finest level if there is a threshold, else the finest level above the noise, else that of the matrix."""
         if self._terms[-1].threshold:
             return self._tree.depth
         return self._matrix_level if self._finest_above is None else self._finest_above
 
     def take(self, rows: Rows) -> None:
-        """Look at the next level; its rows are in the order of their areas."""
+        """Read the next level; its rows are in the order of their areas."""
         level = len(self._levels)
         if level == 0:
             self._total = int(rows.counts.sum())
@@ -185,7 +186,7 @@ class Collector:
             self._largest = _largest(self._tree, level, rows)
 
     def facts(self) -> Facts:
-        """Return what was kept, once every level was taken."""
+        """Return the facts, after the last level."""
         reached = self._tree.axis_levels(self._largest_level)
         return Facts(
             self._total,
@@ -230,7 +231,7 @@ class Collector:
 
 
 def _first_matrix(tree: Tree) -> int:
-    """Return the first level at which two axes are refined, or else the first at which one is."""
+    """Return the first level at which two axes are refined, or otherwise the first at which one is."""
     refined = [sum(own > 0 for own in tree.axis_levels(level)) for level in range(tree.depth + 1)]
     return refined.index(min(2, max(refined)))
 
@@ -240,10 +241,10 @@ def _parts(rows: Rows) -> Iterator[Rows]:
 
 
 def _matrix(tree: Tree, level: int, rows: Rows) -> Matrix:
-    """Return the matrix of a level at which one axis is refined, or two are: then a pair of areas has one row."""
+    """Return the matrix of a level at which one or two axes are refined, so that each cell has one row."""
     reached, sizes = tree.axis_levels(level), tree.sizes(level)
     refined = [number for number, own in enumerate(reached) if own]
-    sums = [np.zeros(sizes[number]) for number in refined]  # which only say whose are the largest
+    sums = [np.zeros(sizes[number]) for number in refined]  # which only decide which areas are the largest
     is_left = [np.zeros(sizes[number], dtype=bool) for number in refined]
     for part in _parts(rows):
         for number, of_axis, left in zip(refined, sums, is_left, strict=True):
@@ -270,13 +271,13 @@ def _matrix(tree: Tree, level: int, rows: Rows) -> Matrix:
 
 
 def _most(sums: NDArray[np.float64], is_left: NDArray[np.bool_]) -> IntArray:
-    """Return the areas with the largest sums among those that are left, in the order of their numbers."""
+    """Return the areas with the largest sums among those that have a row, in the order of their numbers."""
     left = np.flatnonzero(is_left)
     return np.sort(left[np.argsort(-sums[left], kind="stable")[:MOST_SHOWN]])
 
 
 def _places(areas: IntArray, size: int) -> IntArray:
-    """Return, for every area of a level, its place among some of them; -1 where it is none of them."""
+    """Return, for every area of a level, its position among the given areas, or -1."""
     places = np.full(size, -1)
     places[areas] = np.arange(len(areas))
     return places
@@ -303,7 +304,7 @@ def _largest(tree: Tree, level: int, rows: Rows) -> tuple[LargeCount, ...]:
 
 
 def _positions_of_largest(counts: IntArray) -> IntArray:
-    """Return where the largest counts are, the largest first, and of equal ones the first first."""
+    """Return the positions of the largest counts, the largest first; of equal counts, the first comes first."""
     if len(counts) > MOST_LARGEST:
         least = np.partition(counts, -MOST_LARGEST)[-MOST_LARGEST]
         above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
@@ -321,13 +322,13 @@ def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
 
 
 def _shortest_paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:
-    """Return what tells some areas of a level from all others of it: their codes, or where two may share one, their paths."""
+    """Return what identifies areas within a level: their codes, or their paths if two areas share a code."""
     paths, codes = _paths(axis, level, areas), axis.codes[level - 1]
     return tuple(path[-1:] for path in paths) if codes.n_unique() == len(codes) else paths
 
 
 def _paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:
-    """Return the codes of some areas of a level, each behind those of the areas that hold it."""
+    """Return the paths of areas of a level: the codes of the areas that contain each one, then its own."""
     columns = [
         axis.codes[own - 1].gather(axis.ancestors(areas.astype(np.int64), level, own)).to_list()
         for own in range(1, level + 1)

@@ -1,4 +1,4 @@
-"""The frame of pages: one self-contained HTML file, for a desk, a phone and paper."""
+"""The frame of every page: one self-contained HTML file, for a wide screen, a phone and paper."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -41,27 +41,27 @@ def page(title: str, body: str, style: str = "") -> str:
     """Return a page.
 
     Args:
-        title: as it is read, not as HTML.
+        title: plain text, not HTML.
         body: HTML.
-        style: CSS besides that of all pages.
+        style: CSS in addition to that of all pages.
     """
     return _FRAME.format(title=escape(title), style=_STYLE + style, body=body)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "") -> str:
-    """Return a table that scrolls by itself where it is wider than the page.
+    """Return a table that scrolls on its own if it is wider than the page.
 
     Args:
         heads: HTML, one per column.
-        rows: HTML, a cell per column, or one cell for all of them.
-        caption: HTML; left out where there is none.
-        kind: its CSS class, if it has one.
+        rows: HTML, one cell per column, or one cell that spans all columns.
+        caption: HTML; empty for no caption.
+        kind: the CSS class; empty for none.
     """
     of_kind = f' class="{kind}"' if kind else ""
-    told = f"<caption>{caption}</caption>" if caption else ""
+    above = f"<caption>{caption}</caption>" if caption else ""
     head = "".join(f"<th>{text}</th>" for text in heads)
     lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
-    return f'<div class="scroll"><table{of_kind}>{told}<tr>{head}</tr>\n{lines}</table></div>'
+    return f'<div class="scroll"><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
 
 
 def _line(cells: Sequence[str], columns: int) -> str:

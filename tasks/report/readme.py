@@ -1,11 +1,11 @@
-"""The README of a published folder: what a statistician hands on with the tables."""
+"""The README of a published folder: what a statistician passes on with the tables."""
 
 from collections.abc import Sequence
 
 from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.words.levels import level_columns
-from tasks.words.numbers import format_bound, format_sigma, rounded_up
+from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
 
 TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
@@ -14,16 +14,21 @@ _CSV: dict[bool | str, str] = {
     "every_level": "- `counts/level_<k>.csv`: the same tables as CSV. Read the codes as text: leading zeros matter.\n",
     False: "",
 }
-_METADATA = "- `metadata.json`: what the columns of the CSV are, for programs (CSVW, https://www.w3.org/ns/csvw).\n"
+_METADATA = (
+    "- `metadata.json`: a description of the columns of the CSV files, for programs (CSVW,"
+    " https://www.w3.org/ns/csvw).\n"
+)
 _NOISY_COUNTS = (
-    "- `noisy_counts/level_<k>.parquet`: what was measured, a row per cell: whole counts with unbiased noise, some of them"
-    " below\n  zero, and its variance, for those who estimate themselves. Areas are the numbers of"
-    " `noisy_counts/codebook.parquet`.\n"
+    "- `noisy_counts/level_<k>.parquet`: the measurements, one row per measured cell: the count with unbiased noise, a whole\n"
+    "  number that may be below zero, and the variance of the noise. Use them for your own estimates. Areas have the numbers\n"
+    "  of `noisy_counts/codebook.parquet`.\n"
 )
 _RECORDS = {
-    "csv": "- `records.csv`: the finest level once more, a row for each record that it counts. No row is anybody's.\n",
-    "parquet": "- `records.parquet`: the finest level again, a row for each record that it counts. No row is anybody's.\n",
-    "left out": "- Synthetic records were asked for and are left out: the finest level counts too many to be written each.\n",
+    "csv": "- `records.csv`: the finest level again, with one row for each record that it counts. No row belongs to anyone.\n",
+    "parquet": "- `records.parquet`: the finest level again, with one row for each record that it counts. No row belongs to"
+    " anyone.\n",
+    "left out": "- The spec asks for synthetic records. They are left out, because the finest level counts too many records to"
+    " write a\n  row for each.\n",
     None: "",
 }
 
@@ -35,19 +40,19 @@ def readme(manifest: Manifest) -> str:
     places = zip(*columns.values(), strict=True)
     levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
     metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
-    superseded = f"\n\n{told}" if (told := revision(manifest)) else ""
+    superseded = f"\n\n{text}" if (text := revision(manifest)) else ""
     of_trips = "origin" in columns
     finest = "areas" if of_trips else "cells"
     return f"""# {manifest.id}
 
-Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Made by Trellis
-{manifest.versions["trellis"]} with the mechanism `{manifest.mechanism}`.{superseded}
+Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Trellis
+{manifest.versions["trellis"]} made them with the mechanism `{manifest.mechanism}`.{superseded}
 
 ## What is protected
 
 {protection(manifest)}
 
-Not protected, because published exactly:
+Not protected, because it is published exactly:
 
 {unprotected}
 
@@ -55,87 +60,91 @@ Not protected, because published exactly:
 
 {reading(manifest)}
 
-| level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95 %) |
+| level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95%) |
 |---|{"---|" * len(columns)}---|---|---|
 {levels}
 
 ## Files
 
-- `counts/level_<k>.parquet`: one table per level; codes are text, coarse to fine, then `{"`, `".join(("count", *manifest.bounds))}`.
-{_CSV[manifest.csv]}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: all of this with pictures, to be looked at in a browser; it needs no network.
+- `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join(("count", *manifest.bounds))}`.
+{_CSV[manifest.csv]}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
-- `SHA256SUMS`: the hash of each file (`sha256sum --check SHA256SUMS`; `trellis verify` checks the rest).
+- `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
 
 
 def revision(manifest: Manifest) -> str:
-    """Return whose place the release takes, where it takes one's, as Markdown."""
+    """Return in Markdown which release this one replaces; empty if it replaces none."""
     if manifest.supersedes is None:
         return ""
     return (
-        f"**It supersedes `{manifest.supersedes}`:** take these counts in place of those. It is a new measurement with"
-        " noise of its own,\nso that two counts that differ need not mean that anything has changed."
+        f"**This release supersedes `{manifest.supersedes}`:** use these counts instead of the earlier ones. They are a new"
+        " measurement with\nnoise of its own, so a count that differs does not have to mean that anything has changed."
     )
 
 
 def protection(manifest: Manifest) -> str:
-    """Return what is protected, what that means and what it costs: three paragraphs of Markdown."""
+    """Return what the release protects, what that means and what it costs: three paragraphs of Markdown."""
     privacy = manifest.privacy
     return f"{_records(privacy)}\n{_promise(manifest)}\n\n{privacy.statement}\n\n{_cost(manifest)}"
 
 
 def reading(manifest: Manifest) -> str:
-    """Return how the counts are to be read: a list in Markdown."""
+    """Return how to read the counts: a list in Markdown."""
     of_trips = "origin" in level_columns([level.axes for level in manifest.levels])
-    marginals = (
-        "" if of_trips else "- Level k counts by the first k refinements of this table, one line after the other.\n"
+    refinements = (
+        "" if of_trips else "- Each level refines the level above it: level k counts by the first k refinements.\n"
     )
     return f"""{_counts(manifest)}
-- Every level adds up to the level above it, and each to the total.{_total(manifest)}
+- The counts of every level add up to those of the level above it, and to the total.{_total(manifest)}
 {_noise(manifest)}
-{_intervals(manifest)}{marginals}{_prefer(manifest, of_trips=of_trips)}"""
+{_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}"""
 
 
 def _records(privacy: Privacy) -> str:
-    """Return how many records a unit has, and who sees to it."""
+    """Return how many records a unit has, and who ensures it."""
     many = privacy.max_records_per_unit
     bound = "exactly" if privacy.exact_records_per_unit else "at most"
     records = f"{bound} {many} record{'' if many == 1 else 's'}"
     distinct = f", in distinct cells of the level {privacy.distinct}" if privacy.distinct else ""
-    seen_to = "records beyond were left out" if privacy.bounded_by == "ingest" else "as the data owner promises"
-    return f"The privacy unit is {privacy.unit}; each has {records} in the table{distinct} ({seen_to})."
+    who = (
+        "Trellis left out all records beyond that" if privacy.bounded_by == "ingest" else "the data owner promises this"
+    )
+    return f"The privacy unit is {privacy.unit}. Each unit has {records} in the table{distinct}; {who}."
 
 
 def _cost(manifest: Manifest) -> str:
-    """Return what the noise costs, and how that is known."""
+    """Return what the noise costs, and how that is computed."""
     privacy, finest = manifest.privacy, manifest.levels[-1]
     if finest.threshold:
         return (
             f"Noise of scale {finest.scale:.6g} and the threshold {finest.threshold:,} cost ε = {rounded_up(finest.epsilon)}"
-            f" and δ = {finest.delta:.3g}, which\nis within ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g}."
+            f" and δ = {finest.delta:.3g}.\nThis is within ε = {rounded_up(privacy.epsilon)} and {_delta(privacy)}."
         )
     return (
-        f"The noise costs ρ = {rounded_up(privacy.rho)} (zero-concentrated differential privacy), read as\n"
-        f"ε = {rounded_up(privacy.epsilon)} and δ = {privacy.delta:g} by the accountant {privacy.accountant}.{_drawn(privacy)}"
+        f"The noise costs ρ = {rounded_up(privacy.rho)} (zero-concentrated differential privacy). By the accountant"
+        f" {privacy.accountant}, this\nnoise gives ε = {rounded_up(privacy.epsilon)} and {_delta(privacy)}.{_drawn(privacy)}"
     )
+
+
+def _delta(privacy: Privacy) -> str:
+    return f"δ = {privacy.delta:g} ({format_probability(privacy.delta)})"
 
 
 def _counts(manifest: Manifest) -> str:
-    """Return what a count can be, and what a row that is missing means."""
+    """Return what a count can be, and what a missing row means."""
+    zero = (
+        "A missing row stands for a released count of zero;\n  its true count may be small but not zero. A row that is present"
+        " may be noise alone."
+    )
     if COUNTS_POSITIVE in manifest.waived:
-        return (
-            "- Every count is a whole number, and may be below zero. A row that is missing has the released count zero;\n"
-            "  its true count may be small and not zero, and a row that is there may be noise alone."
-        )
+        return f"- Every count is a whole number, and may be below zero. {zero}"
     if manifest.levels[-1].threshold:
         return (
-            "- Every count is a whole number above zero. A row that is there has records. One that is missing has none, or"
-            f" too\n  few for the threshold.{_codes(manifest)}"
+            "- Every count is a whole number above zero. A row that is present has records. A missing row has none, or too\n"
+            f"  few for the threshold.{_codes(manifest)}"
         )
-    return (
-        "- Every count is a whole number above zero. A row that is missing has the released count zero; its true count may"
-        " be\n  small and not zero, and a row that is there may be noise alone."
-    )
+    return f"- Every count is a whole number above zero. {zero}"
 
 
 def _codes(manifest: Manifest) -> str:
@@ -143,107 +152,106 @@ def _codes(manifest: Manifest) -> str:
     if not manifest.unlisted:
         return ""
     return (
-        f"\n- No codebook lists the codes of {', '.join(manifest.unlisted)}: they come from the records, and only those are seen of"
-        " which a\n  finest count reached the threshold. There may be others."
+        f"\n- No codebook lists the codes of {', '.join(manifest.unlisted)}: they come from the records. A code appears only if"
+        " one of its\n  finest counts reached the threshold. There may be other codes."
     )
 
 
 def _total(manifest: Manifest) -> str:
-    """Return what is to be said of a total that is a sum, where it is public."""
+    """Return what the total is where it is a sum, although the number of records is public."""
     if FIXED_TOTAL not in manifest.waived:
         return ""
-    return " The total is that of the finest level's\n  counts, and not the number of records."
+    return " The total is the sum of\n  the counts of the finest level, not the number of records."
 
 
 def _noise(manifest: Manifest) -> str:
-    """Return how far counts can be from the truth."""
+    """Return how far counts can be from the true counts."""
     finest = manifest.levels[-1]
     if finest.threshold:
         return (
-            "- Counts are noisy, and leaves that did not reach the threshold are missing from every sum: no error bound is"
-            " stated.\n  `sigma` is the standard deviation of the noise of one leaf; a sum, which lacks leaves too, has none."
+            "- Counts are noisy, and leaves (cells of the finest level) that did not reach the threshold are missing from every\n"
+            "  sum, so no error bound is stated. `sigma` is the standard deviation of the noise of one leaf. Sums have no\n"
+            "  stated sigma, because leaves are missing from them as well."
         )
     if finest.bound is None:
-        measured = "- Counts are noisy; no error bound is stated. `sigma` is the standard deviation of the noise of one measurement"
+        measured = "- Counts are noisy; no error bound is stated. `sigma` is the standard deviation of the noise in one measurement"
         if manifest.mechanism in TWO_PASSES:
             return (
-                f"{measured},\n  and not of a count: each is estimated from its own measurement and those below it, and"
-                " made to add up."
+                f"{measured},\n  not in a count: each count is estimated from its own measurement and those below it, and"
+                " adjusted so that all add up."
             )
-        return f"{measured},\n  before counts were made to add up."
-    if manifest.levels[0].summed:
-        return (
-            "- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one"
-            " level\n  at a time); `sigma` is the standard deviation of the noise of the level's widest cell."
-        )
-    return (
-        "- Counts are noisy. With a probability of 95 % *every* count of a level is within its bound of the truth (one level"
-        " at a\n  time); most are far nearer: `sigma` is the standard deviation of the noise of one measurement."
+        return f"{measured},\n  before the counts were adjusted to add up."
+    bound = (
+        "- Counts are noisy. With 95% probability, *every* count at a level is within the level's error bound of its true\n"
+        "  count (one level at a time)"
     )
+    if manifest.levels[0].summed:
+        return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
+    return f"{bound}; most counts are far closer. `sigma` is the standard deviation of the noise in one measurement."
 
 
 def _intervals(manifest: Manifest) -> str:
-    """Return what `low` and `high` promise, and what they do not."""
-    if manifest.intervals is None:
-        return ""
-    sure = f"{100 * manifest.intervals.confidence:g} %"
-    none = " Sums have none, since leaves are missing from them." if manifest.levels[-1].threshold else ""
+    """Return what `low` and `high` promise, and what they do not promise."""
+    confidence = format_percent(manifest.intervals.confidence)
+    none = " Sums have no interval,\n  because leaves are missing from them." if manifest.levels[-1].threshold else ""
     rounded = (
-        " They end at multiples of sigma, rounded up, since the\n  noisy counts were not kept; many of those can be computed from"
-        " what is published all the same, and the guarantee does not\n  rest on their being hidden."
+        "\n  The ends are multiples of sigma, rounded up, because the noisy counts were not kept. Many noisy counts can still be\n"
+        "  computed from what is published, and the guarantee does not depend on hiding them."
         if manifest.intervals.rounded
         else ""
     )
     at_once = (
-        f"\n- `simultaneous_low` and `simultaneous_high` cover the true counts of all cells of all levels at once, with {sure}:"
-        " take these\n  for cells that were picked for their counts."
+        f"\n- With {confidence} probability, the true counts of all cells at all levels lie between `simultaneous_low` and\n"
+        "  `simultaneous_high` at once. Use these columns for cells that you choose for their counts."
         if manifest.intervals.simultaneous
         else ""
     )
     return (
-        f"- With a probability of at least {sure}, over all noise, the true count of a cell lies from `low` to `high`, whichever"
-        " cell it\n  is that you ask for. Of cells that are picked for their released counts, such as the largest ones, fewer"
-        f" may.{none}{rounded}\n  A row that is missing has an interval too: `trellis query` tells it.{at_once}\n"
+        f"- With a probability of at least {confidence}, over all noise, the true count of a cell lies between `low` and `high`,\n"
+        "  whichever cell you ask for. If you choose cells for their released counts, such as the largest ones, fewer than\n"
+        f"  {confidence} of their true counts may lie in the intervals.{none}{rounded}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
     )
 
 
 def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
-    """Return which level to take, and what becomes of the noise where counts are added up."""
+    """Return which level to use, and what happens to the noise when counts are added up."""
     if manifest.levels[0].summed:
         return (
-            "- Take any level that answers the question: a coarser one is the sum of the finest, and no nearer to the truth"
-            " than\n  that is. Every sum of counts bears the noise of each of its leaves."
+            "- Use any level that answers your question: a coarser level is the sum of the finest, and no closer to the truth than\n"
+            "  that sum. Every sum of counts carries the noise of each of its leaves."
         )
     apart, one = (" of counts that have no area in common", "area") if of_trips else ("", "cell")
     return (
-        f"- Prefer the coarsest level that answers the question. A sum{apart} bears the noise of\n  each; only all children of"
-        f" one {one} add up to its own, less noisy count."
+        f"- Use the coarsest level that answers your question. A sum{apart} carries the noise of each\n"
+        f"  of them; only the counts of all children of one {one} add up to its own, less noisy count."
     )
 
 
 def _drawn(privacy: Privacy) -> str:
-    """Return what is to be said of a sampler that is not exact."""
+    """Return how far an inexact sampler may be from the stated noise."""
     if not privacy.tau:
         return ""
     return (
-        f"\nIt was drawn from tables, within a total variation distance of τ = {privacy.tau:.2g} of its law over all that one"
-        " unit\ncan touch; what that costs, (1 + e^ε) τ, is in δ."
+        f"\nThe sampler drew the noise from tables. Over everything that one unit can touch, the noise is within a total\n"
+        f"variation distance of τ = {privacy.tau:.2g} of its stated distribution. The cost of this, (1 + e^ε) τ, is included in δ."
     )
 
 
 def _promise(manifest: Manifest) -> str:
-    """Return what the guarantee means to one unit, and where levels are published exactly, what it does not mean."""
+    """Return what the guarantee means to one unit or, where levels are published exactly, what it does not cover."""
     privacy = manifest.privacy
     exact = [level.level for level in manifest.levels if not (level.sigma or level.summed)]
     if len(exact) > 1 or (exact and not privacy.exact_records_per_unit):
+        levels = f"Levels {exact[0]} to {exact[-1]} are" if len(exact) > 1 else f"Level {exact[0]} is"
+        their, those = ("their", "those") if len(exact) > 1 else ("its", "these")
         return (
-            f"**Levels {exact[0]} to {exact[-1]} are published exactly, and in which of their cells a unit is, is not"
-            " protected at all.** What is protected is where it is within them."
+            f"**{levels} published exactly. The release does not protect at all in which of {their} cells a unit is.**"
+            f" It protects\nonly where the unit is within {those} cells."
         )
-    many = "its record reads as it does" if privacy.max_records_per_unit == 1 else "its records read as they do"
-    change = f"{many} or otherwise" if privacy.neighbours == "substitution" else "it is in the table or not"
+    says = "its record says" if privacy.max_records_per_unit == 1 else "its records say"
+    change = f"whatever {says}" if privacy.neighbours == "substitution" else "whether it is in the table or not"
     return (
-        f"Whatever anybody knows of all others, these tables say almost the same about a unit whether {change}"
+        f"Whatever anyone knows about all other units, these tables tell them almost the same about a unit,\n{change}"
         f" (neighbours by {privacy.neighbours})."
     )
 

@@ -1,4 +1,4 @@
-"""The report of a published folder: one self-contained page, from the manifest and released counts alone."""
+"""The report of a published folder: one self-contained page, made from the manifest and the released counts alone."""
 
 import math
 import re
@@ -21,7 +21,15 @@ from tasks.report.frame import page
 from tasks.report.readme import protection, reading, revision
 from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
 from tasks.words.levels import in_short, place
-from tasks.words.numbers import format_bound, format_cells, format_percent, format_rounded, format_sigma, rounded_up
+from tasks.words.numbers import (
+    format_bound,
+    format_cells,
+    format_percent,
+    format_probability,
+    format_rounded,
+    format_sigma,
+    rounded_up,
+)
 
 _STYLE = """h1 { margin: .2rem 0 }
 h2 { margin: 2.5rem 0 .5rem; border-bottom: 2px solid #1b4965; color: #1b4965; padding-bottom: .2rem }
@@ -112,29 +120,29 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <h2>The tables</h2>
 {tables}
 {noise}
-<footer><p>Made by Trellis {version} with the mechanism <code>{mechanism}</code>. Everything on this page is in the tables beside
-it and in <code>manifest.json</code>, and nothing on it needs a network. <code>trellis verify</code> checks the whole folder by
-itself.</p></footer>"""
+<footer><p>Trellis {version} made this release with the mechanism <code>{mechanism}</code>. Everything on this page comes from the
+tables in the same folder and from <code>manifest.json</code>; the page needs no network. <code>trellis verify</code> checks the
+whole folder and needs nothing else.</p></footer>"""
 
 
 def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
     """Return the page.
 
     Args:
-        manifest: of the release.
-        facts: of its released counts.
-        checks: recorded before it was published.
+        manifest: the release's manifest.
+        facts: what the report shows of its released counts.
+        checks: the checks recorded before it was published.
     """
     name = str(manifest.spec.get("name", manifest.id))
     body = _BODY.format(
         name=escape(name),
         id=escape(manifest.id),
-        supersedes=f'<div class="notice">{_as_html(told)}</div>' if (told := revision(manifest)) else "",
+        supersedes=f'<div class="notice">{_as_html(text)}</div>' if (text := revision(manifest)) else "",
         sentence=_sentence(manifest, facts),
         cards=_cards(manifest, facts),
         line=_noise_line(manifest, facts),
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
-        unprotected=_list([escape(told) for told in manifest.unprotected] or ["nothing"]),
+        unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest)),
         pictures="\n".join(_pictures(manifest, facts)),
         matrix=_matrix(facts.matrix) if facts.matrix else "",
@@ -149,7 +157,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
 
 
 def passed_checks(checks: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
-    """Return per level how many of the recorded checks it has passed, and how many there were."""
+    """Return, per level, how many of its recorded checks passed, and how many there were."""
     found: dict[int, tuple[int, int]] = {}
     for check in checks:
         passed, of = found.get(check["level"], (0, 0))
@@ -158,14 +166,15 @@ def passed_checks(checks: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, i
 
 
 def _sentence(manifest: Manifest, facts: Facts) -> str:
-    """Return what was released."""
+    """Return in a few sentences what was released."""
     axes = in_short(list(manifest.levels[0].axes)) if not is_of_trips(manifest) else "origin and destination"
     finest, rows = manifest.levels[-1], facts.levels[-1].rows
     many = len(manifest.levels)
     return (
-        f"<b>{facts.total:,} records</b> counted by {escape(axes)}, as {many} tables from the total down to"
-        f" {escape(place(finest.axes)) or 'nothing else'}, where {rows:,} {cells_called(manifest)} have a count. Noise was added on"
-        f" purpose, so that the counts tell almost nothing about {escape(manifest.privacy.unit)}; at every level they add up."
+        f"<b>{facts.total:,} records</b> counted by {escape(axes)}, in {many} tables from the total down to the finest"
+        f" level ({escape(place(finest.axes)) or 'everything'}), where {rows:,} {cells_called(manifest)} have a count. Noise was added"
+        f" on purpose, so that the counts reveal almost nothing about {escape(manifest.privacy.unit)}. The counts add up at every"
+        " level."
     )
 
 
@@ -176,28 +185,31 @@ def _cards(manifest: Manifest, facts: Facts) -> str:
         how = "the sum of noisy counts"
     else:
         how = (
-            "exact, since it is public"
+            "exact, because it is public"
             if not total.sigma
             else f"with noise of σ = {format_sigma(total.sigma, summed=False)}"
         )
     possible = leaf.possible_cells
-    of_possible = (
-        "how many there could be is not known" if possible is None else f"of {format_cells(possible)} possible"
-    )
+    of_possible = "the number possible is unknown" if possible is None else f"of {format_cells(possible)} possible"
+    delta = f"δ = {privacy.delta:g} ({format_probability(privacy.delta)})"
     cards = [
         ("Records", f"{facts.total:,}", how),
-        ("Privacy", f"ε = {rounded_up(privacy.epsilon, 4)}", f"and δ = {privacy.delta:g}, for {escape(privacy.unit)}"),
+        ("Privacy", f"ε = {rounded_up(privacy.epsilon, 4)}", f"and {delta}, for {escape(privacy.unit)}"),
         (f"{cells_called(manifest).capitalize()} at level {last}", f"{leaf.rows:,}", of_possible),
     ]
     if threshold := manifest.levels[-1].threshold:
-        cards.append(("Kept from", f"{threshold:,}", "records on; what is smaller is missing, from sums too"))
+        cards.append(("Smallest count kept", f"{threshold:,}", "smaller ones are missing, from sums too"))
     elif not facts.is_unlisted:
-        below = "below the total typical counts are" if finest is None else "below it typical counts are"
-        told = "typical counts are twice the noise or more" if finest == last else f"{below} less than twice the noise"
-        cards.append(("Above the noise", _down_to(finest, last), told))
+        below = "below the total" if finest is None else "below it"
+        typical = (
+            "typical counts are at least twice the noise"
+            if finest == last
+            else f"{below}, typical counts are less than twice the noise"
+        )
+        cards.append(("Above the noise", _down_to(finest, last), typical))
     if error := _error_card(manifest, facts):
         cards.append(error)
-    inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{besides}</dd></div>" for head, value, besides in cards)
+    inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{more}</dd></div>" for head, value, more in cards)
     return f'<dl class="cards">{inside}</dl>'
 
 
@@ -208,53 +220,53 @@ def _down_to(finest: int | None, last: int) -> str:
 
 
 def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None:
-    """Return how far off a count is, at the level that is best to use."""
+    """Return how far off a count can be, at the level that is best to use."""
     level = facts.largest_level
     entry, known = manifest.levels[level], facts.levels[level]
-    if manifest.intervals and known.half_width is not None and entry.sigma:
+    if known.half_width is not None and entry.sigma:
         confidence = format_percent(manifest.intervals.confidence)
         return (
             f"Interval at level {level}",
             f"± {format_rounded(known.half_width, 2)}",
-            f"records on average, covers with {confidence}",
+            f"records on average, with {confidence} confidence",
         )
     if entry.bound and entry.sigma:
-        told = format_bound(entry.sigma, entry.bound, summed=entry.summed)
-        return f"Error at level {level}", told, "records at most, for all counts at once with 95 %"
+        bound = format_bound(entry.sigma, entry.bound, summed=entry.summed)
+        return f"Error at level {level}", bound, "records at most for all counts at once, with 95% probability"
     return None
 
 
 def _noise_line(manifest: Manifest, facts: Facts) -> str:
-    """Return below which level counts are mostly noise, by the rule of `trellis plan`."""
+    """Return the level below which counts are mostly noise, by the rule of `trellis plan`."""
     finest, last = facts.finest_above_noise, manifest.levels[-1]
     if facts.is_unlisted:
         return (
-            f'<p class="above">No codebook lists {escape(in_short(manifest.unlisted))}, so that nobody can say what a typical'
-            f" count is. Only counts that reached the threshold of {last.threshold:,} are published.</p>"
+            f'<p class="above">No codebook lists {escape(in_short(manifest.unlisted))}, so the typical count is unknown.'
+            f" Only counts that reached the threshold of {last.threshold:,} are published.</p>"
         )
-    spread = f"a typical count, {_total_of(facts)} spread evenly over all {cells_called(manifest)} that there could be,"
+    spread = f"a typical count ({facts.total:,} records spread evenly over all possible {cells_called(manifest)})"
     if last.threshold:
-        typical = f"{spread} is {format_rounded(facts.typical_count(last.level) or 0)} at the finest level, and one is kept from {last.threshold:,} on"
+        typical = f"{spread} is {format_rounded(facts.typical_count(last.level) or 0)}, and only counts of {last.threshold:,} or more are kept"
         if finest is None:
             return (
-                f'<p class="drowned"><b>Most {cells_called(manifest)} are left out, and with them all sums are too small:</b>'
-                f" {typical}.</p>"
+                f'<p class="drowned"><b>Most {cells_called(manifest)} are left out, so all sums are too small.</b> At the finest'
+                f" level, {typical}.</p>"
             )
-        return f'<p class="above"><b>A typical count is published:</b> {typical}.</p>'
+        return f'<p class="above"><b>A typical count is published.</b> At the finest level, {typical}.</p>'
     if finest == last.level:
-        return f'<p class="above"><b>No level is mostly noise:</b> {spread} is at least twice the noise (σ) at every level.</p>'
+        return f'<p class="above"><b>No level is mostly noise.</b> At every level, {spread} is at least twice the noise (σ).</p>'
     if finest is None:
-        return f'<p class="drowned"><b>Below the total, counts are mostly noise:</b> {spread} is less than twice the noise (σ).</p>'
+        return (
+            f'<p class="drowned"><b>Below the total, counts are mostly noise.</b> There, {spread} is less than twice the noise'
+            " (σ).</p>"
+        )
     from_ = manifest.levels[finest + 1]
     return (
-        f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}) counts are mostly noise.</b>'
-        f" Down to it {spread} is at least twice the noise (σ); from level {from_.level} ({escape(place(from_.axes))}) on it"
-        " is less. Large counts can still be read there, with their errors in mind; small ones cannot.</p>"
+        f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}), counts are mostly noise.</b>'
+        f" Down to level {finest}, {spread} is at least twice the noise (σ). From level {from_.level}"
+        f" ({escape(place(from_.axes))}) on, it is less. You can still use large counts there if you keep their errors in mind,"
+        " but not small ones.</p>"
     )
-
-
-def _total_of(facts: Facts) -> str:
-    return f"{facts.total:,} records"
 
 
 def _in_plain_words(manifest: Manifest) -> str:
@@ -262,53 +274,64 @@ def _in_plain_words(manifest: Manifest) -> str:
     privacy = manifest.privacy
     factor = math.exp(privacy.epsilon) if privacy.epsilon < 700 else math.inf
     times = f"e<sup>ε</sup> = {factor:,.3g} times" if factor < 1e6 else "e<sup>ε</sup> times"
-    other = "if its records read otherwise" if privacy.neighbours == "substitution" else "if it were not in the table"
+    unit = escape(privacy.unit)
+    other = (
+        f"the records of {unit} were different"
+        if privacy.neighbours == "substitution"
+        else f"{unit} were not in the table"
+    )
     return (
-        f"<p>In plain words: whatever anybody may conclude from this release, it is at most {times} as likely as it would be"
-        f" {other}, but for a probability of δ = {privacy.delta:g}. The smaller ε, the less can be told of"
-        f" {escape(privacy.unit)}.</p>"
+        f"<p>In plain words: whatever anyone concludes from this release, that conclusion is at most {times} as likely as it"
+        f" would be if {other}, apart from a probability of δ = {privacy.delta:g} ({format_probability(privacy.delta)})."
+        f" The smaller ε is, the less the release reveals about {unit}.</p>"
     )
 
 
 def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
     cells = cells_called(manifest)
     interval = (
-        f" Half of the interval: on average over the rows, with {format_percent(manifest.intervals.confidence)}."
-        if manifest.intervals and any(level.half_width is not None for level in facts.levels)
+        f" Half of the interval: half the width of the {format_percent(manifest.intervals.confidence)} interval, averaged over"
+        " the rows."
+        if any(level.half_width is not None for level in facts.levels)
         else ""
     )
     bounded = any(entry.bound for entry in manifest.levels)
-    bound = " Error bound: every count of the level is within it, with 95 %." if bounded else ""
+    bound = (
+        " Error bound: with 95% probability, every count at the level is within it of the true count."
+        if bounded
+        else ""
+    )
     shaded = (
         ""
         if facts.is_unlisted or facts.finest_above_noise == manifest.levels[-1].level
-        else " Hatched: levels at which a typical count does not stand above the noise."
+        else " Hatched: levels where a typical count is not above the noise."
     )
-    besides = f"{interval}{bound}{shaded}"
     drawn = [
         (
             "Noise beside typical counts",
             noise_picture(manifest.levels, facts),
-            f"Records, on a logarithmic scale. Typical count: the total spread evenly over all possible {cells}.{besides}",
+            f"Records, on a logarithmic scale. Typical count: the total spread evenly over all possible {cells}.{interval}{bound}{shaded}",
         ),
         (
             "Sizes of the released counts",
             sizes_picture(facts),
-            "Which part of the rows of a level has a count of which size; darker is larger.",
+            "The share of each level's rows that have a count of each size; darker means larger.",
         ),
         (
             f"{cells.capitalize()} that are released",
             cells_picture(manifest.levels, facts, cells),
-            "On a logarithmic scale. What is not released has the count zero.",
+            f"On a logarithmic scale. {cells.capitalize()} that are not released have the count zero.",
         ),
         (
-            "Areas that are left" if is_of_trips(manifest) else "Values that are left",
+            "Areas with a released count" if is_of_trips(manifest) else "Values with a released count",
             areas_picture(facts),
-            "The share of those in the codebook that have at least one released count.",
+            "Of those in the codebook, the share that has at least one released count.",
         ),
     ]
     return [
-        f"<figure><h3>{title}</h3>{svg}<figcaption>{told}</figcaption></figure>" for title, svg, told in drawn if svg
+        f"<figure><h3>{title}</h3>{svg}<figcaption>{caption}</figcaption></figure>"
+        for title, svg, caption in drawn
+        if svg
     ]
 
 
@@ -325,13 +348,13 @@ def _matrix(matrix: Matrix) -> str:
         if left > len(codes)
     ]
     shown = f" Shown: {' and '.join(cut)}." if cut else ""
-    white = "white was not released" + (", or is below zero" if (matrix.counts < 0).any() else "")
+    white = "white cells were not released" + (", or are below zero" if (matrix.counts < 0).any() else "")
     if not matrix.counts.size:
         return ""
     return (
         f'<figure class="matrix"><h3>By {axes} (level {matrix.level})</h3>'
-        f'<div class="scroll">{matrix_picture(matrix)}</div><figcaption>Released counts, in records: darker is more, on a'
-        f" logarithmic scale; {white}.{shown}</figcaption></figure>"
+        f'<div class="scroll">{matrix_picture(matrix)}</div><figcaption>Released counts, in records. Darker means more,'
+        f" on a logarithmic scale; {white}.{shown}</figcaption></figure>"
     )
 
 
@@ -340,7 +363,7 @@ def _list(items: Sequence[str]) -> str:
 
 
 def _as_html(markdown: str) -> str:
-    """Return paragraphs and lists as README.md has them, in HTML: bold, code and dashes are all that there is."""
+    """Return paragraphs and lists of README.md as HTML; it uses only emphasis, code and dashes."""
     parts = []
     for block in markdown.split("\n\n"):
         if block.startswith("- "):

@@ -1,4 +1,4 @@
-"""Figures as inline SVG: no network, no font of their own, and lines that are told apart without colour."""
+"""Figures as inline SVG: they need no network and no font, and their lines differ without colour."""
 
 import io
 import logging
@@ -12,7 +12,7 @@ from itertools import count
 from threading import RLock
 from typing import Any
 
-STYLES = (  # colour, marker, line: each by itself tells all of them apart
+STYLES = (  # colour, marker, line: no two are alike in any of the three
     ("#1b6ca8", "o", "-"),
     ("#c8553d", "s", "--"),
     ("#3a7d44", "^", "-."),
@@ -32,19 +32,19 @@ _MOST_LOG_TICKS = 10
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return how the line of a number is drawn, for Matplotlib's `plot` and `errorbar`; after the last style they repeat."""
+    """Return the style of a line by its number, for Matplotlib's `plot` and `errorbar`; styles repeat after the last."""
     colour, marker, line = STYLES[number % len(STYLES)]
     return {"color": colour, "marker": marker, "linestyle": line, "markersize": 4, "linewidth": 1.2}
 
 
-_PIXELS = 100  # of the page, for an inch of a figure
+_PIXELS = 100  # pixels of the page per inch of a figure
 
-_ALONE = RLock()  # releases in threads publish at once, and Matplotlib's settings are those of the process
+_ALONE = RLock()  # threads publish releases at once, and the whole process shares Matplotlib's settings
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # what it says of fonts and of its cache is nobody's concern
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its messages about fonts and its cache concern nobody
 
 _SETTINGS: Any = {
-    "svg.hashsalt": "trellis",  # the same picture is the same text
+    "svg.hashsalt": "trellis",  # makes the same picture the same text
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -57,18 +57,18 @@ _SETTINGS: Any = {
 
 
 def level_ticks(levels: int, inches: float) -> range:
-    """Return which of so many levels are numbered, from 0 on, so that the numbers do not run together on so many inches."""
+    """Return which levels get a number on an axis, from 0 on, so that the numbers have room on so many inches."""
     room = max(1, int(_TICKS_PER_INCH * inches))
     every = next(step for step in _steps() if levels <= step * room)
     return range(0, levels, every)
 
 
 def log_ticks(least: float, most: float) -> list[float]:
-    """Return where an axis of powers of ten has numbers, from the least value or below to the most or above: 1, 2, 5, 10, …
+    """Return the numbers on a logarithmic axis: 1, 2, 5, 10, …, from the least value or below to the largest or above.
 
     Args:
-        least: of the values; what is too small to be seen is taken as a millionth.
-        most: at least as large.
+        least: the least value; a smaller one than a millionth counts as a millionth.
+        most: the largest value.
     """
     least = max(least, 1e-6)
     most = max(most, least)
@@ -89,16 +89,16 @@ def _steps() -> Iterator[int]:
 def figure(
     width: float, height: float, columns: int = 1, margins: tuple[float, float, float, float] | None = None
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield a figure of some inches with axes side by side, which share what they measure upwards.
+    """Yield a figure with axes side by side, which share their vertical scale.
 
     Args:
         width: inches.
         height: inches.
         columns: how many axes.
-        margins: inches left free at the left, at the bottom, at the right and at the top; found by Matplotlib where it is not
-            told, which takes three times as long.
+        margins: inches left free at the left, bottom, right and top. If left out, Matplotlib finds them, which takes three
+            times as long.
     """
-    import matplotlib as mpl  # takes half a second, and only pages need it
+    import matplotlib as mpl  # takes half a second to import, and only pages need it
     from matplotlib.figure import Figure
 
     with _ALONE, mpl.rc_context(_SETTINGS):
@@ -110,13 +110,13 @@ def figure(
         yield drawn, list(axes)
 
 
-def as_svg(drawn: Any, told: str) -> str:
-    """Return a figure as an SVG element that shrinks with the page, with what it shows in words."""
+def as_svg(drawn: Any, description: str) -> str:
+    """Return a figure as an SVG element that shrinks with the page and carries a description in words."""
     import matplotlib as mpl
 
     text = io.StringIO()
     with _ALONE, mpl.rc_context(_SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the reader's browser has others
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the reader's browser has other fonts
         drawn.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     element = text.getvalue()
     element = element[element.index("<svg") :]
@@ -124,4 +124,4 @@ def as_svg(drawn: Any, told: str) -> str:
     most = f"{drawn.get_figwidth() * _PIXELS:.0f}px"
     element = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf'\1 width="100%" style="max-width: {most}"', element, count=1)
     element = re.sub(r"'DejaVu Sans', [^;\"]*sans-serif", "system-ui, sans-serif", element)  # as the page around it
-    return element.replace("<svg", f'<svg role="img" aria-label="{escape(told, quote=True)}"', 1)
+    return element.replace("<svg", f'<svg role="img" aria-label="{escape(description, quote=True)}"', 1)

@@ -1,4 +1,4 @@
-"""The tables of a report: what is in each file, how far off its counts can be, and the largest of them."""
+"""The tables of a report: what each file holds, how far off its counts can be, and the largest counts."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -10,25 +10,25 @@ from tasks.report.frame import table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import format_bound, format_cells, format_percent, format_rounded, format_sigma
 
-Checks = Mapping[int, tuple[int, int]]  # per level, how many checks it has passed, of how many
+Checks = Mapping[int, tuple[int, int]]  # per level, how many checks passed, and how many there were
 
-_MOST_COLUMNS = 6  # that are all named
-_MOST_AXES = 6  # that have a column each among the largest counts
-_NOTHING = "none"  # in a cell
+_MOST_COLUMNS = 6  # columns of codes that are all listed
+_MOST_AXES = 6  # axes that have a column each in the table of the largest counts
+_NOTHING = "none"  # the text of an empty cell
 
 
 def is_of_trips(manifest: Manifest) -> bool:
-    """Return whether a release is of trips."""
+    """Return whether a release counts trips."""
     return list(manifest.levels[0].axes) == ["origin", "destination"]
 
 
 def cells_called(manifest: Manifest) -> str:
-    """Return what cells are called."""
+    """Return the word for cells: pairs for trips."""
     return "pairs" if is_of_trips(manifest) else "cells"
 
 
 def largest_counts(manifest: Manifest, facts: Facts) -> str:
-    """Return the largest counts of the level that is best to use, with their intervals where there are any."""
+    """Return the largest counts of the level that is best to use, with their intervals if there are any."""
     if not facts.largest:
         return ""
     level = facts.largest_level
@@ -41,7 +41,7 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
         codes = [escape(" › ".join(path)) for path in large.codes]
         ends = [f"{end:,}" for end in (large.low, large.high) if end is not None]
         rows.append([*([", ".join(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
-    if manifest.intervals is None or facts.largest[0].low is None:
+    if facts.largest[0].low is None:
         return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
     at_once = ", all at once" if manifest.intervals.simultaneous else ""
     confidence = f"{format_percent(manifest.intervals.confidence)}{at_once}"
@@ -50,15 +50,15 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
 
 
 def _caution_about_largest(intervals: Intervals) -> str:
-    """Return what the intervals of counts that were picked for their size do not promise; nothing if they hold at once."""
+    """Return what intervals do not promise for counts chosen by their size; empty if the intervals hold at once."""
     if intervals.simultaneous:
         return ""
     confidence = format_percent(intervals.confidence)
-    return f"<p>Picked for their counts: fewer than {confidence} of these may be covered by their intervals.</p>\n"
+    return f"<p>These counts are chosen because they are large, so their intervals may cover fewer than {confidence} of the true counts.</p>\n"
 
 
 def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
-    """Return what is in each file, with the line below which counts are mostly noise."""
+    """Return what each file holds, with the line below which counts are mostly noise."""
     flat = flat_features(manifest.spec)
     rows, above = [], list[str]()
     for entry, level in zip(manifest.levels, facts.levels, strict=True):
@@ -78,15 +78,17 @@ def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
         above = columns
         rows += _rule(manifest, facts, entry)
     heads = ["level", "file", "columns of codes, before <code>count</code>", "rows"]
-    return table([*heads, f"possible {cells_called(manifest)}", "areas left", "checks passed"], rows, kind="tables")
+    return table(
+        [*heads, f"possible {cells_called(manifest)}", "areas with a count", "checks passed"], rows, kind="tables"
+    )
 
 
 def noise_table(manifest: Manifest, facts: Facts) -> str:
-    """Return what each level cost, how noisy it is and how far off it can be, with the same line.
+    """Return what each level costs, how noisy it is and how far off it can be, with the same line.
 
-    Nothing is said of bounds, intervals and biases where no level has one.
+    The table has no columns for bounds, intervals and biases that no level has.
     """
-    interval = f" ({format_percent(manifest.intervals.confidence)})" if manifest.intervals else ""
+    interval = f" ({format_percent(manifest.intervals.confidence)})"
     has_intervals = any(level.half_width is not None for level in facts.levels)
     has_bias = any(entry.bias is not None for entry in manifest.levels)
     columns = {
@@ -94,7 +96,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         "counts by": True,
         "ρ": True,
         "noise (sigma)": True,
-        "error bound (95&nbsp;%)": any(entry.bound is not None for entry in manifest.levels),
+        "error bound (95%)": any(entry.bound is not None for entry in manifest.levels),
         f"interval{interval}, on average": has_intervals,
         "bias": has_bias,
         "typical count": not facts.is_unlisted,
@@ -103,17 +105,17 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
     rows = []
     for entry in manifest.levels:
         rows.append(
-            [cell for cell, is_told in zip(_noise_cells(entry, facts), columns.values(), strict=True) if is_told]
+            [cell for cell, is_shown in zip(_noise_cells(entry, facts), columns.values(), strict=True) if is_shown]
         )
         rows += _rule(manifest, facts, entry)
-    told = (
-        "<p>Bias: released minus noisy counts, on average over the cells measured, in records. What is made whole and not"
-        " negative is on average a little off; noisy counts alone are not.</p>"
+    about_bias = (
+        "<p>Bias: released minus noisy counts, in records, averaged over the measured cells. Counts that are adjusted to be whole"
+        " numbers and not negative are a little off on average; the noisy counts themselves are not.</p>"
         if any(entry.bias for entry in manifest.levels)
         else ""
     )
-    heads = [head for head, is_told in columns.items() if is_told]
-    return f"<h3>What they cost, and how far off they can be</h3>\n{table(heads, rows, kind='noise')}\n{told}"
+    heads = [head for head, is_shown in columns.items() if is_shown]
+    return f"<h3>What each level costs, and how far off its counts can be</h3>\n{table(heads, rows, kind='noise')}\n{about_bias}"
 
 
 def _noise_cells(entry: LevelEntry, facts: Facts) -> list[str]:
@@ -132,11 +134,11 @@ def _noise_cells(entry: LevelEntry, facts: Facts) -> list[str]:
 
 
 def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:
-    """Return the line below which counts are mostly noise, where it stands behind a level."""
+    """Return the line below which counts are mostly noise, if it follows this level."""
     last = manifest.levels[-1]
     if facts.is_unlisted or last.threshold or entry.level != (facts.finest_above_noise or 0) or entry is last:
         return []
-    return [["▼ below this line counts are mostly noise"]]
+    return [["▼ Below this line, counts are mostly noise"]]
 
 
 def _columns(levels: Sequence[LevelEntry], axes: Sequence[str], flat: frozenset[str]) -> list[str]:
@@ -154,12 +156,12 @@ def _describe_columns(columns: Sequence[str], above: Sequence[str]) -> str:
         return f"none: one row with the <code>{COUNT}</code>"
     if len(columns) <= _MOST_COLUMNS:
         return ", ".join(f"<code>{escape(column)}</code>" for column in columns)
-    news = ", ".join(f"<code>{escape(column)}</code>" for column in columns if column not in above)
-    return f"the {len(above)} of the level above and {news}"
+    new = ", ".join(f"<code>{escape(column)}</code>" for column in columns if column not in above)
+    return f"the {len(above)} columns of the level above, and {new}"
 
 
 def _describe_areas(level: LevelFacts) -> str:
-    """Return how many areas are left, per axis; of many axes in all."""
+    """Return how many areas have a released count: per axis, or for many axes in all."""
     if not level.areas:
         return "all"
     if len(level.areas) > 2:

@@ -1,1 +1,1 @@
-"""Made-up tables, labelled as such, for demonstrations, tests and benchmarks."""
+"""Synthetic tables, labelled as such, for demonstrations, tests and benchmarks."""

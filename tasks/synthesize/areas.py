@@ -1,4 +1,4 @@
-"""What every made-up land has: areas with codes that nest, and two tables that say that they are made up."""
+"""Areas with nested codes for synthetic countries, and the files of such a country."""
 
 import textwrap
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ import polars as pl
 
 from tasks.tree.axis import IntArray
 
-TITLE = "# A made-up country"
+TITLE = "# A synthetic country"
 README = """\
 **Synthetic data.** This country does not exist, and no person is in these tables: the {areas} of `codebook.{kind}` and
 the {people} commuters of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
-from any survey, register or census. They show how Trellis works and say nothing about any place; a code that resembles
+from any survey, register or census. They show how Trellis works and say nothing about any place. A code that resembles
 an official one does so by chance.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Country:
-    """A made-up country.
+    """A synthetic country.
 
     Attributes:
-        codebook: a row per finest area; a text column per level, coarse to fine, sorted by all of them.
+        codebook: a row per finest area; a text column per level, coarse to fine, sorted by all columns.
         trips: a row per pair with people; text columns home and work (codes of finest areas) and people, int64, >= 1;
             sorted by home and work.
     """
@@ -34,7 +34,7 @@ class Country:
 
 
 def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"] = "csv") -> None:
-    """Write the files `codebook` and `trips`, and a `README.md` that says that they are made up."""
+    """Write the files `codebook` and `trips`, and a `README.md` that says that they are synthetic."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (("codebook", country.codebook), ("trips", country.trips)):
         if kind == "csv":
@@ -49,19 +49,19 @@ def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"
 
 
 def at_least(field: str, value: int, least: int, rule: str) -> None:
-    """Refuse an argument below its least value, which the rule puts in words."""
+    """Refuse an argument below its least value; `rule` is the least value in words."""
     if value < least:
         raise ValueError(f"{field} must be >= {rule}, got {value}.")
 
 
 def draw_parents(parents: int, children: int, sigma: float, generator: np.random.Generator) -> IntArray:
-    """Return the parent of each child, ascending: one child each, the others by chance to the favoured.
+    """Return the parent of each child, ascending. Each parent gets one child; the others are drawn by random weights.
 
     Args:
         parents: at least one.
         children: at least as many.
-        sigma: of the lognormal weights by which parents get the others; the larger, the longer the tail.
-        generator: whence it is drawn.
+        sigma: σ of the lognormal weights. A larger σ gives a longer tail.
+        generator: the random generator.
     Returns:
         int64, shape (children,).
     """
@@ -71,13 +71,13 @@ def draw_parents(parents: int, children: int, sigma: float, generator: np.random
 
 
 def extend_codes(path: list[pl.Series], level: str, parent: IntArray, digits: int) -> list[pl.Series]:
-    """Return the codes of a level's areas, below those of all areas that hold them.
+    """Return the codes of a path of levels, extended by one level.
 
     Args:
-        path: per level so far, coarse to fine, the code of the area that holds each area of the last one.
-        level: name of the new level.
-        parent: of each of its areas, the row in `path`, ascending, shape (areas,).
-        digits: that it adds to the code of the area above, at the least.
+        path: per level so far, coarse to fine, the code of the area that contains each area of the last level.
+        level: the name of the new level.
+        parent: for each area of the new level, its row in `path`, ascending, shape (areas,).
+        digits: the least number of digits that the level adds to the code of the area above.
     """
     path = [codes.gather(parent) for codes in path]
     return [*path, (path[-1] + _numbers_within(parent, digits)).alias(level)]
@@ -91,6 +91,6 @@ def _numbers_within(parent: IntArray, digits: int) -> pl.Series:
 
 
 def _plural(noun: str) -> str:
-    if noun[-1:].isdigit():  # as where levels have no names of their own
+    if noun[-1:].isdigit():  # levels without names of their own, such as level_1
         return f"areas of {noun}"
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"

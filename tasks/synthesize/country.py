@@ -1,4 +1,4 @@
-"""A country that does not exist, and its commuters: a gravity model over clustered points, drawn at random."""
+"""Draws a synthetic country and its commuters at random: a gravity model over clustered points."""
 
 import numpy as np
 import polars as pl
@@ -9,12 +9,12 @@ from tasks.synthesize.areas import Country, at_least, draw_parents, extend_codes
 FloatArray = NDArray[np.float64]
 
 LEVELS = ("region", "province", "municipality")
-DIGITS = (2, 2, 3)  # that a level adds to the code of the area above, at the least
-SPREADS = (200.0, 40.0, 10.0)  # km: standard deviation, per coordinate, of an area around the one that holds it
-CHILDREN_SIGMA = 0.5  # of the lognormal weights by which parents get their children
-SIZE_SIGMA = 1.2  # of the lognormal sizes: among 200 municipalities the largest has some 20 times the median
-SOFTENING = 2.0  # km: d0 of the gravity model, which keeps neighbours from drawing without bound
-STAYING = 0.4  # share of people who work in the municipality in which they live
+DIGITS = (2, 2, 3)  # the least number of digits that a level adds to the code of the area above
+SPREADS = (200.0, 40.0, 10.0)  # km: standard deviation, per coordinate, of an area around the one that contains it
+CHILDREN_SIGMA = 0.5  # σ of the lognormal weights by which parents get their children
+SIZE_SIGMA = 1.2  # σ of the lognormal sizes: the largest of 200 municipalities has about 20 times the median size
+SOFTENING = 2.0  # km: d0 of the gravity model, which bounds the attraction of near places
+STAYING = 0.4  # the share of people who work in the municipality where they live
 
 
 def draw_country(
@@ -25,18 +25,18 @@ def draw_country(
     people: int = 100_000,
     generator: np.random.Generator,
 ) -> Country:
-    """Return a country with exactly so many areas per level and exactly so many commuters.
+    """Return a country with exactly the given numbers of areas per level and of commuters.
 
-    All pairs of municipalities are in memory at once, a few times 8 bytes each: meant for hundreds or thousands.
+    Holds all pairs of municipalities in memory, at a few times 8 bytes each, so use hundreds or a few thousand.
 
     Args:
         regions: at least one.
         provinces: at least one per region.
         municipalities: at least one per province.
         people: at least one; each lives in one municipality and works in one.
-        generator: whence everything is drawn; equal states draw equal countries.
+        generator: the random generator; equal states draw equal countries.
     Raises:
-        ValueError: an argument is less than that.
+        ValueError: an argument is below its least value.
     """
     areas = (regions, provinces, municipalities)
     at_least("regions", regions, 1, "1")
@@ -64,7 +64,7 @@ def _gravity(sizes: FloatArray, places: FloatArray) -> FloatArray:
 
     .. math:: p_{ij} \propto s_i s_j / (d_0 + d_{ij})^2 \quad (i \ne j), \qquad p_{ii} \propto s_i
 
-    The pairs p_ii have the share `STAYING` together, and all of it where there is but one place.
+    The pairs p_ii have the share `STAYING` together; with one place, they have all of it.
 
     Args:
         sizes: s, shape (places,), float64, > 0.

@@ -1,4 +1,4 @@
-"""A nation that does not exist, of the public shape of Italy's: sections in five levels, and flows between them."""
+"""Draws a synthetic nation with as many areas and flows as Italy: sections in five levels, and flows between them."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,13 +11,13 @@ from tasks.tree.axis import IntArray
 
 LEVELS = ("region", "province", "municipality", "area", "section")
 ITALY = (20, 110, 8_092, 16_000, 362_292)  # areas of each level
-DIGITS = (2, 2, 3, 3, 3)  # that a level adds to the code of the area above, at the least
-CHILDREN_SIGMAS = (0.5, 0.5, 0.5, 1.5, 0.85)  # of the lognormal weights: a city has 100 areas, an area 500 sections
-RESIDENTS_SIGMA = 0.7  # of the lognormal sizes of sections, by residents
-JOBS_SIGMA = 1.2  # and by jobs, which lie closer together
-PEOPLE_SIGMA = 1.0  # of the lognormal weights by which flows get more people than one
+DIGITS = (2, 2, 3, 3, 3)  # the least number of digits that a level adds to the code of the area above
+CHILDREN_SIGMAS = (0.5, 0.5, 0.5, 1.5, 0.85)  # σ of the lognormal weights: a city has 100 areas, an area 500 sections
+RESIDENTS_SIGMA = 0.7  # σ of the lognormal sizes of sections, by residents
+JOBS_SIGMA = 1.2  # and by jobs, which are more concentrated
+PEOPLE_SIGMA = 1.0  # σ of the lognormal weights by which flows get more than one person
 CLOSENESS = {"municipality": 2 / 3, "province": 0.22, "region": 0.08, "nation": 1 - 2 / 3 - 0.3}  # shares of people
-LARGEST_SIZE = 2**20  # of a section, in residents or jobs of the model, a thousand at the median
+LARGEST_SIZE = 2**20  # of a section, in residents or jobs of the model; the median is a thousand
 CHUNK = 1_000_000  # people drawn at a time, which bounds memory
 
 
@@ -28,16 +28,16 @@ def draw_nation(
     people: int = 31_000_000,
     generator: np.random.Generator,
 ) -> Country:
-    """Return a nation with exactly so many areas per level, flows (pairs of sections with people) and people.
+    """Return a nation with exactly the given numbers of areas per level, flows (pairs of sections with people) and people.
 
-    Two thirds of the people work in the municipality where they live, most others near it; most flows have one person.
-    Takes some 200 bytes a flow at most.
+    Two thirds of the people work in the municipality where they live, and most others near it. Most flows have one person.
+    Uses at most about 200 bytes of memory per flow.
 
     Args:
-        areas: of each of `LEVELS`, coarse to fine; at least one, and no fewer than of the level above.
+        areas: the number for each of `LEVELS`, coarse to fine; at least one, and at least that of the level above.
         flows: at least one; at most a tenth of the pairs of sections, or a single one.
         people: at least one per flow.
-        generator: whence everything is drawn; equal states draw equal nations.
+        generator: the random generator; equal states draw equal nations.
     Raises:
         ValueError: an argument breaks its rule.
     """
@@ -64,16 +64,16 @@ def draw_nation(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rings:
-    """Around each section the municipality, and what the province, the region and the nation have beyond the last.
+    """Rings of jobs around each section: its municipality, and the rest of its province, its region and the nation.
 
-    A ring is a run of jobs with a hole in it, the ring within. Jobs are numbered from 0, section by section.
+    A ring is a range of jobs with a hole in it, which holds the rings inside. Jobs are numbered from 0, section by section.
 
     Attributes:
-        first_job: of each section, and how many there are, int64, shape (sections + 1,).
-        low: first job of the ring, or of the last that has any, shape (rings, sections); as are all that follow.
-        jobs: in the ring, without the hole, > 0.
-        hole_at: jobs of the ring that come before the hole.
-        hole: jobs in the hole.
+        first_job: the first job of each section, and the number of all jobs, int64, shape (sections + 1,).
+        low: the first job of the ring, or of the next smaller ring if it is empty, shape (rings, sections); all below too.
+        jobs: the number of jobs in the ring, without the hole, > 0.
+        hole_at: the number of jobs in the ring before the hole.
+        hole: the number of jobs in the hole.
     """
 
     first_job: IntArray
@@ -84,7 +84,7 @@ class _Rings:
 
 
 def _draw_rings(parents: list[IntArray], generator: np.random.Generator) -> _Rings:
-    """Return the rings of closeness around each section, the jobs of sections drawn at random."""
+    """Return the rings around each section, with random numbers of jobs per section."""
     first_job = _draw_first(len(parents[-1]), JOBS_SIGMA, generator)
     around = np.arange(len(parents[-1]))
     low, hole = first_job[:-1], np.zeros_like(around)
@@ -105,10 +105,10 @@ def _draw_rings(parents: list[IntArray], generator: np.random.Generator) -> _Rin
 def _draw_flows(
     rings: _Rings, sections: int, flows: int, people: int, generator: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Return exactly so many distinct pairs, home * sections + work, ascending, and their people, >= 1 each.
+    """Return exactly `flows` distinct pairs, home * sections + work, ascending, and their people, >= 1 each.
 
-    People are drawn until they make pairs enough. Those that the pairs lack then are spread so that each pair can expect
-    people in proportion to how often it was drawn, which leaves the shares of closeness as they are.
+    The function draws people until they make enough pairs. It then spreads the missing people so that the expected number
+    of a pair is in proportion to how often it was drawn. This keeps the shares in `CLOSENESS`.
     """
     first_resident = _draw_first(sections, RESIDENTS_SIGMA, generator)
     drawn = pairs = times = np.zeros(0, dtype=np.int64)
@@ -126,7 +126,7 @@ def _draw_flows(
 
 
 def _draw_pairs(rings: _Rings, first_resident: IntArray, people: int, generator: np.random.Generator) -> IntArray:
-    """Return home * sections + work of so many people."""
+    """Return home * sections + work for each of `people` people."""
     home = np.searchsorted(first_resident, generator.integers(first_resident[-1], size=people), side="right") - 1
     ring = generator.choice(len(rings.low), size=people, p=list(CLOSENESS.values()))
     job = generator.integers(rings.jobs[ring, home])
@@ -136,6 +136,6 @@ def _draw_pairs(rings: _Rings, first_resident: IntArray, people: int, generator:
 
 
 def _draw_first(sections: int, sigma: float, generator: np.random.Generator) -> IntArray:
-    """Return the first number of each section's residents or jobs, and their sum; lognormal sizes of at least one."""
+    """Return the number of each section's first resident or job, and the total; sizes are lognormal and at least 1."""
     sizes = 1 + np.minimum(1000 * generator.lognormal(sigma=sigma, size=sections), LARGEST_SIZE).astype(np.int64)
     return np.concatenate(([0], np.cumsum(sizes)))

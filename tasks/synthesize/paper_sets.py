@@ -1,4 +1,4 @@
-"""The six made-up sets of the O/D paper's Table 1: trips between the areas of a binary or of a random hierarchy."""
+"""Draws the six synthetic sets of the O/D paper's Table 1: trips over a binary or a random hierarchy."""
 
 from typing import Literal
 
@@ -11,27 +11,31 @@ from tasks.tree.axis import IntArray
 Kind = Literal["binary", "random"]
 Density = Literal["complete", "dense", "sparse"]
 
-SHARES: dict[Density, float] = {"complete": 1.0, "dense": 0.5, "sparse": 0.01}  # of the pairs of areas that have people
+SHARES: dict[Density, float] = {
+    "complete": 1.0,
+    "dense": 0.5,
+    "sparse": 0.01,
+}  # the share of the pairs of areas that have people
 BINARY_LEVELS, RANDOM_LEVELS = 8, 4
 FEWEST, MOST = 2, 10  # children of an area of the random hierarchy
-RANDOM_AREAS = 435  # of its finest level, as the paper's has: 189,225 pairs
+RANDOM_AREAS = 435  # at its finest level, as in the paper: 189,225 pairs
 EXPONENT = 3.0  # of the Pareto law of people
 LARGEST = 1000  # people of one pair
 
 
 def draw_paper_set(kind: Kind, density: Density, *, generator: np.random.Generator) -> Country:
-    r"""Return one of the sets, drawn anew by the recipe of its authors.
+    r"""Return one of the sets, drawn again by the method of its authors.
 
     .. math:: \text{people} = \lfloor 1 + 999 x / \max x \rfloor, \quad P(x > t) = (1 + t)^{-3}
 
-    The hierarchy is drawn before the people, so that all densities of one seed have the same.
+    The hierarchy is drawn before the people, so all densities of one seed have the same hierarchy.
 
     Args:
         kind: binary, 8 levels of two children each, 65,536 pairs; or random, 4 levels of 2 to 10 children, 189,225 pairs.
         density: whether all pairs, half of them, or one in a hundred have people.
-        generator: whence everything is drawn; equal states draw equal sets.
+        generator: the random generator; equal states draw equal sets.
     Source:
-        Boninsegna and Silvestri (2025), Table 1; which Pareto, and how it is scaled, is in their published code.
+        Boninsegna and Silvestri (2025), Table 1. Their published code has the Pareto law and its scaling.
     """
     path = [pl.Series("", [""])]  # of codes, from everything down to the level
     for level, parent in enumerate(_binary_parents() if kind == "binary" else _random_parents(generator), start=1):
@@ -51,7 +55,7 @@ def _binary_parents() -> list[IntArray]:
 
 
 def _random_parents(generator: np.random.Generator) -> list[IntArray]:
-    """Return, per level, the parent of each area, of the first random hierarchy that has as many areas as the paper's."""
+    """Return, per level, the parent of each area. Draws hierarchies until one has as many areas as the paper's."""
     while True:
         parents = [np.zeros(generator.integers(FEWEST, MOST + 1), dtype=np.int64)]
         while len(parents) < RANDOM_LEVELS:

@@ -1,7 +1,7 @@
 """Branches: slices of a frontier with everything below them, cut by public counts alone.
 
-A release begins with one branch, the trunk. It is cut once there is work for several, and any branch is cut further where
-the cells of its next level would take more memory than it may have.
+A release begins with one branch, the trunk. The trunk is cut once there is work for several branches. Any branch is cut
+further if the cells of its next level would need more memory than a branch may use.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def most_cells(memory: int, workers: int, axes: int = 2) -> int:
 
 
 def memory_for(cells: int, workers: int, axes: int = 2) -> int:
-    """Return the memory with which a branch may have so many cells on one level: the inverse of `most_cells`."""
+    """Return the memory that `cells` cells on one level of a branch need: the inverse of `most_cells`."""
     cell, chunk = _bytes(axes)
     return workers * (cells * cell + min(cells, CHUNK_CELLS) * chunk)
 
@@ -55,7 +55,7 @@ def _bytes(axes: int) -> tuple[int, int]:
 
 
 def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: int) -> int:
-    """Return into how many branches to cut the trunk: as many as are worth it within a release's task runs.
+    """Return into how many branches to cut the trunk, within the number of task runs that a release may make.
 
     Args:
         levels_below: how many levels the branches have; each takes two task runs per branch.

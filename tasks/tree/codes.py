@@ -1,4 +1,4 @@
-"""Codes that no codebook lists: the areas of those that are released, numbered among themselves."""
+"""Codes without a codebook: numbers the areas of the released codes."""
 
 import numpy as np
 import polars as pl
@@ -9,8 +9,8 @@ from tasks.tree.axis import IntArray
 def numbered(paths: pl.DataFrame) -> tuple[pl.DataFrame, IntArray]:
     """Return the codebook of the areas that some rows have, and the finest area of each row.
 
-    Areas are numbered in the order of their codes, so that rows which stood in the order of a tree over more areas stand in
-    that of the tree over these; and there is no gap between them that would tell of others.
+    Areas are numbered in the order of their codes. So rows in the order of a tree over more areas are also in the order of
+    the tree over these areas, and no gap in the numbers reveals that other areas exist.
 
     Args:
         paths: a row per leaf, a text column per level of one axis, coarse to fine; released. There may be no row.

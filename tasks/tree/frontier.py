@@ -96,11 +96,11 @@ def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
 
 
 def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, IntArray]:
-    """Return where some nodes stand among all children of their parents.
+    """Return the positions of some nodes among all children of their parents.
 
     Args:
         tree: the axes and their order.
-        parents: each has at least one child in `kept`, unless it counts nothing.
+        parents: each has at least one child in `kept`, unless its count is 0.
         kept: the nodes, of the next level, in the order of the tree.
     Returns:
         int64, shape (parents + 1,): parent p has the nodes first_kept[p] to first_kept[p + 1]; and int64, shape (kept,):
@@ -137,10 +137,10 @@ def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
 
 
 def taking(parts: Iterator[IntArray]) -> Callable[[int], IntArray]:
-    """Return what takes the next so many values, which come in whatever parts, int64, one-dimensional.
+    """Return a function that takes the next n values from parts of any size, int64, one-dimensional.
 
     Raises:
-        StopIteration: by what is returned, where fewer are left.
+        StopIteration: raised by the returned function if fewer values are left.
     """
     waiting = np.zeros(0, dtype=np.int64)
 

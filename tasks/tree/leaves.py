@@ -17,13 +17,13 @@ def root_of(tree: Tree, count: int) -> Frontier:
 def nodes_above_leaves(tree: Tree, most_cells: int) -> Iterator[Frontier]:
     """Yield all nodes of the level above the leaves, in the order of the tree; nothing here depends on a true count.
 
-    Depth first, so that never more is in memory than a part of each level.
+    Depth first, so that only a part of each level is in memory at a time.
 
     Args:
         tree: the axes and their order.
         most_cells: leaves below the nodes of one part; a single node with more makes a part of its own.
     Yields:
-        Nodes whose counts say nothing.
+        Nodes whose counts have no meaning.
     """
 
     def below(nodes: Frontier) -> Iterator[Frontier]:

@@ -1,6 +1,6 @@
-"""The tree stage, and what every later stage loads: a release's tree, and the frontiers on which it goes on."""
+"""The tree stage, and loading of the tree and the frontiers for every later stage."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from storage.counts.shards import (
 )
 from storage.counts.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
 from storage.machine.claims import shard_folder
+from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import branch_count, branch_name, slices_of
@@ -59,7 +60,7 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory
 
 
 def is_grown(release_id: str, depth: int) -> bool:
-    """Return whether the vault of a release holds all its true levels, and nothing besides."""
+    """Return whether the vault of a release holds all its true levels, and nothing else."""
     return vault_path(release_id).exists() and true_levels(release_id) == depth + 1
 
 
@@ -67,7 +68,7 @@ def is_grown(release_id: str, depth: int) -> bool:
 def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
     """Return the tree of a release from the codebooks that were kept among its shards when it was ingested.
 
-    One whose codes come from the records has them there once its leaves are kept, and no tree before.
+    A release without a codebook has its codes there once its leaves are kept, and has no tree before.
     """
     return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 
@@ -106,18 +107,22 @@ def load_frontier(release: Release, shard: FrontierShard) -> Frontier:
 
 
 def load_parents(
-    release: Release,
-    level: int,
-    branch: str,
-    frontiers: dict[tuple[int, str], FrontierShard],
-    branches: dict[str, Branch],
+    record: Record, level: int, branch: str, shards: Mapping[Place, FrontierShard] | None = None
 ) -> Frontier:
-    """Return the nodes whose children are the cells of one level (> 0) of one branch."""
-    if branch != TRUNK and branches[branch].cut_level == level - 1:
-        above = frontiers[level - 1, branches[branch].parent]
-        nodes = rows_of(release, above, branches[branch])
-        return load_frontier(release, above)[nodes].copy()
-    return load_frontier(release, frontiers[level - 1, branch])
+    """Return the nodes whose children are the cells of one level (> 0) of one branch.
+
+    Args:
+        record: of the release.
+        level: of the cells.
+        branch: of the cells.
+        shards: the counts from which the nodes are taken; those of the first pass if left out.
+    """
+    release, shards = record.release, record.frontiers if shards is None else shards
+    if branch != TRUNK and record.branches[branch].cut_level == level - 1:
+        cut = record.branches[branch]
+        above = shards[level - 1, cut.parent]
+        return load_frontier(release, above)[rows_of(release, above, cut)].copy()
+    return load_frontier(release, shards[level - 1, branch])
 
 
 def rows_of(release: Release, shard: FrontierShard, branch: Branch) -> slice:
@@ -128,9 +133,9 @@ def rows_of(release: Release, shard: FrontierShard, branch: Branch) -> slice:
     return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
 
 
-def load_level(release: Release, level: int, frontiers: dict[tuple[int, str], FrontierShard]) -> Iterator[Frontier]:
+def load_level(release: Release, level: int, shards: Mapping[Place, FrontierShard]) -> Iterator[Frontier]:
     """Yield all released nodes of a level in the order of the tree, a row group of a branch at a time."""
-    for (of, _), shard in frontiers.items():
+    for (of, _), shard in shards.items():
         if of == level:
             for columns in read_row_groups(frontier_path(release.id, shard), shard.sha256):
                 areas = tuple(columns[f"area_{axis}"] for axis in range(len(release.terms.axes)))

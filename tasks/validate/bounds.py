@@ -1,4 +1,4 @@
-"""How far a released count can be from the truth, said before anything is drawn."""
+"""Bounds on the error of released counts, computed before anything is drawn."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
 def chebyshev_bounds(
     sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float = CONFIDENCE
 ) -> list[float]:
-    r"""Return, per level, the error that every node of that level keeps within, with the given probability.
+    r"""Return, per level, a bound such that, with the given probability, the error of every node of the level is within it.
 
     .. math:: e_k = \sqrt{2 \sigma_0^2 \ln(2 n_k / \beta)} + 2 \sum_{l=1}^{k} \sqrt{2 \sigma_l^2 \ln(2 n_k N_l / \beta)}
 
@@ -48,7 +48,7 @@ def chebyshev_bounds(
 def gaussian_bounds(
     sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float = CONFIDENCE
 ) -> list[float]:
-    r"""Return, per level, the error that every cell of that level keeps within, with the given probability.
+    r"""Return, per level, a bound such that, with the given probability, the error of every cell of the level is within it.
 
     .. math:: e_k = \sigma_k \sqrt{2 \ln(2 N_k / \beta)}, \qquad \sigma_k = \sigma_T \sqrt{w_k}
 

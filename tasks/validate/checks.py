@@ -1,4 +1,4 @@
-"""Consistency checks on the released counts of one level of one branch, from public things alone.
+"""Consistency checks on the released counts of one level of one branch, from public data alone.
 
 A node appears once in a level where it does so in its branch, and children add up in every branch: then each child lies
 in the branch that has its parent, and no parent is in two branches, which the total of the level would show.

@@ -1,7 +1,7 @@
 """Coverage: how many intervals of a level hold the truth, and how wide they are. For data that may be seen, never beside a release.
 
-Every cell that a level could have counts, those that were never measured too: the promise is made to each of them. There may
-be more of them than could be listed, so that they are counted by the part of the level in which they lie.
+Every possible cell of a level counts, also those that were never measured, because the promise holds for each of them. There
+may be too many to list, so unlisted cells are counted by the part of the level in which they lie.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +59,7 @@ class Measured(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounds:
-    """The intervals of all cells of a level: of some one by one; the others are released as 0, and told by parts of the level.
+    """The intervals of all cells of a level: some cells are listed; the others are released as 0 and counted by part.
 
     Attributes:
         level: the tree level.

@@ -7,10 +7,10 @@ import numpy as np
 from storage.counts.shards import is_shard, noisy_path, read_codebook, read_row_groups
 from storage.database.connections import store
 from storage.ledger.books import Charge, as_charged
-from storage.ledger.events import charges_of
 from storage.machine.claims import shard_folder
-from storage.releases.register import Release, find_release
-from storage.releases.seals import TRUNK, Seal, list_branches, list_released, list_seals
+from storage.record import load_record
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts
@@ -31,12 +31,11 @@ CheckRow = tuple[str, int, bool]
 def validate_level(release_id: str, level: int) -> list[CheckRow]:
     """Return (check, level, passed) for every check of one level; one that its mechanism waives is left out.
 
-    That counts are those that were sealed is a check of levels that are published exactly, and of no other.
+    Only levels that are published exactly have the check that counts equal the sealed ones.
     """
     with store() as con:
-        release = find_release(con, release_id)
-        frontiers, seals = list_released(con, release_id), list_seals(con, release_id)
-        branches, charge = list_branches(con, release_id), charges_of(con, release_id).get(level)
+        record = load_record(con, release_id)
+    release, seals, released = record.release, record.seals, record.released
     tree, total, is_exact = tree_of(release), 0, release.levels[level].is_invariant
     intact = {
         branch: is_shard(noisy_path(release_id, level, branch), seal.sha256)
@@ -46,24 +45,24 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     of_counts = _check_of_counts(release)
     found = dict.fromkeys((of_counts.__name__, "children_add_up", "areas_known_once"), True)
     found |= {"exact_as_sealed": True} if is_exact else {}
-    for (of, branch), shard in frontiers.items():
+    for (of, branch), shard in released.items():
         if of == level:
             nodes = load_frontier(release, shard)
             total += int(nodes.counts.sum())
             found[of_counts.__name__] &= of_counts(nodes)
             found["areas_known_once"] &= areas_known_once(tree, nodes)
-            parents = load_parents(release, level, branch, frontiers, branches) if level else None
+            parents = load_parents(record, level, branch, released) if level else None
             if parents is not None:
                 found["children_add_up"] &= children_add_up(tree, parents, nodes)
             if is_exact:
                 found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(
                     release_id, tree, parents, seals[level, branch], nodes
                 )
-    found["adds_to_total"] = total == int(load_frontier(release, frontiers[0, TRUNK]).counts.sum())
+    found["adds_to_total"] = total == int(load_frontier(release, released[0, TRUNK]).counts.sum())
     found["seals_match"] = all(intact.values())
     if release.terms.unlisted and level == len(release.levels) - 1:
         found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(release, seals[level, TRUNK])
-    found["charged_as_planned"] = _charged_as_planned(release.levels[level], charge)
+    found["charged_as_planned"] = _charged_as_planned(release.levels[level], record.charges.get(level))
     return [(check, level, passed) for check, passed in found.items()]
 
 

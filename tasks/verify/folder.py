@@ -1,4 +1,4 @@
-"""Verification of a published folder by itself: no store, no codebook, no network."""
+"""Verification of a published folder: it needs no store, no codebook and no network."""
 
 import math
 import re
@@ -16,10 +16,10 @@ from tasks.format.csv import csv_failures
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
-from tasks.format.noisy_counts import noisy_counts_failures
 from tasks.format.records import records_failures
 from tasks.validate.intervals import margins_of
 from tasks.verify.levels import check_level
+from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.words.levels import in_short
 
 SUMS = "SHA256SUMS"
@@ -27,13 +27,13 @@ MANIFEST = "manifest.json"
 
 
 def verify(folder: Path) -> list[str]:
-    """Return what is wrong with a published folder, a sentence each; an empty list means that it is whole."""
+    """Return what is wrong with a published folder, one sentence per failure; an empty list means that it is intact."""
     if not folder.is_dir():
         return [f"There is no folder {folder}."]
     try:
         if inside := _releases_in(folder):
             return [
-                f"{folder} is no release: releases lie in it ({in_short(inside)}). Verify the folder of one of them."
+                f"{folder} is not a release: it holds releases ({in_short(inside)}). Verify the folder of one of them."
             ]
         failures = _checksums(folder)
     except OSError as fault:
@@ -44,8 +44,8 @@ def verify(folder: Path) -> list[str]:
         return [*failures, "manifest.json is missing or cannot be read."]
     except ValidationError as fault:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
-        return [*failures, f"manifest.json is not complete ({where})."]
-    failures += [told for told in _missing(folder, manifest) if told not in failures]
+        return [*failures, f"manifest.json is not valid ({where})."]
+    failures += [failure for failure in _missing(folder, manifest) if failure not in failures]
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
@@ -53,58 +53,58 @@ def verify(folder: Path) -> list[str]:
 
 
 def _releases_in(folder: Path) -> list[str]:
-    """Return the names of the published folders that lie in a folder, which is none itself."""
+    """Return the names of the published folders inside a folder that is not a release itself."""
     if any((folder / name).exists() for name in (SUMS, MANIFEST)):
         return []
     return sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
 
 
 def _manifest(manifest: Manifest) -> list[str]:
-    """Return where the manifest contradicts itself."""
+    """Return the contradictions inside the manifest."""
     failures = []
     if not math.isclose(sum(entry.rho for entry in manifest.levels), manifest.privacy.rho, rel_tol=1e-9):
-        failures.append("manifest.json: the levels' rho do not add up to the release's.")
+        failures.append("manifest.json: the rho of the levels must add up to the rho of the release.")
     if {seal.level for seal in manifest.seals} != {entry.level for entry in manifest.levels if not entry.summed}:
-        failures.append("manifest.json: not every level has its seal.")
+        failures.append("manifest.json: the measured levels, and only they, must have seals.")
     for entry in manifest.levels:
-        told = f"manifest.json: level {entry.level}"
+        level = f"manifest.json: level {entry.level}"
         if entry.summed and (entry.rho or entry.epsilon):
-            failures.append(f"{told} is summed and must cost nothing.")
+            failures.append(f"{level} is summed and must cost nothing.")
         elif entry.summed or entry.epsilon:
-            continue  # no ρ buys its sigma
+            continue  # its sigma does not follow from ρ
         elif (entry.rho == 0) != (entry.sigma == 0):
-            failures.append(f"{told} must have both rho and sigma, or neither.")
+            failures.append(f"{level} must have both rho and sigma, or neither.")
         elif entry.rho and not math.isclose(entry.sigma**2, entry.l2_sensitivity**2 / (2 * entry.rho), rel_tol=1e-9):
-            failures.append(f"{told} has a sigma that its rho does not buy.")
+            failures.append(f"{level} has a sigma that does not follow from its rho and l2_sensitivity.")
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
-            failures.append(f"{told} is exact, and unprotected does not name it.")
+            failures.append(f"{level} is exact, but unprotected does not list it.")
     failures += _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
-        failures.append("manifest.json: it supersedes another release than its spec says, or itself.")
+        failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
 
 
 def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
-    """Return whether the manifest says of a level that it is not protected."""
+    """Return whether the manifest says that a level is not protected."""
     return any(re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected)
 
 
 def _margins(manifest: Manifest) -> list[str]:
-    """Return which levels state other margins than their noise has at the stated confidence."""
-    if manifest.intervals is None or manifest.levels[-1].threshold or any(entry.summed for entry in manifest.levels):
+    """Return which levels state margins that do not follow from their noise and the stated confidence."""
+    if manifest.levels[-1].threshold or any(entry.summed for entry in manifest.levels):
         return []
     margins = margins_of([entry.sigma for entry in manifest.levels], manifest.intervals.confidence)
     return [
-        f"manifest.json: level {entry.level} states margins that its noise does not have."
+        f"manifest.json: level {entry.level} has a half_width or cap_margin that does not follow from the noise and the confidence."
         for entry, margin in zip(manifest.levels, margins, strict=True)
         if (entry.half_width, entry.cap_margin) != (margin.own, margin.cap)
     ]
 
 
 def _missing(folder: Path, manifest: Manifest) -> list[str]:
-    """Return what every folder with intervals has, and this one lacks."""
-    files = ["README.md", REPORT] if manifest.intervals else []
-    files += [METADATA] if manifest.intervals and manifest.csv and any(folder.rglob("*.csv")) else []
+    """Return the files that every folder has and this one lacks."""
+    files = ["README.md", REPORT]
+    files += [METADATA] if manifest.csv and any(folder.rglob("*.csv")) else []
     return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 
 
@@ -115,7 +115,7 @@ def _checksums(folder: Path) -> list[str]:
     lines = (line.partition("  ") for line in sums.read_text(errors="replace").splitlines())
     expected = {name: sha256 for sha256, _, name in lines}
     there = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} - {SUMS}
-    failures = [f"{name} is not in {SUMS}." for name in sorted(there - expected.keys())]
+    failures = [f"{name} is not listed in {SUMS}." for name in sorted(there - expected.keys())]
     failures += [f"{name} is missing." for name in sorted(expected.keys() - there)]
     both = sorted(there & expected.keys())
     found = zip(both, sha256_of_all(folder / name for name in both), strict=True)
@@ -123,7 +123,7 @@ def _checksums(folder: Path) -> list[str]:
 
 
 def _tables(folder: Path, manifest: Manifest) -> list[str]:
-    """Return what is wrong with the tables; sums are looked at where every table is right by itself."""
+    """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
     columns, finest = _columns(manifest), manifest.levels[-1]
     areas = {axis: AxisAreas() for axis in columns[-1]}
     wrong, do_not_add_up, totals, above = [], [], [], None
@@ -143,10 +143,10 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
                 are_stated=not (entry.summed and finest.threshold),
             )
         except UNREADABLE:
-            return [f"{name}.parquet is missing or not Parquet."]
-        wrong += [f"{name}: {told}" for told in level.wrong]
+            return [f"{name}.parquet is missing or is not a Parquet file."]
+        wrong += [f"{name}: {failure}" for failure in level.wrong]
         if not level.adds_up:
-            do_not_add_up.append(f"{name}: children do not add up to their parents.")
+            do_not_add_up.append(f"{name}: the counts do not add up to those of the level above.")
         totals.append(level.total)
         above = level
     if wrong:
@@ -154,12 +154,12 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
     elif (folder / NOISY_COUNTS).exists():
-        do_not_add_up.append(f"{NOISY_COUNTS}/ is there, and the manifest does not announce it.")
+        do_not_add_up.append(f"{NOISY_COUNTS}/ exists, but the manifest says that noisy counts are not published.")
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
 
 
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
-    """Return where what is published besides the tables is not what they hold."""
+    """Return where the other files differ from the tables."""
     csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
     failures = csv_failures(csv, finest) if manifest.csv is True or csv.exists() else []
     for entry in manifest.levels:
@@ -176,7 +176,7 @@ def _table(folder: Path, entry: LevelEntry) -> Path:
 
 
 def _columns(manifest: Manifest) -> list[dict[str, list[str]]]:
-    """Return, per level and axis, the columns that its table must have: the axis as far as it is refined."""
+    """Return, per level and axis, the columns that the table must have, one per axis level reached."""
     flat = flat_features(manifest.spec)
     reached: dict[str, list[str]] = {axis: [] for entry in manifest.levels for axis in entry.axes}
     columns = []

@@ -1,4 +1,4 @@
-"""The checks of one published level, and of its sums, a batch at a time."""
+"""The checks of one published level and of its sums, one batch at a time."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +24,14 @@ Areas = Mapping[str, AxisAreas]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """What was found in the table of a level.
+    """The result of checking the table of a level.
 
     Attributes:
-        columns: per axis, the columns that it must have.
-        wrong: what is wrong with it by itself, a sentence each.
-        adds_up: whether it adds up to the level above; not told where one of them is wrong by itself.
-        total: of the counts, records; exact.
-        rows: all of it, numbered as the axes are, where it is right and wanted for the level below.
+        columns: per axis, the columns that the table must have.
+        wrong: what is wrong with the table on its own, one sentence per failure.
+        adds_up: whether it adds up to the level above; True without a check if one of the two tables is wrong on its own.
+        total: the sum of the counts, records; exact.
+        rows: all rows, with areas numbered as in `AxisAreas`, if the table is correct and the level below needs them.
     """
 
     columns: Columns
@@ -53,20 +53,20 @@ def check_level(
     bounds: Sequence[str] = (),
     are_stated: bool = True,
 ) -> Level:
-    """Return what a level's table holds: whether it is what the manifest says, and adds up to the level above.
+    """Return whether a level's table is what the manifest says and adds up to the level above.
 
     Args:
-        path: of the table.
-        entry: what the manifest says of the level.
-        columns: per axis, the columns that it must have.
-        areas: per axis, in the same order, its areas, which learn those that are new.
+        path: the table.
+        entry: the manifest's entry for the level.
+        columns: per axis, the columns that the table must have.
+        areas: per axis, in the same order, the areas known so far; new ones are added.
         above: the level above; None at level 0.
-        is_finest: whether no level below asks for its rows.
-        may_be_negative: whether counts may be below zero, so that a row that is left out is one of 0.
+        is_finest: whether no level below needs the rows.
+        may_be_negative: whether counts may be below zero, so that a missing row stands for a count of 0.
         bounds: the columns of intervals: low and high of each kind.
-        are_stated: whether there are intervals at this level; otherwise all of these columns are missing.
+        are_stated: whether this level has intervals; otherwise all values in these columns are missing.
     Raises:
-        UNREADABLE: it cannot be read whole.
+        UNREADABLE: the table cannot be read to its end.
     """
     texts = [name for of_axis in columns.values() for name in of_axis]
     numbers = [COUNT, *bounds]
@@ -85,19 +85,19 @@ def check_level(
             parts.append(rows)
     wrong = []
     if seen.rows != entry.nonzero:
-        wrong.append(f"has {seen.rows} rows, the manifest says {entry.nonzero}.")
+        wrong.append(f"has {seen.rows} rows, but the manifest says {entry.nonzero}.")
     if entry.level == 0 and seen.rows != 1:
         wrong.append("must have one row.")
     if seen.is_missing:
         which = "other than zero" if may_be_negative else "above zero"
-        wrong.append(f"counts must be whole and {which}, and no code missing.")
+        wrong.append(f"counts must be whole numbers {which}, and no code may be missing.")
     if seen.is_outside:
-        where = "lie between low and high" if are_stated else "have no low and high"
-        wrong.append(f"counts must {where}.")
-    if may_be_negative and seen.magnitude >= _TOO_MUCH:  # elsewhere the totals tell
-        wrong.append("counts must add up inside 64 bits.")
+        rule = "counts must lie between low and high" if are_stated else "low and high must be empty at this level"
+        wrong.append(f"{rule}.")
+    if may_be_negative and seen.magnitude >= _TOO_MUCH:  # otherwise the check of the totals finds it
+        wrong.append("the sum of the counts must fit in 64 bits.")
     if seen.is_repeated or (seen.is_unsorted and _has_repeated(path, columns, areas)):
-        wrong.append("an area or a pair of areas appears twice.")
+        wrong.append("two rows have the same codes.")
     if seen.is_unsorted:
         wrong.append("rows must be sorted by their codes.")
     if wrong:
@@ -105,19 +105,19 @@ def check_level(
     return Level(columns, [], sums.all_fit(seen.total), seen.total, joined(parts) if parts else None)
 
 
-_TOO_MUCH = 2**63  # of all counts without their signs: below it no sum of some of them overflows
+_TOO_MUCH = 2**63  # if the absolute counts add up to less, no sum of counts overflows
 
 
 class _Seen:
-    """What was seen of a table by itself.
+    """What the batches read so far show about a table on its own.
 
     Attributes:
-        rows: how many.
-        total: of the counts, records; exact, whatever they are.
-        magnitude: of the counts without their signs; exact.
-        is_missing: whether a code or a count is missing, or a count too small.
-        is_outside: whether a count lies outside of its interval, or has none; or has one where none is stated.
-        is_repeated: whether two rows that follow one another have the same areas.
+        rows: the number of rows.
+        total: the sum of the counts, records; exact for any counts.
+        magnitude: the sum of the absolute counts; exact.
+        is_missing: whether a code or a count is missing, or a count is too small.
+        is_outside: whether a count lies outside its interval or has none, or has one at a level without intervals.
+        is_repeated: whether two consecutive rows have the same areas.
         is_unsorted: whether a row follows one that should come later.
     """
 
@@ -126,15 +126,15 @@ class _Seen:
         self.is_missing = self.is_outside = self.is_repeated = self.is_unsorted = False
         self._may_be_zero, self._may_be_negative, self._codes = may_be_zero, may_be_negative, codes
         self._are_stated = are_stated
-        self._last: list[tuple[bool, str]] | None = None  # codes of the last row; what is missing comes first
+        self._last: list[tuple[bool, str]] | None = None  # codes of the last row; a missing code sorts first
 
     @property
     def wrong(self) -> bool:
-        """Whether anything is."""
+        """Whether anything is wrong."""
         return self.is_missing or self.is_outside or self.is_repeated or self.is_unsorted
 
     def take(self, batch: pa.RecordBatch, rows: Rows, ranks: Sequence[IntArray]) -> None:
-        """Look at the next rows of the table; `ranks` has per axis their order among each other."""
+        """Check the next rows of the table; `ranks` gives, per axis, their order within the batch."""
         counts = rows.counts
         self.rows += len(rows)
         total = _exact_sum(counts)
@@ -158,7 +158,7 @@ class _Seen:
         self._last = last
 
     def _outside(self, bounds: Sequence[pa.Array], counts: IntArray) -> bool:
-        """Return whether some counts lie outside of their intervals, or intervals are there or not where they should not be."""
+        """Return whether a count lies outside its interval, or an interval is missing or present against the rule."""
         if not self._are_stated:
             return any(end.null_count < len(end) for end in bounds)
         if any(end.null_count for end in bounds):
@@ -170,13 +170,13 @@ class _Seen:
 
 
 class _Sums:
-    """Whether the children of every row above add up to it."""
+    """The check that the children of every row above add up to it."""
 
     def __init__(self, columns: Columns, areas: Areas, above: Level | None) -> None:
         self._depths = {axis: len(of_axis) for axis, of_axis in columns.items()}
         self._above, self._areas = above, areas
         self._adding: AddingUp | None = None
-        if above and above.rows and any(above.columns.values()):  # otherwise the totals tell
+        if above and above.rows and any(above.columns.values()):  # otherwise comparing the totals is enough
             finer = (number for number, axis in enumerate(columns) if len(columns[axis]) > len(above.columns[axis]))
             self._adding = AddingUp(above.rows, next(finer, len(columns) - 1))
 
@@ -190,7 +190,7 @@ class _Sums:
             self._adding.add(Rows(areas, rows.counts), self._sizes(self._above))
 
     def all_fit(self, total: int) -> bool:
-        """Return whether all add up; no sum overflows, since all counts without their signs come to less than 2⁶³."""
+        """Return whether all rows add up; no sum overflows, because the absolute counts add up to less than 2⁶³."""
         if self._above is None or self._above.wrong:
             return True
         if self._above.total != total:
@@ -206,13 +206,13 @@ def _exact_sum(counts: IntArray) -> int:
 
 
 def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Rows, tuple[IntArray, ...]]:
-    """Return rows with their areas as numbers, and per axis the order of these rows among each other."""
+    """Return rows with their areas as numbers and, per axis, the order of these rows within the batch."""
     _, *ends = accumulate((len(of_axis) for of_axis in columns.values()), initial=0)
     codes = sum(len(of_axis) for of_axis in columns.values())
     texts, counts = (
         batch.columns[:codes],
         batch.columns[codes],
-    )  # by place: in a file from elsewhere two may share a name
+    )  # by position: in a file from elsewhere two columns may share a name
 
     def number(axis: str, end: int) -> tuple[Numbers, IntArray]:
         return areas[axis].number(batch.num_rows, texts[end - len(columns[axis]) : end])
@@ -224,7 +224,7 @@ def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Ro
 
 
 def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:
-    """Return whether two rows have the same areas, wherever they are."""
+    """Return whether any two rows of the table have the same areas."""
     rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(path)])
     return not all_differ(rows.areas, [areas[axis].known(len(of_axis)) for axis, of_axis in columns.items()])
 

@@ -1,4 +1,4 @@
-"""Whether the rows of a level add up to those of the level above, seen a batch at a time."""
+"""The check that the rows of a level add up to those of the level above, one batch at a time."""
 
 from collections.abc import Sequence
 
@@ -9,32 +9,32 @@ from tasks.tree.keys import begins_run
 
 
 class AddingUp:
-    """The children of some parents, added up as they come.
+    """The sums of children, batch by batch, compared with their parents.
 
-    Both tables are sorted by their codes, axis by axis. So the children that have the same parents on the axes before the
-    first that is refined, and the same parent on it, lie together, in both tables in the same order: a block. Blocks are
-    compared one after the other, whatever the order within them.
+    Both tables are sorted by their codes, axis by axis. Children that share their parents on the axes up to and including the
+    first refined axis therefore lie together. They form a block, and both tables have the blocks in the same order. Blocks are
+    compared one after the other; the order within a block does not matter.
     """
 
     def __init__(self, parents: Rows, first_refined: int) -> None:
-        """Expect the children of some parents, each row of which has its own areas.
+        """Start with the parents, whose rows all have different areas.
 
         Args:
-            parents: the level above.
+            parents: the rows of the level above.
             first_refined: the number of the first axis on which the children are finer.
         """
         self._parents = parents
         self._block = slice(0, first_refined + 1)
-        self._met = 0  # parents whose children were met
-        self._waiting: list[Rows] = []  # rows of a block that may go on
+        self._met = 0  # parents whose children were seen
+        self._waiting: list[Rows] = []  # rows of a block that may continue
         self._fit = True
 
     def add(self, children: Rows, sizes: Sequence[int]) -> None:
         """Add the next children.
 
         Args:
-            children: their counts, and their parents' areas.
-            sizes: per axis, how many areas of the parents' level there are.
+            children: the counts of the children, with the areas of their parents.
+            sizes: per axis, the number of areas at the parents' level.
         """
         if not len(children) or not self._fit:
             return
@@ -51,10 +51,10 @@ class AddingUp:
         self._waiting = [children[begins[-1] :]]
 
     def all_fit(self, sizes: Sequence[int]) -> bool:
-        """Return, after the last children, whether every parent has children that add up to it, and the others to 0.
+        """Return, after the last children, whether the children of every parent add up to it and all others add up to 0.
 
-        Children above zero never add up to 0, so that none of them lacks a parent. Sums are those of 64 bits: that none of
-        them has overflown must be known from the levels.
+        Children above zero never add up to 0, so none of them lacks a parent. Sums have 64 bits; the caller must know from the
+        levels that none overflows.
         """
         self._compare(self._waiting, sizes)
         return self._fit and self._met == len(self._parents)

@@ -1,1 +1,1 @@
-"""Numbers and levels as people read them."""
+"""Numbers and levels in words, for pages and messages."""

@@ -1,31 +1,58 @@
-"""Numbers as people read them: budgets, spent rounded up and left rounded down; noise, error bounds, cells and counts."""
+"""Numbers as text for people: privacy costs, small probabilities, noise, error bounds, cells and counts.
+
+A cost is rounded up and a remaining budget down, so that rounding never flatters a release.
+"""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
-_UNREADABLE = 10**15  # cells
+_UNREADABLE = 10**15  # cells; larger numbers use powers of ten
 
-_LONG = 1e7  # records: from here on digits are no longer read one by one
+_LONG = 1e7  # records; larger numbers use powers of ten
+
+_LARGE_UNITS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+_LARGEST_ODDS = 10**15
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
-    """Return a cost as it is read, never less than it is."""
+    """Return a privacy cost as text, never less than its value."""
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):.{digits}g}"
 
 
 def rounded_down(value: float, digits: int = 6) -> str:
-    """Return what is left as it is read, never more than it is."""
+    """Return a remaining budget as text, never more than its value."""
     return f"{float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(value))):.{digits}g}"
 
 
+def format_probability(probability: float) -> str:
+    """Return a small probability in words, such as 1 in 100 million for 1e-8.
+
+    The words never state less than the probability: its inverse is rounded down to two digits.
+
+    Args:
+        probability: in [0, 1].
+    """
+    if probability <= 0:
+        return "0"
+    if probability > 0.1:
+        return f"{rounded_up(100 * probability, 3)}%"
+    odds = Context(prec=2, rounding=ROUND_FLOOR).divide(Decimal(1), Decimal(repr(probability)))
+    if odds > _LARGEST_ODDS:
+        return f"less than 1 in {_LARGEST_ODDS // 10**12:,} trillion"
+    for size, name in _LARGE_UNITS:
+        if odds >= size:
+            return f"1 in a {name}" if odds == size else f"1 in {(odds / size).normalize():,f} {name}"
+    return f"1 in {int(odds):,}"
+
+
 def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
-    """Return the noise of a level as it is read; `none` is told of a sum for which no σ is stated."""
+    """Return the noise of a level as text; `none` for a sum without a stated σ."""
     if not sigma:
         return "none" if summed else "exact"
     return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
 
 
 def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
-    """Return a level's error bound as it is read."""
+    """Return a level's error bound as text."""
     if not (sigma or summed):
         return "exact"
     if bound is None:
@@ -34,21 +61,21 @@ def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
 
 
 def format_cells(number: int | None) -> str:
-    """Return a number of cells as it is read: whole as long as it can be."""
+    """Return a number of cells as text, in full unless it is very large."""
     if number is None:
         return "unknown"
     return f"{number:,}" if number < _UNREADABLE else f"{Decimal(number):.3e}"
 
 
 def format_rounded(value: float, digits: int = 3) -> str:
-    """Return a number >= 0 to some digits, and whole where it has as many before the point."""
+    """Return a number >= 0 rounded to some digits, or to a whole number where that has at least as many."""
     if value >= _LONG or 0 < value < 1e-3:
         return f"{value:.2e}"
     return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
 
 
 def format_short(count: int) -> str:
-    """Return a count as it is read where there is little room."""
+    """Return a count as short text, such as 1.2M."""
     if abs(count) < 100_000:
         return f"{count:,}"
     for unit, size in (("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12)):
@@ -58,5 +85,5 @@ def format_short(count: int) -> str:
 
 
 def format_percent(share: float) -> str:
-    """Return a share as it is read, in HTML: the sign stays on the line of its number."""
-    return f"{100 * share:.6g}&nbsp;%"
+    """Return a share as a percentage."""
+    return f"{100 * share:.6g}%"

@@ -135,7 +135,7 @@ def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]
     said = subprocess.run(run, cwd=folder, env=os.environ | {"HOME": str(folder)}, capture_output=True, text=True)
     lines = said.stdout.splitlines()
     assert "Traceback" not in said.stderr + said.stdout
-    assert "fault of Trellis" not in said.stdout
+    assert "bug in Trellis" not in said.stdout
     assert len(lines) == 2 * len(commands), said.stderr
     return [(int(code), json.loads(answer)) for answer, code in zip(lines[::2], lines[1::2], strict=True)]
 
@@ -159,7 +159,7 @@ def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment: str, di
     place = disk.folder / "out" if says_output else f"TRELLIS_HOME={disk.folder / 'home'}"
     assert str(stopped.value).endswith(f"The disk that holds {place} is full.")
     assert stopped.value.field == ("output" if says_output else "TRELLIS_HOME")
-    assert stopped.value.hint == "Free some space; what was sealed is kept."
+    assert stopped.value.hint == "Free some space. What is sealed stays."
     assert list(disk.folder.rglob("*.partial")) == []
 
     disk.free()
@@ -321,9 +321,9 @@ ALL += ["budget raise synthetic-country --epsilon 90 --reason test", "abandon ma
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("file", "is a file, and must be a folder."),
-        ("link", "is a link to nothing, and must be a folder."),
-        ("gone", "cannot be made: there is no folder"),
+        ("file", "is a file; it must be a folder."),
+        ("link", "is a broken link; it must be a folder."),
+        ("gone", "cannot be created: there is no folder"),
         ("store", "cannot be opened"),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.planning.budget import standing_of
+from flows.planning.charging import reserve
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.synthetic import write_ready
@@ -22,7 +22,7 @@ from flows.walks.runner import report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
-from storage.ledger.events import advance, charges_of, reserve
+from storage.ledger.events import advance, charges_of
 from storage.machine.home import home
 from storage.releases.register import add_release, find_release, list_releases, state_of
 from storage.releases.seals import list_seals
@@ -123,7 +123,7 @@ def test_a_void_charge_is_never_drawn(plan: Plan) -> None:
         executor.submit(ingest.fn, release.id, plan.source, plan.units, plan.promised, 2**30).result()
         executor.submit(grow_tree.fn, release.id, ["origin", "destination"], list(plan.tree.steps), 2**30).result()
         with store() as con, transaction(con):
-            reserve(con, plan.reservation(release.id), standing_of)
+            reserve(con, plan.reservation(release.id))
             add_release(con, release)
             for level in range(2, len(plan.levels)):
                 advance(con, release.id, level, "void")

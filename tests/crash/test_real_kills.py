@@ -281,7 +281,7 @@ def test_the_server_of_a_command_is_killed(user: User) -> None:
         assert {state for _, state in runs_of(user, release_id)} == {"COMPLETED"}
         return
     assert process.returncode == 1, said
-    assert "Prefect server does not answer any more" in said
+    assert "Prefect server no longer answers" in said
     assert f"trellis rerun {release_id}" in said
     assert_it_goes_on(user, release_id)
     assert_prefect_knows(user, release_id)

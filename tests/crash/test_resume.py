@@ -102,7 +102,7 @@ plan = make_plan(load_spec(Path(sys.argv[1])))
 with store() if "draw" in sys.argv[3] else nullcontext(), ThreadPoolExecutor(2) as executor:
     make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
 """
-UNRESERVED = "before grow_tree ['origin', 'destination'] [1, 0, 1, 0]"
+UNRESERVED = "before grow_tree ('origin', 'destination') (1, 0, 1, 0)"
 UNSEALED = "after measure_branch 3 b01"
 SEALED_ONLY = "before optimise_branch 3 b01"
 PUBLISHED = "after publish"

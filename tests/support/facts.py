@@ -21,10 +21,15 @@ PRIVACY = Privacy(
     unit="one job",
     neighbours="substitution",
     max_records_per_unit=1,
+    exact_records_per_unit=True,
+    distinct=None,
+    bounded_by="promise",
     epsilon=1.0,
     delta=1e-8,
     rho=0.02,
     accountant="pld",
+    sampler="opendp",
+    tau=0.0,
     statement="(1, 1e-08)-differentially private for one job.",
 )
 
@@ -100,6 +105,7 @@ def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Mani
             rho=float(level.rho),
             sigma=level.sigma,
             l2_sensitivity=level.l2_sensitivity,
+            derivation="",
             bound=level.bound,
             bias=None if level.is_summed else -0.25,
             summed=level.is_summed,
@@ -118,7 +124,7 @@ def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Mani
         "mechanism": "inftda",
         "codebooks": dict.fromkeys(terms[0].axes, "0"),
         "seals": [SealEntry(level=0, branch="trunk", sha256="0")],
-        "ledger": LedgerHead(head="0", length=1),
+        "ledger": LedgerHead(head="0", length=1, first="0"),
         "versions": {"trellis": "0.1.0"},
         "intervals": Intervals(confidence=0.9),
     }

@@ -28,7 +28,7 @@ from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path, read_shard
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
-from storage.releases.seals import list_branches, list_released, list_seals, walkers
+from storage.releases.seals import branches_of_level, list_branches, list_released, list_seals
 from tasks.noise.samplers import Sampler
 from tasks.stage import in_processes
 from tasks.tree.axis import IntArray
@@ -228,7 +228,7 @@ def sealed_of(release: Release) -> list[IntArray]:
         np.concatenate(
             [
                 read_shard(noisy_path(release.id, level, branch), seals[level, branch].sha256)["noisy"]
-                for branch in walkers(branches, level)
+                for branch in branches_of_level(branches, level)
             ]
         )
         for level in range(len(release.levels))

@@ -119,7 +119,7 @@ def test_the_cap_is_raised_for_a_reason(user):
     said = user.run("budget", "raise", "synthetic-country", "--epsilon", "20", "--reason", "decree 7", "--json")
     assert said.code == 0
     assert said.json()["cap"]["epsilon"] == 20
-    assert "only the new cap is true" in said.json()["statement"]
+    assert "only the new cap holds" in said.json()["statement"]
     (raised,) = user.run("ledger", "--json").json()["datasets"][0]["raises"]
     assert (raised["before"], raised["epsilon"], raised["reason"]) == (10, 20, "decree 7")
     assert "from 10 to 20: decree 7" in user.run("ledger").stdout

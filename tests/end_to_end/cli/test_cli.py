@@ -172,7 +172,7 @@ def test_wrong_spec_for_people(newcomer):
     newcomer.spec(output="${NO_SUCH_PLACE}/out")
     said = newcomer.run("release", "spec.yaml")
     assert (said.code, said.stdout) == (2, "")
-    assert said.stderr == "Error: output: the environment has no NO_SUCH_PLACE.\nSet NO_SUCH_PLACE.\n"
+    assert said.stderr == "Error: output: the environment variable NO_SUCH_PLACE is not set.\nSet NO_SUCH_PLACE.\n"
 
 
 def test_plan_answers_in_json(planned):
@@ -387,7 +387,7 @@ def test_verify(first, tmp_path, user):
     assert "counts.csv is not the file that was published." in said.stdout
     assert user.run("verify", str(tmp_path / "nothing"), "--json").code == 1
     said = user.run("verify", str(tmp_path))
-    assert (said.code, f"is no release: releases lie in it ({folder.name})." in said.stdout) == (1, True)
+    assert (said.code, f"is not a release: it holds releases ({folder.name})." in said.stdout) == (1, True)
 
 
 def test_task_runs_are_named_for_people(first, prefect, user):

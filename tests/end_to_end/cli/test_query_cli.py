@@ -79,7 +79,7 @@ def test_a_question_is_answered_from_the_folder_alone(notebook, tmp_path) -> Non
     said = user.run("query", folder, "--where", "origin=region=01", "--destination", "all")
     assert said.code == 0
     assert f"count: {answer['count']:,}" in said.stdout
-    assert f"interval: {answer['low']:,} to {answer['high']:,}; with 90 %" in said.stdout
+    assert f"interval: {answer['low']:,} to {answer['high']:,}; with 90%" in said.stdout
     assert answer["how"] in said.stdout
     table = pl.read_parquet(Path(folder) / "counts" / "level_6.parquet").row(0, named=True)
     ends = [f"--{end}={table[f'{end}_municipality']}" for end in ("origin", "destination")]

@@ -35,7 +35,7 @@ def test_a_folder_with_something_in_it_is_left_alone(newcomer: "User"):
     before = sorted(newcomer.folder.rglob("*"))
     said = newcomer.run("synthesise", "binary", "--out", "data")
     assert said.code == 2
-    assert "--out must be a new or an empty folder, got data." in said.stderr
+    assert "--out must be a new or empty folder, got data." in said.stderr
     assert sorted(newcomer.folder.rglob("*")) == before
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -158,7 +158,7 @@ def up(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[U
 @pytest.mark.parametrize("count", HOW_MANY)
 def test_runs_that_up_takes_at_once_all_end(up: Up, count: int) -> None:
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
-    with busy():
+    with busy() if count == MOST else nullcontext():
         runs = triggered_at_once(up, count)
         assert_published_or_refused(up, runs)
 
@@ -227,7 +227,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator
 @pytest.mark.parametrize("count", HOW_MANY)
 def test_runs_that_a_worker_is_given_at_once_all_end(pool: Up, count: int) -> None:
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
-    with busy():
+    with busy() if count == MOST else nullcontext():
         assert_published_or_refused(pool, triggered_at_once(pool, count))
 
 

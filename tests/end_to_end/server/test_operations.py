@@ -209,7 +209,10 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
     """A spec that is missing, a table that is wrong: what failed, that nothing was charged, and that Retry goes on."""
     ledger = up.user.run("ledger", "--json").stdout
     missing, spoilt = [up.trigger("release/release", spec=spec) for spec in ("to-come.yaml", "spoilt.yaml")]
-    for run, said in ((missing, "There is no spec"), (spoilt, "column home has codes that the codebook lacks.")):
+    for run, said in (
+        (missing, "must be a text file that can be read"),
+        (spoilt, "column home has codes that the codebook lacks."),
+    ):
         assert up.ended(run)["state_type"] == "FAILED"
         told = up.artifacts(run)["failure"]
         assert said in told
@@ -273,7 +276,7 @@ def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
     assert (again.code, again.json()["state"], again.stderr) == (
         0,
         "published",
-        f"{release_id} is published already.\n",
+        f"{release_id} is already published.\n",
     )
 
 

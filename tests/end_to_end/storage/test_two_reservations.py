@@ -15,11 +15,12 @@ from tests.support.ledger import cap_at, read_chain
 # Tries to reserve two thirds of each dataset's cap once it is told to, and says how that went.
 CHILD = """
 import sys
-from flows.planning.budget import cap_of, standing_of
+from flows.planning.budget import cap_of
+from flows.planning.charging import reserve
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Claim
-from storage.ledger.events import Reservation, reserve
+from storage.ledger.events import Reservation
 from storage.releases.terms import LevelTerms
 
 cap = cap_of(1.0, 1e-6)
@@ -34,7 +35,7 @@ for dataset in sys.argv[2:]:
     asked = Asked(dataset, "one job", "substitution", cap)
     try:
         with store() as con, transaction(con):
-            reserve(con, Reservation(asked, [level], claim), standing_of)
+            reserve(con, Reservation(asked, [level], claim))
         print("reserved")
     except BudgetExceeded:
         print("refused")

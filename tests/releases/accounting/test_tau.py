@@ -278,7 +278,7 @@ def test_a_manifest_that_hides_its_tau_is_found(made: Path, tmp_path: Path) -> N
         sums = [f"{hashed}  manifest.json" if line.endswith("  manifest.json") else line for line in sums]
         (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
         assert verify_answer(folder).failures == [
-            "manifest.json: its sampler table is further from its law than its tau says."
+            "manifest.json: its sampler table is further from its law than its tau states."
         ]
         reasons = {finding.reason for finding in audit_answer([tmp_path / str(tau)]).findings}
         assert "its manifest states another tau." in reasons

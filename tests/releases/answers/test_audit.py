@@ -28,9 +28,9 @@ from flows.planning.budget import standing_of
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
-from storage import database
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path
+from storage.database import connections
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger.events import charges_of, read_books
@@ -60,6 +60,7 @@ SPEC = {
 }
 DEPTH = 4  # two levels at either end; level 0 is exact
 TRUNK = "trunk"
+NOTHING_LEFT = {"epsilon": 1e9, "left_rho": "0", "left_epsilon": 0.0}  # a standing that promises less than any other
 
 Event = dict[str, Any]
 
@@ -374,17 +375,17 @@ def test_a_lowered_cap_is_found_at_the_release_that_passes_it(world: World) -> N
     events = world.events()
     world.rewrite([{**events[0], "cap": {**events[0]["cap"], "epsilon": 10.5}}, *events[1:]])
     world.blames(world.at("reserved", "one"), "reserved", "one")
-    bare = [{key: value for key, value in event.items() if key != "standing"} for event in events]
-    world.rewrite([{**bare[0], "cap": {**bare[0]["cap"], "epsilon": 10.5}}, *bare[1:]])
+    stating_too_much = [event | ({"standing": NOTHING_LEFT} if "standing" in event else {}) for event in events[1:]]
+    world.rewrite([{**events[0], "cap": {**events[0]["cap"], "epsilon": 10.5}}, *stating_too_much])
     assert "above its cap" in world.blames(world.at("reserved", "two"), "reserved", "two")
 
 
 def test_a_reservation_of_a_release_that_there_is_not_is_found(world: World) -> None:
-    """A reservation as it was written before standings were recorded is told too: the store knows no such release."""
+    """A reservation that fits is told too: the store knows no such release."""
     events = world.events()
-    level = {"level": 1, "rho": "1/1000", "sigma": 9.0, "l2_sensitivity_squared": 2}
-    event = {"event": "reserved", "release": "smuggled", "dataset": SPEC["dataset"], "levels": [level]}
-    world.rewrite([*events, event])
+    honest = events[world.at("reserved", "two")]
+    levels = [{**honest["levels"][0], "rho": "1/1000"}]
+    world.rewrite([*events, honest | {"release": "smuggled", "levels": levels, "standing": NOTHING_LEFT}])
     assert "does not know" in world.blames(len(events), "reserved", "smuggled")
 
 
@@ -431,7 +432,7 @@ def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level
     cut = world.at("released", "one", level)
     assert cut >= seen(world.published("one"))
     world.execute("DELETE FROM ledger WHERE position >= ?", cut)
-    assert world.blames(None, "missing", "one") == f"it is published and level {level} is sealed."
+    assert world.blames(None, "missing", "one") == f"it is published, but the charge of level {level} is sealed."
     assert len(audit_answer().findings) == DEPTH + 2 - level  # the levels, and what became of the noisy counts
 
 
@@ -440,7 +441,7 @@ def test_an_older_copy_of_the_store_is_found_by_what_lies_beside(world: World) -
     world.restore("one", "home")
     cut = len(world.events())
     reason = world.blames(cut, "manifest", "two")
-    assert f"saw {seen(world.published('two'))} events and the ledger has {cut}" in reason
+    assert f"records {seen(world.published('two'))} events, but the ledger has {cut}" in reason
 
 
 def test_an_older_copy_of_the_store_is_found_by_an_archive(world: World) -> None:
@@ -459,7 +460,7 @@ def test_an_older_copy_of_the_store_is_found_by_an_archive(world: World) -> None
 def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store begun anew has seen none of the events that the manifests saw."""
     shutil.rmtree(world.place / "home")
-    monkeypatch.setattr(database, "_SEEN", set())  # as in another process: this one has seen the store that is gone
+    monkeypatch.setattr(connections, "_SEEN", set())  # as in another process: this one has seen the store that is gone
     assert audit_answer().ok
     world.blames(0, "manifest", "one", world.place / "out", only=False)
 
@@ -478,7 +479,7 @@ def test_a_release_that_is_said_to_be_published_and_is_not_is_found(world: World
     world.restore("failed")
     with store() as con:
         set_state(con, world.ids["failed"], "published")
-    assert "it is published and level 1 is sealed" in world.blames(None, "missing", "failed")
+    assert "it is published, but the charge of level 1 is sealed" in world.blames(None, "missing", "failed")
 
 
 def test_a_manifest_that_is_not_whole_is_found(world: World) -> None:
@@ -521,14 +522,14 @@ def test_a_seal_of_what_was_only_reserved_is_found(world: World) -> None:
         *(world.ids["failed"], level, TRUNK),
     )
     reason = world.blames(world.at("reserved", "failed"), "reserved", "failed")
-    assert reason == f"level {level} is sealed and reserved."
+    assert reason == f"level {level} is sealed, but its charge is reserved."
 
 
 def test_a_seal_of_what_was_never_charged_is_found(world: World) -> None:
     """A level beyond those that the ledger charged cannot be sealed."""
     world.execute("UPDATE seals SET level = 9 WHERE release_id = ? AND level = 0", world.ids["two"])
     reason = world.blames(world.at("reserved", "two"), "reserved", "two")
-    assert reason == "level 9 is sealed and it has no such level."
+    assert reason == "level 9 is sealed, but the release has no such level."
     assert "other seals" in audit_answer().findings[-1].reason
 
 
@@ -643,13 +644,12 @@ def test_what_was_given_back_can_be_spent(world: World) -> None:
         with store() as con:
             account = read_books(con).account(str(SPEC["dataset"]))
         assert account
-        assert account.standing
         left.append(account.standing.left_rho)
     assert left == sorted(set(left))
 
 
 @pytest.mark.parametrize("end", [abandon_release, forget_release])
-def test_a_release_has_one_end(world: World, end: Callable[[str], list[str]]) -> None:
+def test_a_release_has_one_end(world: World, end: Callable[[str], EndedRelease]) -> None:
     """What is published cannot be abandoned, what may go on cannot be forgotten, and nobody's release has any end."""
     world.restore("failed")
     before = world.events()
@@ -723,8 +723,8 @@ def test_a_cap_that_is_lowered_by_an_event_is_found(world: World, epsilon: float
     events = world.events()
     cap = {**events[0]["cap"], "epsilon": min(epsilon, events[0]["cap"]["epsilon"])}
     dataset = events[0]["dataset"]
-    world.rewrite([*events, {"event": "budget raised", "dataset": dataset, "cap": cap, "reason": "none"}])
-    assert "does not rise" in audit_answer().first_bad.reason
+    world.rewrite([*events, {"event": "budget raised", "dataset": dataset, "cap": cap, "reason": "none", "at": "now"}])
+    assert "not above its old one" in audit_answer().first_bad.reason
 
 
 def test_a_balance_that_says_too_much_is_found(world: World) -> None:
@@ -737,7 +737,7 @@ def test_a_balance_that_says_too_much_is_found(world: World) -> None:
         {"epsilon": 50.0, "left_rho": "0", "left_epsilon": 49.9},
         {"epsilon": None, "left_rho": "0", "left_epsilon": 0.0},
     ):
-        raised = {"event": "budget raised", "dataset": events[0]["dataset"], "cap": cap, "reason": "war"}
+        raised = {"event": "budget raised", "dataset": events[0]["dataset"], "cap": cap, "reason": "war", "at": "now"}
         world.rewrite([*events, {**raised, "standing": standing}])
         assert audit_answer().first_bad.position == len(events)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.answers.query import AreaCounted, query_answer
+from flows.answers.query import AreaCounted, QueryAnswer, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
 from flows.walks.in_memory import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
@@ -399,14 +399,12 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str]) -> None:
                 assert (found["count"], found["low"], found["high"], found["level"]) == stated
 
 
-def without_noisy_counts(released: PublishedRelease, folder: Path, *, intervals: bool = True) -> PublishedRelease:
-    """Return a copy of a published folder that has no noisy counts, or is from before there were intervals."""
+def without_noisy_counts(released: PublishedRelease, folder: Path) -> PublishedRelease:
+    """Return a copy of a published folder that has no noisy counts."""
     shutil.copytree(released.folder, folder)
     shutil.rmtree(folder / "noisy_counts", ignore_errors=True)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest.pop("noisy_counts", None)
-    if not intervals:
-        manifest.pop("intervals")
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return open_release(folder)
 
@@ -489,8 +487,12 @@ def test_frames_have_a_row_per_combination(released: PublishedRelease) -> None:
         ({"origin": "99"}, "origin: no level has an area 99.", "region (such as region=01)"),
         ({"origin": "province=0103x"}, "origin: there is no area province=0103x.", "municipality (such as"),
         ({"origin": {"town": "1"}}, "origin: has no level town.", "region, province, municipality"),
-        ({"origin": 1}, "origin: codes are text, got 1.", ""),
-        ({"origin": "region=01,province=0201"}, "origin: there is no area region=01,province=0201.", "or all"),
+        ({"origin": 1}, "origin: a code must be text, got 1.", ""),
+        (
+            {"origin": "region=01,province=0201"},
+            "origin: there is no area region=01,province=0201.",
+            "`all` means everything",
+        ),
         ({"origin": "region=01,region=02"}, "origin: region=01,region=02 names a level twice.", ""),
         ({"home": "01"}, "The release has no axis home.", "origin, destination"),
     ],
@@ -525,9 +527,9 @@ def leaves(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PublishedRel
 @pytest.mark.parametrize(
     ("origin", "where", "told"),
     [
-        (None, ["origin"], "--where must read NAME=AREA, got origin."),
-        (None, ["=01"], "--where must read NAME=AREA, got =01."),
-        ("01", ["origin=02"], "origin is asked for twice."),
+        (None, ["origin"], "--where must have the form NAME=AREA, got origin."),
+        (None, ["=01"], "--where must have the form NAME=AREA, got =01."),
+        ("01", ["origin=02"], "origin is named twice."),
         (None, ["sex=1"], "The release has no axis sex."),
     ],
 )
@@ -542,12 +544,12 @@ def test_conditions_that_cannot_be_read_are_named(released, origin, where, told)
 def test_a_code_of_several_areas_must_be_told_apart(leaves, tmp_path, has_codebook):
     """Where levels, or areas of a level, share a code, the error says how each is named, and so it is found."""
     found = leaves if has_codebook else without_noisy_counts(leaves, tmp_path / "bare")
-    with pytest.raises(UsageError, match="A is a code of the levels region and town") as refusal:
+    with pytest.raises(UsageError, match="A is a code at the levels region and town") as refusal:
         found.query(origin="A")
-    assert refusal.value.hint == "Say region=A or town=A."
+    assert refusal.value.hint == "Write region=A or town=A."
     with pytest.raises(UsageError, match="several areas of the level town have the code 1") as refusal:
         found.query(origin="1")
-    assert refusal.value.hint == "Say region=A,town=1 or region=B,town=1."
+    assert refusal.value.hint == "Write region=A,town=1 or region=B,town=1."
     towns = found.query(origin=["region=A,town=1", "region=B,town=1", "region=A,town=2"], destination="region=C")
     assert towns["count"].to_list() == [
         leaves.table(4).filter(origin_region=region, origin_town=town, destination_region="C")["count"].sum()
@@ -557,7 +559,7 @@ def test_a_code_of_several_areas_must_be_told_apart(leaves, tmp_path, has_codebo
 
 
 def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(released, tmp_path):
-    """A row keeps its interval; anything else is at most everything, and unknown codes cannot be told from those without rows."""
+    """A row keeps its interval; anything else is at most the total, and codes without a row look unknown."""
     bare = without_noisy_counts(released, tmp_path / "bare")
     check_rows(bare, ["", "simultaneous_"])
     total = released.table(0)["high"][0]
@@ -567,9 +569,7 @@ def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(rele
         assert found["count"] == released.query(origin=code)["count"][0]
         assert (found["low"], found["high"]) == (0, total)
         assert "the noisy counts are not published" in found["how"]
-    with pytest.raises(
-        UsageError, match="an area that no released count names cannot be told from one that does not exist"
-    ):
+    with pytest.raises(UsageError, match="an area without a released count looks like one that does not exist"):
         bare.query(origin="99")
 
 
@@ -618,15 +618,6 @@ def test_a_measured_root_ends_where_it_does_as_one_that_holds_others(people, tmp
     assert bare.query(school="a", simultaneous=True)["high"][0] == row["simultaneous_high"]
 
 
-def test_folders_from_before_intervals_have_counts(released, tmp_path):
-    """A folder whose manifest states no intervals answers counts, with no interval, and says why."""
-    old = without_noisy_counts(released, tmp_path / "old", intervals=False)
-    found = old.query(origin="01").row(0, named=True)
-    assert (found["count"], found["low"], found["high"]) == (released.query(origin="01")["count"][0], None, None)
-    assert "before intervals were stated" in found["how"]
-    assert query_answer(old.folder, "01", None, [], simultaneous=False).confidence is None
-
-
 def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):
     """Where every leaf is measured, rows are as in the tables, and a sum bears the noise of as many leaves as it has."""
     check_rows(leaves, ["", "simultaneous_"])
@@ -652,7 +643,7 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(make):
     for row in rows.iter_rows(named=True):
         where = {axis: areas_in(row, axis) for axis in ("origin", "destination")}
         told = found.query(where).row(0, named=True)
-        assert (told.count, told.low, told.high) == (row["count"], row["low"], row["high"])
+        assert (told["count"], told["low"], told["high"]) == (row["count"], row["low"], row["high"])
     there = set(rows.select("origin_municipality", "destination_municipality").iter_rows())
     pairs = product(*(rows[f"{axis}_municipality"].unique().sort() for axis in ("origin", "destination")))
     one, other = next(pair for pair in pairs if pair not in there)
@@ -666,16 +657,16 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(make):
 
 def test_a_folder_that_was_altered_is_named(released, tmp_path):
     """A folder that is none, or lacks a table, is told as such, with the command that says what is wrong with it."""
-    with pytest.raises(UsageError, match="There is no published folder"):
+    with pytest.raises(UsageError, match="is not a published folder"):
         open_release(tmp_path / "nowhere")
     copy = tmp_path / "copy"
     shutil.copytree(released.folder, copy)
     (copy / "noisy_counts" / "level_3.parquet").write_bytes(b"not Parquet")
-    with pytest.raises(StoreError, match="is not as it was published") as fault:
+    with pytest.raises(StoreError, match="differs from what was published") as fault:
         open_release(copy).query(origin="01", destination="0101")
     assert "trellis verify" in fault.value.hint
     (copy / "counts" / "level_0.parquet").unlink()
-    with pytest.raises(StoreError, match="is not as it was published"):
+    with pytest.raises(StoreError, match="differs from what was published"):
         open_release(copy).query()
     with pytest.raises(UsageError, match="level must be 0 to 6, got 7"):
         released.table(7)
@@ -683,27 +674,34 @@ def test_a_folder_that_was_altered_is_named(released, tmp_path):
 
 def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
     """An answer is drawn with its areas as they are written, and says where there is no interval, or one of all at once."""
-    answer = {
-        "where": {"origin": {"level": "town", "path": ["A", "[b]"]}, "destination": None},
-        "count": 1234,
-        "low": 1200,
-        "high": 1300,
-        "exact": False,
-        "confidence": 0.95,
-        "simultaneous": True,
-        "how": "the cell of level 2 [whole]",
-    }
+    answer = QueryAnswer(
+        id="one",
+        where={"origin": AreaCounted("town", ["A", "[b]"]), "destination": None},
+        count=1234,
+        low=1200,
+        high=1300,
+        exact=False,
+        confidence=0.95,
+        simultaneous=True,
+        level=2,
+        axes={"origin": "town", "destination": None},
+        cells={},
+        how="the cell of level 2 [whole]",
+    )
     show_query(answer)
     assert capsys.readouterr().out.splitlines() == [
         "origin A [b] (town)",
         "count: 1,234",
-        "interval: 1,200 to 1,300; together with all other questions, with 95 %, over all noise, the truth is inside",
+        (
+            "interval: 1,200 to 1,300; with 95% probability, over all noise, it and the intervals of all other questions"
+            " hold their true counts"
+        ),
         "how: the cell of level 2 [whole]",
     ]
-    show_query(answer | {"where": {"origin": None}, "low": None, "high": None, "confidence": None})
+    show_query(replace(answer, where={"origin": None}, low=None, high=None, confidence=None))
     assert capsys.readouterr().out.splitlines()[::2] == ["everything", "interval: none can be stated"]
-    show_query(answer | {"high": 1200, "exact": True})
-    assert capsys.readouterr().out.splitlines()[2] == "interval: none, it is published exactly"
+    show_query(replace(answer, high=1200, exact=True))
+    assert capsys.readouterr().out.splitlines()[2] == "interval: none, because the count is published exactly"
 
 
 # --- releases from Python -------------------------------------------------------------------------------------------------

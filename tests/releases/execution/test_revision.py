@@ -164,7 +164,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     assert json.loads((folder / "manifest.json").read_text())["supersedes"] == made.first
     assert "supersedes" not in json.loads((folder.parent / made.first / "manifest.json").read_text())
     assert json.loads((folder / "metadata.json").read_text())["dc:replaces"] == made.first
-    assert f"It supersedes `{made.first}`" in (folder / "README.md").read_text()
+    assert f"This release supersedes `{made.first}`" in (folder / "README.md").read_text()
     assert verify(folder) == []
     show_one(first)
     show_one(second)
@@ -186,9 +186,13 @@ def test_a_plan_says_that_a_revision_is_charged(world: World, capsys: pytest.Cap
 
 
 REFUSED = {
-    "nobody knows it": ("jobs-20200101T000000Z", {}, "there is none called jobs-20200101T000000Z"),
-    "it is superseded": ("FIRST", {}, "is superseded already by SECOND, which is published"),
-    "it is of other people": ("SECOND", {"dataset": "others"}, "is of dataset made-up-jobs, which has another account"),
+    "nobody knows it": ("jobs-20200101T000000Z", {}, "there is no release jobs-20200101T000000Z"),
+    "it is superseded": ("FIRST", {}, "is already superseded by SECOND, which is published"),
+    "it is of other people": (
+        "SECOND",
+        {"dataset": "others"},
+        "belongs to dataset made-up-jobs, which does not share the budget of others",
+    ),
     "it failed": ("FAILED", {}, "is failed"),
 }
 
@@ -211,12 +215,12 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
             assert refused.value.field == "supersedes"
             assert told.replace("SECOND", world.second) in str(refused.value)
             if why == "it is superseded":
-                assert refused.value.hint == f"Supersede that one: supersedes: {world.second}."
+                assert refused.value.hint == f"Supersede that release: set supersedes: {world.second}."
 
 
 def test_a_plan_says_what_the_same_spec_has_released(world: World) -> None:
     """The same spec once more is a new measurement that is charged again, which its plan says; another spec, or a revision, is none."""
-    assert f"{world.first} was released by this very spec" in plan_answer(world.plan()).caution
+    assert f"{world.first} was released from the same spec" in plan_answer(world.plan()).caution
     assert plan_answer(world.plan(expected_total=100)).caution == ""
     assert plan_answer(world.plan(supersedes=world.second)).caution == ""
 
@@ -240,15 +244,15 @@ def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
     one, other = new_release(plan), new_release(plan)
     reserve_release(one, plan)
     with held(one.id):
-        with pytest.raises(SpecError, match=rf"superseded already by {one.id}, which is reserved") as refused:
+        with pytest.raises(SpecError, match=rf"already superseded by {one.id}, which is reserved") as refused:
             reserve_release(other, plan)
-        assert refused.value.hint == f"Once it is published, supersede that one: supersedes: {one.id}."
+        assert refused.value.hint == f"Once it is published, supersede that release: set supersedes: {one.id}."
         with store() as con:
             assert state_of(con, other.id) is None
             set_state(con, one.id, "failed", "It was interrupted.")
     assert check_can_go_on(one.id) == "failed"
     reserve_release(other, plan)  # the first has given way
-    with held(other.id), pytest.raises(UsageError, match=f"which {other.id} does meanwhile"):
+    with held(other.id), pytest.raises(UsageError, match=f"{other.id} supersedes it now"):
         check_can_go_on(one.id)
 
 
@@ -259,7 +263,7 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     third = world.release(supersedes=world.second).id
     with (
         ThreadPoolExecutor(1) as threads,
-        pytest.raises(UsageError, match=f"which {third} does meanwhile") as refused,
+        pytest.raises(UsageError, match=f"{third} supersedes it now") as refused,
     ):
         finish_release(waiting, submit_to(threads), report_nothing)
     assert f"`trellis abandon {waiting}`" in refused.value.hint
@@ -279,9 +283,9 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
         with pytest.raises(StoreError, match="disk is full"):
             world.release(supersedes=world.second)
     (waiting,) = [entry.id for entry in releases_answer().releases if entry.state == "failed"]
-    with pytest.raises(SpecError, match=f"superseded already by {waiting}, which is failed"):
+    with pytest.raises(SpecError, match=f"already superseded by {waiting}, which is failed"):
         plan_answer(world.plan(supersedes=world.second))
-    with pytest.raises(UsageError, match="is out") as refused:
+    with pytest.raises(UsageError, match="folder is there") as refused:
         abandon_release(waiting)
     assert f"`trellis rerun {waiting}`" in refused.value.hint
     with ThreadPoolExecutor(1) as threads:
@@ -292,10 +296,12 @@ def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPat
 def test_a_manifest_that_supersedes_another_is_found(world: World) -> None:
     """`verify` finds a manifest that is not as its spec, and the audit one that is not as the store."""
     folder = world.manifest_of(world.second, lambda manifest: manifest.update(supersedes="jobs-20200101T000000Z"))
-    assert verify(folder) == ["manifest.json: it supersedes another release than its spec says, or itself."]
+    assert verify(folder) == [
+        "manifest.json: supersedes must be the release that the spec names, and not this release."
+    ]
     found = audit_answer().findings
     assert [(entry.release, entry.reason) for entry in found] == [
-        (world.second, "its manifest supersedes another release than the store has it.")
+        (world.second, "its manifest supersedes another release than the store records.")
     ]
 
 
@@ -326,5 +332,5 @@ def test_a_fork_is_found(world: World) -> None:
 
     assert verify(world.manifest_of(third, fork)) == []
     assert [(entry.release, entry.reason) for entry in audit_answer().findings] == [
-        (third, f"it supersedes {world.first}, which {world.second} does too.")
+        (third, f"it supersedes {world.first}, which {world.second} also supersedes.")
     ]

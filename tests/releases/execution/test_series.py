@@ -26,13 +26,15 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
-import flows.execution.reservation
+import flows.execution.series
+import flows.planning.charging
 from flows.answers.audit import audit_answer
 from flows.execution.driver import rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
 from flows.planning.budget import cap_of, composed_epsilon, standing_of
+from flows.planning.charging import abandon, declare, raise_cap, reserve
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
@@ -41,17 +43,7 @@ from flows.walks.runner import submit_to
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger.books import Account, Asked, Cap, Claim, Series, Spending
-from storage.ledger.events import (
-    Reservation,
-    abandon,
-    advance,
-    charges_of,
-    declare,
-    head,
-    raise_cap,
-    read_books,
-    reserve,
-)
+from storage.ledger.events import Reservation, advance, charges_of, head, read_books
 from storage.releases.register import find_release, list_releases, set_state, state_of
 from storage.releases.terms import LevelTerms
 from tasks.accounting.accountants import ACCOUNTANTS
@@ -214,13 +206,13 @@ def declare_of(con: Connection, rho: Fraction, epsilon: float = math.inf, ids: S
     """Declare a series that costs so much ρ in all, and states ε of itself."""
     whole = Spending(rho, (), epsilon if math.isfinite(epsilon) else zcdp_epsilon(rho, DELTA), DELTA)
     with transaction(con):
-        declare(con, "jobs", [reservation_of(id_, rho / len(ids)) for id_ in ids], whole, standing_of)
+        declare(con, "jobs", [reservation_of(id_, rho / len(ids)) for id_ in ids], whole)
 
 
 def reserve_of(con: Connection, release_id: str, rho: Fraction) -> None:
     """Reserve a release that stands alone."""
     with transaction(con):
-        reserve(con, reservation_of(release_id, rho), standing_of)
+        reserve(con, reservation_of(release_id, rho))
 
 
 def draw(con: Connection, release_id: str) -> None:
@@ -231,7 +223,7 @@ def draw(con: Connection, release_id: str) -> None:
 def end(con: Connection, release_id: str) -> None:
     """Abandon a release."""
     with transaction(con):
-        abandon(con, release_id, standing_of)
+        abandon(con, release_id)
 
 
 def account_of(con: Connection) -> Account:
@@ -283,13 +275,13 @@ def test_two_series_are_two_spendings(con: Connection) -> None:
     assert composed_epsilon(account.spendings, DELTA) == zcdp_epsilon(CAP.rho, DELTA)
 
 
-def test_a_series_is_declared_whole_or_not_at_all(con: Connection) -> None:
+def test_a_series_is_declared_whole_or_not_at_all(con: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal, a crash, or a release that is reserved already leaves the ledger as it was."""
     reserve_of(con, "b", CAP.rho / 10)
     before = head(con)
     with pytest.raises(BudgetExceeded):
         declare_of(con, CAP.rho, ids=["x", "y"])
-    with pytest.raises(StoreError, match="b is reserved already"):
+    with pytest.raises(StoreError, match="b is already reserved"):
         declare_of(con, CAP.rho / 10)
     with pytest.raises(StoreError, match="once"):
         declare_of(con, CAP.rho / 10, ids=["x", "x"])
@@ -302,8 +294,9 @@ def test_a_series_is_declared_whole_or_not_at_all(con: Connection) -> None:
             raise RuntimeError
         return standing_of(spendings, cap)
 
+    monkeypatch.setattr(flows.planning.charging, "standing_of", crashing)
     with pytest.raises(RuntimeError), transaction(con):
-        declare(con, "jobs", third, Spending(CAP.rho * Fraction(3, 10), (), 0.5, DELTA), crashing)
+        declare(con, "jobs", third, Spending(CAP.rho * Fraction(3, 10), (), 0.5, DELTA))
     assert len(calls) == 3
     assert head(con) == before
 
@@ -358,7 +351,7 @@ def test_a_raised_cap_holds_the_series_by_its_rho(con: Connection) -> None:
     declare_of(con, rho, epsilon=0.9)
     draw(con, "a")
     with transaction(con):
-        raise_cap(con, "jobs", higher, "a census year", standing_of)
+        raise_cap(con, "jobs", higher, "a census year")
     with pytest.raises(BudgetExceeded):
         reserve_of(con, "too-much", (higher.rho - rho) * Fraction(101, 100))
     reserve_of(con, "next", higher.rho - rho)
@@ -512,7 +505,6 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
         assert [state_of(con, id_) for id_ in IDS] == ["reserved"] * 3
         assert {find_release(con, id_).terms.series for id_ in IDS} == {IDS[0]}
     assert account.spent > account.terms.cap.rho  # by ρ it would not have been let in
-    assert account.standing
     assert account.standing.epsilon == series.epsilon < account.terms.cap.epsilon
     assert place.declare(now=datetime(2027, 2, 20, tzinfo=UTC), **BY_PLD) == series
     assert len(place.events()) == 5
@@ -529,7 +521,7 @@ def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -
         for next_one in IDS:
             events = place.events()
             for begin in (lambda: new_release(plan), lambda: rehearse(plan, submit_to(executor))):
-                with pytest.raises(SpecError, match="series monthly is declared") as refusal:
+                with pytest.raises(SpecError, match="releases of the series monthly are already reserved") as refusal:
                     begin()
                 assert refusal.value.field == "schedule.until"
                 assert f"`trellis rerun {next_one}`" in refusal.value.hint
@@ -607,11 +599,11 @@ def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
     ahead: list[Series] = []
 
     def declared_meanwhile(*arguments: Any) -> list[date]:
-        monkeypatch.setattr(flows.execution.reservation, "days_of_series", days_of_series)
+        monkeypatch.setattr(flows.execution.series, "days_of_series", days_of_series)
         ahead.append(place.declare())
         return days_of_series(*arguments)
 
-    monkeypatch.setattr(flows.execution.reservation, "days_of_series", declared_meanwhile)
+    monkeypatch.setattr(flows.execution.series, "days_of_series", declared_meanwhile)
     assert [place.declare()] == ahead
     assert [event["event"] for event in place.events()].count("series") == 1
 
@@ -668,9 +660,13 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
         level | {"rho": str(3 * Fraction(level["rho"])), "sigma": level["sigma"] / 1.7} for level in second["levels"]
     ]
     return {
-        "it states less": (1, "do not promise", [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]]),
-        "it states nothing": (1, "no epsilon", [opened, series | {"epsilon": -1.0}, *events[2:]]),
-        "it states a smaller delta": (1, "do not promise", [opened, series | {"delta": 1e-9}, *events[2:]]),
+        "it states less": (
+            1,
+            "do not guarantee",
+            [opened, series | {"epsilon": series["epsilon"] * 0.99}, *events[2:]],
+        ),
+        "it states nothing": (1, "must state an epsilon", [opened, series | {"epsilon": -1.0}, *events[2:]]),
+        "it states a smaller delta": (1, "do not guarantee", [opened, series | {"delta": 1e-9}, *events[2:]]),
         "one is missing": (3, "missing from its series", [opened, series, first, third]),
         "the last is missing": (4, "not reserved", events[:4]),
         "all are missing": (2, "not reserved", events[:2]),
@@ -683,9 +679,13 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
         "one is named twice": (1, "once", [opened, series | {"releases": [*IDS[:2], IDS[0]]}, *events[2:]]),
         "the order is another": (2, "missing from its series", [opened, series, second, first, third]),
         "one stands alone": (3, "missing from its series", [opened, series, first, alone, third]),
-        "one is added": (5, "no release of series", [*events, second | {"release": "more"}]),
-        "one is of no series": (5, "no release of series", [*events, second | {"release": "more", "series": "other"}]),
-        "it is not declared": (1, "no release of series", [opened, first, second, third]),
+        "one is added": (5, "does not belong to series", [*events, second | {"release": "more"}]),
+        "one is of no series": (
+            5,
+            "does not belong to series",
+            [*events, second | {"release": "more", "series": "other"}],
+        ),
+        "it is not declared": (1, "does not belong to series", [opened, first, second, third]),
         "it is declared twice": (5, "once", [*events, series]),
         "it is declared after": (2, "once", [opened, alone, series | {"releases": [IDS[1]]}]),
         "one costs less": (3, "", [opened, series, first, second | {"levels": half}, third]),

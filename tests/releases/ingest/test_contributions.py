@@ -549,5 +549,5 @@ def test_an_empty_table_is_refused_where_its_total_is_public(place, capfd, heade
     """Under exact substitution everybody knows that there is nobody: there is nothing to release."""
     plan = place.plan(header, [], **EXACTLY_TWO | {"max_records_per_unit": most})
     error, field, said = refused(place, capfd, plan)
-    assert error == "input.table holds no records: there is nothing to release."
+    assert error == "input.table has no records, so there is nothing to release."
     assert (field, said) == ("input.table", "")

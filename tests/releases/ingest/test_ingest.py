@@ -256,9 +256,9 @@ def test_a_table_without_a_header_is_refused(place, capfd):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("home,work,people\n", "input.table holds no records: there is nothing to release."),
-        ("home,work,people", "input.table holds no records: there is nothing to release."),
-        ("home,work,people\n0101001,0101002,0\n", "input.table holds no records: there is nothing to release."),
+        ("home,work,people\n", "input.table has no records, so there is nothing to release."),
+        ("home,work,people", "input.table has no records, so there is nothing to release."),
+        ("home,work,people\n0101001,0101002,0\n", "input.table has no records, so there is nothing to release."),
         ("", "input.table: trips.csv has no line of column names."),
     ],
     ids=["header only", "header without end", "all zero", "no byte"],
@@ -312,7 +312,7 @@ def test_faulty_rows_are_refused(place, capfd, fault):
     error, said = refused(place, capfd)
     assert str(error) == f"input.table: column {column} {rule}."
     assert error.field == field
-    assert ("Give the codebook every code" in error.hint) == (rule == UNKNOWN_CODE)
+    assert ("Add every possible code to the codebook" in error.hint) == (rule == UNKNOWN_CODE)
     assert said == ("1 row is at fault.\n" if len(rows) == 1 else f"{len(rows):,} rows are at fault.\n")
 
 
@@ -398,10 +398,10 @@ def test_broken_files_are_refused(place, capfd, kind, key):
         ("not UTF-8", "iconv"),
         ("a column too many", "more or fewer fields"),
         ("a column too few", "more or fewer fields"),
-        ("an open quote", "opened and not closed"),
+        ("an open quote", "A quote is not closed"),
         ("gzip named CSV", "must end in .csv.gz"),
-        ("CSV named gzip", "no gzip, or is cut short"),
-        ("a cut gzip", "cut short"),
+        ("CSV named gzip", "not gzip, or is incomplete"),
+        ("a cut gzip", "incomplete"),
         ("CSV named Parquet", ""),
     ],
 )
@@ -433,7 +433,7 @@ def test_a_table_that_is_not_parted_by_commas_is_told_from_one_without_its_colum
     place.write(f"{key}.csv", content.replace(",", mark))
     error, _ = refused(place, capfd)
     assert error.field == {"trips": "input.table", "codebook": "hierarchy.table"}[key]
-    assert f"must be parted by commas; its columns seem to be parted by {said}." in str(error)
+    assert f"must use commas between columns; it seems to use {said}." in str(error)
 
 
 def test_one_column_may_have_any_rows(place):
@@ -449,7 +449,7 @@ def test_a_quote_that_is_open_in_the_header_is_refused(place, capfd):
     for closed in ("", '"'):
         place.write("trips.csv", f'home,work,"people\n{home},{work},{count}{closed}\n')
         error, _ = refused(place, capfd)
-        assert str(error) == "input.table: trips.csv must have no line break in the name of a column."
+        assert str(error) == "input.table: trips.csv must have no line break in a column name."
 
 
 def test_a_table_without_rows_is_told_to_the_caller_alone(place, capfd):
@@ -462,7 +462,7 @@ def test_a_table_without_rows_is_told_to_the_caller_alone(place, capfd):
         ingest.fn("a-release", source, units, (0, 0), 2**30)
         assert capfd.readouterr() == (
             "",
-            "input.table holds no records: it has no rows, or none with a count above 0.\n",
+            "input.table has no records: it has no rows, or no row with a count above 0.\n",
         )
         with unheard():
             ingest.fn("a-release", source, units, (0, 0), 2**30)
@@ -581,7 +581,7 @@ def test_a_codebook_that_changes_after_the_plan_is_refused(place):
     plan = make_plan(place.spec())
     release = new_release(plan)
     place.write("codebook.csv", codebook(("02", "0202", "0202001")))
-    with ThreadPoolExecutor(1) as threads, pytest.raises(InputError, match="has changed since it was planned"):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(InputError, match="has changed since the release was planned"):
         make_release(plan, release, submit_to(threads), report_nothing)
 
 

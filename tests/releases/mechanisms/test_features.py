@@ -170,7 +170,7 @@ def test_a_value_outside_its_domain_is_refused(make, tmp_path, capfd, column, co
     ) as refused:
         make(SPEC)
     assert refused.value.field == "input.features"
-    assert re.match(rf"Give {lacking} every code", refused.value.hint)
+    assert re.match(rf"Add every possible code to {lacking}", refused.value.hint)
     assert not (tmp_path / "out").exists()
 
 
@@ -218,7 +218,7 @@ def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch,
     assert f"`records.{kind}`" in (folder / "README.md").read_text()
     records = text_csv(folder / "records.csv") if kind == "csv" else pl.read_parquet(folder / "records.parquet")
     assert_frame_equal(records, true.sort(COLUMNS[-1]).select("area", "school_grade", "one", "sex"))
-    wrong = f"records.{kind} is not what the finest level counts."
+    wrong = f"records.{kind} does not hold the records that the finest level counts."
     assert spoilt(folder, records[1:], kind) == [wrong]
     assert spoilt(folder, pl.concat([records, records[-1:]]), kind) == [wrong]
     assert spoilt(folder, records.with_columns(pl.lit("1").alias("one")), kind) == [wrong]
@@ -227,7 +227,9 @@ def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch,
     assert spoilt(folder, records.select("sex", "area", "one", "school_grade"), kind) == [columns]
     assert spoilt(folder, records.drop("sex"), kind) == [columns]
     (folder / f"records.{kind}").write_text("")
-    assert verify(with_fitting_checksums(folder)) == [f"records.{kind} is missing or not what it should be."]
+    assert verify(with_fitting_checksums(folder)) == [
+        f"records.{kind} is missing or is not a readable file of records."
+    ]
     assert spoilt(folder, records, kind) == []
 
 
@@ -238,7 +240,7 @@ def test_too_many_records_are_left_out(make, tmp_path, monkeypatch) -> None:
     folder = Path(make(SPEC | {"release": {"order": ORDER, "records": True}}).folder)
     assert list(folder.glob("records.*")) == []
     assert json.loads((folder / "manifest.json").read_text())["records"] == "left out"
-    assert "Synthetic records were asked for and are left out" in (folder / "README.md").read_text()
+    assert "The spec asks for synthetic records. They are left out" in (folder / "README.md").read_text()
     assert verify(folder) == []
 
 

@@ -168,9 +168,9 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
     assert_sums(levels)
     readme = " ".join((world.folder / "out" / "one" / "README.md").read_text().split())
     assert "may be below zero" in readme
-    assert "The total is that of the finest level's counts" in readme
-    assert "Every sum of counts bears the noise of each of its leaves." in readme
-    assert "Prefer the coarsest" not in readme
+    assert "The total is the sum of the counts of the finest level, not the number of records." in readme
+    assert "Every sum of counts carries the noise of each of its leaves." in readme
+    assert "Use the coarsest" not in readme
 
 
 def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
     assert "no error bound is stated" in readme
     assert "| 0 | all | all | 1 | none | none |" in readme
-    assert "published exactly**" not in readme
+    assert "published exactly." not in readme
     assert "may be below zero" not in readme
 
 
@@ -376,10 +376,13 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     """With a public guess of the total it sets a typical leaf beside the threshold, and no bound is told that none states."""
     show_plan(plan_answer(world.plan("stability_histogram", expected_total=100)))
     said = capsys.readouterr().out
-    assert "100 records (expected_total) spread evenly: 4 in a leaf, kept from 40 on; most leaves are left out" in said
-    assert "with 95 %" not in said
+    assert (
+        "100 records (expected_total) spread evenly: 4 in a leaf, and a leaf is kept from 40 on; most leaves are left out"
+        in said
+    )
+    assert "with 95%" not in said
     assert "ε = 1, δ = 1e-08, no ρ, by OpenDP's map" in said
-    assert "leaves are kept from a noisy count of 40 on" in said
+    assert "A leaf is kept if its noisy count is at least 40." in said
     rows = [line.split()[-3:] for line in said.splitlines() if line.startswith((" 0", " 3", " 4"))]
     assert rows == [["summed", "none", "none"], ["summed", "none", "none"], ["none", "2.799", "none"]]
     assert "\nhow far one unit moves a level:\n" in said
@@ -391,7 +394,7 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     assert "left out" not in capsys.readouterr().out
     show_plan(plan_answer(world.plan("gaussian")))
     said = capsys.readouterr().out
-    assert all(words in said for words in ("with 95 %", "ρ = ", "Δ₂, how far one unit moves a level", "at other ε"))
+    assert all(words in said for words in ("with 95%", "ρ = ", "Δ₂, how far one unit moves a level", "at other ε"))
 
 
 def test_what_is_expected_on_disk_counts_leaves(world: World) -> None:

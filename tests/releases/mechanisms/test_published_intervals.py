@@ -173,7 +173,7 @@ def test_such_folders_verify(published):
         assert "level_2: counts must lie between low and high." in verify(published.folder)
         path.write_bytes(before)
         pl.read_parquet(path).with_columns(pl.col("high") + 10_000).write_parquet(path)
-        told = "noisy_counts/level_2.parquet does not give the intervals of the counts."
+        told = "noisy_counts/level_2.parquet does not agree with the intervals of the released counts."
         assert told in verify(published.folder) or published.manifest["levels"][2]["sigma"] == 0
     finally:
         path.write_bytes(before)
@@ -193,14 +193,14 @@ def test_such_folders_verify(published):
     [
         (
             lambda manifest: manifest["intervals"].update(confidence=0.999),
-            "states margins that its noise does not have",
+            "has a half_width or cap_margin that does not follow from the noise and the confidence",
         ),
         (
             lambda manifest: manifest["levels"][3].update(cap_margin=0),
-            "level 3 states margins that its noise does not have",
+            "level 3 has a half_width or cap_margin that does not follow from the noise and the confidence",
         ),
-        (lambda manifest: manifest.update(noisy_counts=False), "the manifest does not announce it"),
-        (lambda manifest: manifest.update(unprotected=[]), "is exact, and unprotected does not name it"),
+        (lambda manifest: manifest.update(noisy_counts=False), "the manifest says that noisy counts are not published"),
+        (lambda manifest: manifest.update(unprotected=[]), "is exact, but unprotected does not list it"),
     ],
 )
 def test_a_manifest_that_contradicts_the_folder_is_found(tmp_path, change, told):

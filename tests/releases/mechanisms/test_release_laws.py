@@ -26,7 +26,7 @@ from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
-from storage.releases.seals import add_frontier, list_branches, list_frontiers, list_seals, walkers
+from storage.releases.seals import add_frontier, branches_of_level, list_branches, list_frontiers, list_seals
 from tasks.machine import cores, default_memory
 from tasks.noise.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
@@ -137,7 +137,7 @@ def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
     assert float(sum(charge.rho for charge in charges.values())) == made.release.terms.privacy.rho
     assert bool(branches) == made.is_cut
     assert set(seals) == {
-        (level, name) for level in range(len(made.case.order) + 1) for name in walkers(branches, level)
+        (level, name) for level in range(len(made.case.order) + 1) for name in branches_of_level(branches, level)
     }
 
 

@@ -21,6 +21,7 @@ import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.store import show_answer
 from flows.answers.verify import verify_answer
+from flows.cli.json_object import json_object
 from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one
 from flows.execution.driver import finish_release, make_release, rehearse
@@ -199,9 +200,9 @@ def test_only_codes_above_the_threshold_are_published(world: World, capsys: pyte
     assert [level["sigma"] > 0 for level in manifest["levels"]] == [False] * (len(manifest["levels"]) - 1) + [True]
     readme = " ".join((folder / "README.md").read_text().split())
     assert "No codebook lists the codes of origin, destination: they come from the records" in readme
-    assert "the noise of one leaf; a sum, which lacks leaves too, has none" in readme
+    assert "the noise of one leaf. Sums have no stated sigma" in readme
     show_one(show_answer("one"))
-    assert "no codebook lists the codes of origin, destination" in capsys.readouterr().out
+    assert "No codebook lists the codes of origin, destination." in capsys.readouterr().out
 
 
 def test_the_search_finds_a_code_that_no_row_has(tmp_path: Path) -> None:
@@ -353,7 +354,7 @@ def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None
     waived = sorted(MECHANISMS["gaussian"].waived)
     rewrite(folder, lambda manifest: manifest.update(mechanism="gaussian", waived=waived))
     assert verify_answer(folder).failures == [
-        "manifest.json: mechanism gaussian takes no codes that no codebook lists."
+        "manifest.json: mechanism gaussian does not accept codes that no codebook lists."
     ]
 
 
@@ -426,15 +427,15 @@ def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.Captu
     answer = plan_answer(world.plan())
     assert [level.possible_cells for level in answer.levels] == [1, *[None] * DEPTH]
     assert (answer.disk, answer.typical, answer.unlisted) == (None, None, ["origin", "destination"])
-    assert json.loads(json.dumps(answer))["levels"][1]["possible_cells"] is None
+    assert json.loads(json.dumps(json_object(answer)))["levels"][1]["possible_cells"] is None
     show_plan(answer)
     said = capsys.readouterr().out
     assert "unknown" in said
     assert "on disk" not in said
-    assert "they come from the records, and of them only those above the threshold are seen" in said
+    assert "only the codes of leaves whose noisy count reaches the threshold are published" in said
     show_plan(plan_answer(world.plan(expected_total=4000)))
     assert (
-        "4,000 records (expected_total), a leaf kept from 40 on: no more than about 100 leaves"
+        "4,000 records (expected_total), and a leaf is kept from 40 on: at most about 100 leaves"
         in capsys.readouterr().out
     )
 

@@ -23,8 +23,7 @@ from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.home import home
-from storage.releases.register import find_release
-from storage.releases.seals import level_entries
+from storage.record import load_record
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.validate.size import disk_size, expected_cells
@@ -82,8 +81,8 @@ def released(spec: Path, output: Path) -> dict[str, Any]:
     with ThreadPoolExecutor(2) as executor:
         make_release(plan, release, submit_to(executor), report_nothing)
     with store() as con:
-        folder = Path(find_release(con, release.id).folder)
-        levels = level_entries(con, find_release(con, release.id))
+        record = load_record(con, release.id)
+    folder, levels = Path(record.release.folder), record.level_entries()
     return {
         "shards": bytes_below(shard_folder(release.id)),
         "published": bytes_below(folder),

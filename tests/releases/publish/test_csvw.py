@@ -196,10 +196,10 @@ def test_another_csv_of_a_level_is_found(made: dict[str, Path], tmp_path: Path, 
     path.write_bytes(whole[:-2] + (b"8" if whole.endswith(b"9\n") else b"9") + b"\n")
     listed = sums.read_text()
     sums.write_text(listed.replace(before, sha256_of(path)))
-    assert verify(copy) == [f"level_{level}.csv is not level {level}."]
+    assert verify(copy) == [f"level_{level}.csv differs from the table of level {level}."]
     path.unlink()
     sums.write_text("".join(line for line in listed.splitlines(keepends=True) if path.name not in line))
-    assert verify(copy) == [f"level_{level}.csv is missing or not what it should be."]
+    assert verify(copy) == [f"level_{level}.csv is missing or is not a CSV file of level {level}."]
 
 
 METADATA: dict[str, Callable[[dict[str, Any]], object]] = {

@@ -355,7 +355,7 @@ def test_added_files_are_found(folder, name):
     path = folder.path / name
     path.parent.mkdir(exist_ok=True)
     path.touch()
-    assert verify(folder.path) == [f"{name} is not in SHA256SUMS."]
+    assert verify(folder.path) == [f"{name} is not listed in SHA256SUMS."]
 
 
 @pytest.mark.parametrize("level", range(DEPTH + 1))
@@ -487,7 +487,7 @@ def test_an_incomplete_manifest_is_found(folder, name):
     part, key = part_of(manifest, name)
     del part[key]
     folder.put_manifest(manifest)
-    assert any("manifest.json is not complete" in failure and name in failure for failure in folder.failures())
+    assert any("manifest.json is not valid" in failure and name in failure for failure in folder.failures())
 
 
 @pytest.mark.parametrize(
@@ -499,7 +499,7 @@ def test_a_manifest_with_an_unknown_key_is_found(folder, name):
     part, key = part_of(manifest, name)
     part[key] = 1
     folder.put_manifest(manifest)
-    assert any("manifest.json is not complete" in failure and name in failure for failure in folder.failures())
+    assert any("manifest.json is not valid" in failure and name in failure for failure in folder.failures())
 
 
 @pytest.mark.parametrize("level", range(DEPTH + 1))

@@ -192,7 +192,7 @@ def test_a_row_twice_across_row_groups_is_found(folder, level):
     """A row that ends one row group and begins the next is found, and nothing else is said."""
     table = table_of(folder, level)
     put(folder, level, pl.concat([table[:GROUP], table[GROUP - 1 :]]))
-    assert failures(folder) == [f"level_{level}: an area or a pair of areas appears twice."]
+    assert failures(folder) == [f"level_{level}: two rows have the same codes."]
 
 
 def test_a_row_twice_far_apart_is_found(folder):
@@ -200,7 +200,7 @@ def test_a_row_twice_far_apart_is_found(folder):
     table = table_of(folder, DEPTH)
     put(folder, DEPTH, pl.concat([table, table[:1]]))
     assert failures(folder) == [
-        f"level_{DEPTH}: an area or a pair of areas appears twice.",
+        f"level_{DEPTH}: two rows have the same codes.",
         f"level_{DEPTH}: rows must be sorted by their codes.",
     ]
 
@@ -216,7 +216,7 @@ def test_a_missing_code_comes_first(folder):
             table.columns
         ),
     )
-    assert failures(folder) == ["level_1: counts must be whole and above zero, and no code missing."]
+    assert failures(folder) == ["level_1: counts must be whole numbers above zero, and no code may be missing."]
 
 
 @pytest.mark.parametrize("level", range(2, DEPTH + 1))
@@ -234,7 +234,7 @@ def test_one_wrong_sum_among_many_is_found(folder, level):
     fewer = pl.when(pl.int_range(pl.len()) == below["count"].arg_max()).then(pl.col("count") - 6).otherwise("count")
     put(folder, level, below.with_columns(fewer.alias("count")))
     assert table_of(folder, level)["count"].sum() == PEOPLE
-    assert f"level_{level}: children do not add up to their parents." in failures(folder)
+    assert f"level_{level}: the counts do not add up to those of the level above." in failures(folder)
 
 
 def test_sums_beyond_64_bits_do_not_add_up(folder):
@@ -249,7 +249,7 @@ def test_sums_beyond_64_bits_do_not_add_up(folder):
     above = table_of(folder, DEPTH - 1).drop("low", "high")
     assert changed.group_by(parents).agg(pl.sum("count")).sort(parents).equals(above)
     assert failures(folder) == [
-        f"level_{DEPTH}: children do not add up to their parents.",
+        f"level_{DEPTH}: the counts do not add up to those of the level above.",
         f"noisy_counts/level_{DEPTH}.parquet does not have the bias that the manifest states.",
     ]
 
@@ -266,9 +266,9 @@ def test_csv_may_be_missing_where_the_manifest_says_so(folder):
     without_csv(folder)
     assert failures(folder) == []
     change_manifest(folder, lambda manifest: manifest.update(csv=True))
-    assert failures(folder) == ["counts.csv is missing or not what it should be."]
+    assert failures(folder) == ["counts.csv is missing or is not a CSV file of the finest level."]
     change_manifest(folder, lambda manifest: manifest.pop("csv"))  # as an earlier Trellis wrote it
-    assert failures(folder) == ["counts.csv is missing or not what it should be."]
+    assert failures(folder) == ["counts.csv is missing or is not a CSV file of the finest level."]
 
 
 def test_columns_that_share_a_name_are_told_apart(folder):
@@ -312,7 +312,7 @@ def test_csv_that_nobody_promised_must_be_the_finest_level(folder):
     """A CSV beside a manifest that promises none is looked at all the same."""
     without_csv(folder)
     table_of(folder, DEPTH)[:-1].write_csv(folder / "counts.csv")
-    assert failures(folder) == ["counts.csv is not the finest level."]
+    assert failures(folder) == ["counts.csv differs from the table of the finest level."]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
     for text in other:
         assert text != lines
         parts.write_bytes(text.encode())
-        assert csv_failures(parts, finest) == ["counts.csv is not the finest level."]
+        assert csv_failures(parts, finest) == ["counts.csv differs from the table of the finest level."]
 
 
 def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeypatch):
@@ -419,7 +419,7 @@ def test_more_nodes_than_were_recorded_are_not_published(home):
         with store() as con:
             con.execute("UPDATE frontiers SET nonzero = nonzero + ? WHERE level = 3", [more])
         try:
-            with pytest.raises(StoreError, match=r"Level 3 of .* has not as many nodes as were recorded"):
+            with pytest.raises(StoreError, match=r"Level 3 of .* does not have as many nodes as the store recorded"):
                 publish.fn(home.name)
         finally:
             with store() as con:

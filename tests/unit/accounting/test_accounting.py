@@ -505,7 +505,7 @@ def test_pld_depends_on_all_levels_and_not_on_their_order() -> None:
     ("epsilon", "delta", "sigma", "named"),
     [
         (1.0, 9.9e-13, 10.0, "delta from 1e-12"),
-        (1e-3, 2e-3, 10.0, "and of epsilon"),
+        (1e-3, 2e-3, 10.0, "at most a tenth of epsilon"),
         (100.1, 1e-8, 10.0, "at most 100"),
         (1.0, 1e-8, LARGEST_PLD_SCALE * 1.001, "sigma"),
     ],

@@ -11,11 +11,12 @@ import pytest
 
 from flows.answers.audit import audit_answer
 from flows.planning.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
+from flows.planning.charging import abandon, declare, reserve
 from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
-from storage.ledger.events import Reservation, abandon, advance, charges_of, declare, hash_of, read_books, reserve
+from storage.ledger.events import Reservation, advance, charges_of, hash_of, read_books
 from storage.releases.terms import THRESHOLDED_LAPLACE, LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 
@@ -53,7 +54,7 @@ def reservation_of(release_id: str, levels: tuple[LevelTerms, ...], delta: float
 def reserve_of(con: Connection, release_id: str, levels: tuple[LevelTerms, ...]) -> None:
     """Reserve a release."""
     with transaction(con):
-        reserve(con, reservation_of(release_id, levels), standing_of)
+        reserve(con, reservation_of(release_id, levels))
 
 
 def spendings(con: Connection) -> list[Spending]:
@@ -116,12 +117,12 @@ def test_a_histogram_that_has_drawn_nothing_gives_all_back(con):
     """Abandoned before the draw its charge is void; after it, it stays."""
     reserve_of(con, "one", histogram())
     with transaction(con):
-        abandon(con, "one", standing_of)
+        abandon(con, "one")
     assert spendings(con) == []
     reserve_of(con, "two", histogram())
     advance(con, "two", 1, "drawing")
     with transaction(con):
-        abandon(con, "two", standing_of)
+        abandon(con, "two")
     assert [spending.approximate for spending in spendings(con)] == [((EPSILON, SMALL),)]
 
 
@@ -130,7 +131,7 @@ def test_a_series_of_histograms_is_the_sum_of_its_releases(con):
     ids = ["a", "b"]
     whole = Spending(Fraction(0), ((EPSILON, SMALL),) * 2, 2 * EPSILON, DELTA)
     with transaction(con):
-        declare(con, "jobs", [reservation_of(id_, histogram()) for id_ in ids], whole, standing_of)
+        declare(con, "jobs", [reservation_of(id_, histogram()) for id_ in ids], whole)
     assert composed_epsilon(spendings(con), DELTA) == 2 * EPSILON
     charges = [charge for id_ in ids for charge in charges_of(con, id_).values()]
     assert holds_together(charges, {"privacy_map"}, 2 * EPSILON, 2 * SMALL)

@@ -48,7 +48,7 @@ def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat: Path) -
     ) as refused:
         make_plan(load_spec(flat))
     assert refused.value.field == "run.max_memory"
-    assert "put a level between" in refused.value.hint
+    assert "add a level between" in refused.value.hint
     wanted = str(refused.value).partition("at least ")[2].partition(":")[0]
     keys = yaml.safe_load(flat.read_text())
     flat.write_text(yaml.safe_dump(keys | {"run": {"max_memory": wanted}}))

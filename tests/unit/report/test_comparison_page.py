@@ -71,7 +71,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     assert page.count('style="max-width: 960px"') == len(MEASURES) + 2  # two panels fill the page, and so do four
     assert f"<td>{100 * spread.mean:.1f} ± 0.0</td><td>{spread.mean:.1f}</td>" in page
     assert page.count(f"<td>({100 * spread.mean:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result
-    assert "of at least 90 %" in page
+    assert "of at least 90%" in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
 
@@ -101,7 +101,7 @@ def test_numbers_beside_one_another_are_written_alike() -> None:
     spread = Spread(10_004.66, 9_798.2, 10_160.0)
     assert _format_spread(spread, "l1") == "10,005 [9,798, 10,160]"
     assert _format_spread(Spread(3.25, 3, 4), "max_absolute") == "3.2 [3.0, 4.0]"
-    assert _format_spread(THIRD, "false_negative") == "10.0 % [10.0, 10.0]"
+    assert _format_spread(THIRD, "false_negative") == "10.0% [10.0, 10.0]"
 
 
 def test_mechanisms_are_told_apart_without_colour() -> None:

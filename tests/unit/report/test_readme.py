@@ -1,31 +1,64 @@
-"""What the README of a published folder says of its counts."""
+"""What the README of a published folder says about its counts."""
+
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from flows.walks.two_passes import walk_twice
-from tasks.format.manifest import LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.report.readme import TWO_PASSES, readme
-from tasks.words.numbers import format_bound, format_percent, format_rounded, format_short, format_sigma
+from tasks.words.numbers import (
+    format_bound,
+    format_percent,
+    format_probability,
+    format_rounded,
+    format_short,
+    format_sigma,
+)
 
 PRIVACY = Privacy(
     unit="one job",
     neighbours="substitution",
     max_records_per_unit=1,
+    exact_records_per_unit=True,
+    distinct=None,
+    bounded_by="promise",
     epsilon=1.0,
     delta=1e-8,
     rho=0.02,
     accountant="pld",
+    sampler="opendp",
+    tau=0.0,
+    statement="",
 )
 
 
 def said(mechanism: str, bound: float | None) -> str:
     """Return the README of a release of one level of regions, as one line."""
     total = LevelEntry(
-        level=0, axes={"home": None}, cells=1, nonzero=1, rho=0, sigma=0, l2_sensitivity=0, bound=bound and 0.0
+        level=0,
+        axes={"home": None},
+        cells=1,
+        nonzero=1,
+        rho=0,
+        sigma=0,
+        l2_sensitivity=0,
+        derivation="",
+        bound=bound and 0.0,
     )
     regions = LevelEntry(
-        level=1, axes={"home": "region"}, cells=3, nonzero=2, rho=0.02, sigma=7.25, l2_sensitivity=1.4, bound=bound
+        level=1,
+        axes={"home": "region"},
+        cells=3,
+        nonzero=2,
+        rho=0.02,
+        sigma=7.25,
+        l2_sensitivity=1.4,
+        derivation="",
+        bound=bound,
     )
     manifest = Manifest(
         id="jobs-1",
@@ -36,8 +69,9 @@ def said(mechanism: str, bound: float | None) -> str:
         mechanism=mechanism,
         codebooks={"home": "0"},
         seals=[SealEntry(level=level, branch="trunk", sha256="0") for level in (0, 1)],
-        ledger=LedgerHead(head="0", length=1),
+        ledger=LedgerHead(head="0", length=1, first="0"),
         versions={"trellis": "0.1.0"},
+        intervals=Intervals(confidence=0.9),
     )
     return " ".join(readme(manifest).split())
 
@@ -45,10 +79,10 @@ def said(mechanism: str, bound: float | None) -> str:
 @pytest.mark.parametrize(
     ("mechanism", "bound", "told"),
     [
-        ("inftda", 30.0, "within its bound of the truth"),
-        ("tda_l2", None, "noise of one measurement, before counts were made to add up."),
-        ("inftda_reconciled", None, "noise of one measurement, and not of a count: each is estimated from"),
-        ("inftda_lenient", None, "noise of one measurement, and not of a count: each is estimated from"),
+        ("inftda", 30.0, "within the level's error bound of its true count"),
+        ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
+        ("inftda_reconciled", None, "noise in one measurement, not in a count: each count is estimated from"),
+        ("inftda_lenient", None, "noise in one measurement, not in a count: each count is estimated from"),
     ],
 )
 def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, told: str) -> None:
@@ -90,4 +124,43 @@ def test_numbers_are_read_in_little_room() -> None:
         *("0", "1.00e-04", "0.612", "7.97", "100", "275", "1.50e+07"),
     ]
     assert format_rounded(7.971, 2) == "8"
-    assert [format_percent(share) for share in (0.9, 1 - 0.9, 0.995)] == ["90&nbsp;%", "10&nbsp;%", "99.5&nbsp;%"]
+    assert [format_percent(share) for share in (0.9, 1 - 0.9, 0.995)] == ["90%", "10%", "99.5%"]
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [
+        (1e-8, "1 in 100 million"),
+        (1e-6, "1 in a million"),
+        (3e-7, "1 in 3.3 million"),
+        (1e-7, "1 in 10 million"),
+        (2.5e-10, "1 in 4 billion"),
+        (1e-12, "1 in a trillion"),
+        (1e-15, "1 in 1,000 trillion"),
+        (9e-16, "less than 1 in 1,000 trillion"),
+        (5e-324, "less than 1 in 1,000 trillion"),
+        (3e-5, "1 in 33,000"),
+        (0.05, "1 in 20"),
+        (0.1, "1 in 10"),
+        (1 / 3, "33.4%"),
+        (1.0, "100%"),
+        (0.0, "0"),
+    ],
+)
+def test_a_small_probability_is_said_in_words(probability: float, words: str) -> None:
+    """The words use the unit that a reader knows, with two digits, and percent for what is not small."""
+    assert format_probability(probability) == words
+
+
+@given(st.floats(1e-15, 1.0))
+def test_the_words_for_a_probability_never_state_less(probability: float) -> None:
+    """What the words state is at least the probability, and at most a ninth more."""
+    words = format_probability(probability)
+    if words.endswith("%"):
+        stated = Fraction(words[:-1]) / 100
+    else:
+        number, _, unit = words.removeprefix("1 in ").replace("a ", "1 ").replace(",", "").partition(" ")
+        size = {"": 1, "million": 10**6, "billion": 10**9, "trillion": 10**12}[unit]
+        stated = 1 / (Fraction(number) * size)
+    exact = Fraction(repr(probability))
+    assert exact <= stated < exact * Fraction(10, 9)

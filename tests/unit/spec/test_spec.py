@@ -233,7 +233,7 @@ def test_a_codebook_is_missed_where_one_column_has_the_codes(load):
     assert error.field == "hierarchy.table"
     assert str(error) == (
         "hierarchy.table must be given: input.origin names one column, and without a codebook each of the levels cty, trct,"
-        " bgrp, tabblk2010 takes one."
+        " bgrp, tabblk2010 needs its own."
     )
 
 
@@ -337,7 +337,7 @@ def test_values_of_another_kind_are_refused(load, key, value):
         (
             "input.origin",
             [True],
-            "input.origin.0 must be text, got true (so YAML reads yes and on too); put it in quotes.",
+            "input.origin.0 must be text, got true (YAML reads yes and on as true too); put it in quotes.",
         ),
         ("hierarchy.levels", "cty", "hierarchy.levels must be a list, got “cty”."),
         ("keep_vault", "maybe", "keep_vault must be true or false, got “maybe”."),
@@ -363,7 +363,7 @@ def test_exactly_one_of_epsilon_rho_and_target_is_given(load, given):
     """None of them is refused, two are, and all three."""
     error = refusal(load, changed(("privacy.epsilon", ABSENT), *((key, BUDGETS[key]) for key in given)))
     assert error.field == "privacy.epsilon"
-    assert str(error).startswith("privacy.epsilon, rho or target must be given, one of them")
+    assert str(error).startswith("privacy.epsilon, rho or target must be given, exactly one of them")
 
 
 @pytest.mark.parametrize("given", BUDGETS)
@@ -534,10 +534,10 @@ def test_variables_need_no_quotes(load):
 
 
 def test_what_is_no_yaml_says_what_to_look_at(load):
-    """A text with braces of another kind is refused by its line, and the hint says that such texts stand in quotes."""
+    """A text with braces of another kind is refused by its line, and the hint says that such texts need quotes."""
     error = refusal(load, EXAMPLE.replace("one job", "one {job} a day"))
     assert (str(error), error.field) == ("The spec is not YAML (line 7).", "SPEC")
-    assert "stands in quotes" in error.hint
+    assert "in quotes" in error.hint
 
 
 def test_variables_come_from_the_environment(load, tmp_path, monkeypatch):

@@ -167,7 +167,7 @@ def test_only_the_header_is_read(tmp_path: Path) -> None:
 
 def test_a_table_without_a_header_is_not_copied(tmp_path: Path) -> None:
     """A first line of numbers is somebody's record: it is refused, and not quoted."""
-    with pytest.raises(InputError, match="must hold the names of the columns") as refusal:
+    with pytest.raises(InputError, match="must hold the column names") as refusal:
         starter(table(tmp_path, "440010301,440070102,17"), tmp_path)
     assert "4400" not in str(refusal.value)
 
@@ -175,9 +175,9 @@ def test_a_table_without_a_header_is_not_copied(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "rows", "rule"),
     [
-        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in the name of a column"),
-        ("17Rossi,Alice,2001-Feb", "", "half of them or more begin with a digit"),
-        ("R1;Rossi;Alice", "", "seem to be parted by `;`"),
+        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
+        ("17Rossi,Alice,2001-Feb", "", "half of the fields or more begin with a digit"),
+        ("R1;Rossi;Alice", "", "seems to use `;`"),
     ],
     ids=["an open quote", "values", "semicolons"],
 )
@@ -193,7 +193,7 @@ def test_a_starter_says_what_names_and_numbers_of_codes_are(tmp_path: Path) -> N
     text = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path).text
     said = text.replace("\n# ", " ").replace("\n  # ", " ")
     assert "If the column names below are data values, the table has no header line: do not share this file." in said
-    assert "a number n, for the codes 0 to n − 1; or a list of all codes that there may be, such as [f, m]." in said
+    assert "A number n, for the codes 0 to n − 1; or a list of all possible codes, such as [f, m]." in said
     assert len(re.findall(r"\{values: 2\}", text)) == 3
 
 
@@ -226,7 +226,7 @@ def test_new_writes_a_file_once(
     assert Path("spec.yaml").read_text(encoding="utf-8") == text
     capsys.readouterr()
     assert cli._run(["new", where, "--out", "spec.yaml"]) == cli.WRONG
-    assert "there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert Path("spec.yaml").read_text(encoding="utf-8") == text
     assert cli._run(["new", "table.csv", "--json"]) == cli.DONE
     answer = json.loads(capsys.readouterr().out)

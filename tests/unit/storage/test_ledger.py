@@ -28,25 +28,11 @@ from hypothesis.stateful import (
 )
 
 from flows.planning.budget import composed_epsilon, standing_of
+from flows.planning.charging import abandon, agreed_terms, check_fits, declare, raise_cap, reserve, users_of_table
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending
-from storage.ledger.events import (
-    Head,
-    Reservation,
-    abandon,
-    advance,
-    agreed_terms,
-    charges_of,
-    check_fits,
-    declare,
-    head,
-    note,
-    raise_cap,
-    read_books,
-    reserve,
-    users_of_table,
-)
+from storage.ledger.events import Head, Reservation, advance, charges_of, head, note, read_books
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 from tests.support.ledger import DELTA, cap_at, read_chain, rows_of
@@ -102,7 +88,7 @@ def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **
 def reserve_at_once(con: Connection, release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> None:
     """Reserve a release in one transaction, as the driver does."""
     with transaction(con):
-        reserve(con, reservation_of(release_id, asked, shares, **claimed), standing_of)
+        reserve(con, reservation_of(release_id, asked, shares, **claimed))
 
 
 def account_of(con: Connection, dataset: str = "jobs") -> Account:
@@ -252,10 +238,10 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             return multiple()
         reservation = reservation_of(release_id, asked, scaled, epsilon=statement, delta=delta)
         if crashes:
-            self.crash(lambda: reserve(self.con, reservation, standing_of))
+            self.crash(lambda: reserve(self.con, reservation))
             return multiple()
         with transaction(self.con):
-            reserve(self.con, reservation, standing_of)
+            reserve(self.con, reservation)
         if dataset not in self.datasets:
             self.datasets.append(dataset)
             self.events.append("dataset")
@@ -287,7 +273,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         whole = Spending(sum(scaled) * number, (), statement, cap.delta)
 
         def declare_all() -> None:
-            declare(self.con, "name", [reservation_of(id_, asked, scaled) for id_ in ids], whole, standing_of)
+            declare(self.con, "name", [reservation_of(id_, asked, scaled) for id_ in ids], whole)
 
         if after > cap.epsilon:
             before = rows_of(self.con)
@@ -312,7 +298,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
     @rule(release_id=releases)
     def reserve_again(self, release_id: str) -> None:
         """Reserve a release a second time; it is refused before its cost is looked at."""
-        with pytest.raises(StoreError, match="reserved already"):
+        with pytest.raises(StoreError, match="already reserved"):
             reserve_at_once(self.con, release_id, asked_of(self.made[release_id].dataset), [Fraction(1, 10**9)])
 
     @rule(release_id=releases, level=st.integers(0, 4), state=st.sampled_from(sorted(STATE_BEFORE)))
@@ -343,9 +329,9 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
         Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
         """
-        self.crash(lambda: abandon(self.con, release_id, standing_of))
+        self.crash(lambda: abandon(self.con, release_id))
         with transaction(self.con):
-            abandon(self.con, release_id, standing_of)
+            abandon(self.con, release_id)
         made = self.made[release_id]
         together = [other for other in self.made.values() if made.series and other.series == made.series] or [made]
         charges = [charge for other in together for charge in other.levels.values()]
@@ -365,11 +351,11 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         cap = cap_at(epsilon, FIRST_CAPS[people].delta)
         if dataset not in self.datasets or epsilon <= self.caps[people].epsilon:
             with pytest.raises(UsageError), transaction(self.con):
-                raise_cap(self.con, dataset, cap, "a court asks for it", standing_of)
+                raise_cap(self.con, dataset, cap, "a court asks for it")
             return
-        self.crash(lambda: raise_cap(self.con, dataset, cap, "a court asks for it", standing_of))
+        self.crash(lambda: raise_cap(self.con, dataset, cap, "a court asks for it"))
         with transaction(self.con):
-            raise_cap(self.con, dataset, cap, "a court asks for it", standing_of)
+            raise_cap(self.con, dataset, cap, "a court asks for it")
         self.caps[people] = cap
         self.events.append("budget raised")
         self.record_standing(people)
@@ -455,7 +441,6 @@ def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection)
     reserve_at_once(con, "all-of-it", asked_of(cap=cap), [cap.rho / 3] * 3)
     account = account_of(con)
     assert account.spent == cap.rho
-    assert account.standing
     assert account.standing.left_rho == 0
     assert account.standing.epsilon <= 1.0
     more = Fraction(math.nextafter(float(cap.rho), 1.0)) - cap.rho
@@ -473,7 +458,6 @@ def test_the_only_release_at_the_cap_fits_by_its_own_statement_and_a_second_does
         reserve_at_once(con, "at-a-larger-delta", asked_of(cap=cap), dear, epsilon=1.0, delta=2 * DELTA)
     reserve_at_once(con, "alone", asked_of(cap=cap), dear, epsilon=1.0)
     standing = account_of(con).standing
-    assert standing
     assert (standing.epsilon, standing.left_rho) == (1.0, 0)
     with pytest.raises(BudgetExceeded) as refusal:
         reserve_at_once(con, "tiny", asked_of(), [cap.rho / 10**6], epsilon=1e-9)
@@ -515,9 +499,9 @@ def test_a_raised_cap_is_the_only_way_up(con: Connection) -> None:
     before = head(con)
     for dataset, refused in (("jobs", cap), ("jobs", cap_at(0.5)), ("nobody", higher)):
         with pytest.raises(UsageError):
-            raise_cap(con, dataset, refused, "because", standing_of)
+            raise_cap(con, dataset, refused, "because")
     assert head(con) == before
-    raise_cap(con, "jobs", higher, "a census year", standing_of)
+    raise_cap(con, "jobs", higher, "a census year")
     raised = read_chain(con)[-1]
     assert (raised["event"], raised["reason"]) == ("budget raised", "a census year")
     assert (raised["before"]["epsilon"], raised["cap"]["epsilon"]) == (1.0, 2.0)
@@ -549,7 +533,7 @@ def test_an_abandoned_release_keeps_what_it_has_drawn(con: Connection, drawn: st
     for state in ("drawing", "sealed", "released")[: ["drawing", "sealed", "released"].index(drawn) + 1]:
         advance(con, "one", 0, state)
     with transaction(con):
-        abandon(con, "one", standing_of)
+        abandon(con, "one")
     assert {level: charge.state for level, charge in charges_of(con, "one").items()} == {0: drawn, 1: "void"}
     account = account_of(con)
     assert account.standing == standing_of(account.spendings, cap)
@@ -563,13 +547,13 @@ def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn
     reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho, cap.rho / 10], epsilon=1.0)
     advance(con, "one", 0, "drawing")
     with transaction(con):
-        abandon(con, "one", standing_of)
+        abandon(con, "one")
     assert {level: charge.state for level, charge in charges_of(con, "one").items()} == {0: "drawing", 1: "reserved"}
     with pytest.raises(BudgetExceeded):
         reserve_at_once(con, "two", asked_of(), [cap.rho / 1000])
     reserve_at_once(con, "other", asked_of("others", cap), [cap.rho, cap.rho / 10], epsilon=1.0)
     with transaction(con):
-        abandon(con, "other", standing_of)  # of which nothing was drawn
+        abandon(con, "other")  # of which nothing was drawn
     assert {charge.state for charge in charges_of(con, "other").values()} == {"void"}
 
 
@@ -624,8 +608,20 @@ def dataset_event(dataset: str = "jobs", cap: Cap | None = None) -> dict[str, An
 
 
 def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs", **claimed: Any) -> dict[str, Any]:
-    """Return the event of a reservation that says no more than it is told."""
-    return {"event": "reserved", "release": release, "dataset": dataset, "levels": list(levels), **claimed}
+    """Return the event of a reservation, whole, with what is given of its levels and its claim."""
+    plain: dict[str, Any] = {
+        "accountant": "zcdp",
+        "epsilon": NEVER_ALONE,
+        "delta": DELTA,
+        "table": f"{dataset}.csv",
+        "unprotected": [],
+        "different_people_from": [],
+        "contributions": {},
+        "standing": {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0},
+    }
+    level = {"mechanism": "discrete_gaussian", "rho": "0", "sigma": 0.0, "l2_sensitivity_squared": 0}
+    charged = [level | given for given in levels]
+    return {"event": "reserved", "release": release, "dataset": dataset, "levels": charged, **plain, **claimed}
 
 
 def test_the_terms_of_a_dataset_may_be_repeated_or_left_out() -> None:
@@ -633,8 +629,9 @@ def test_the_terms_of_a_dataset_may_be_repeated_or_left_out() -> None:
     books = books_of(dataset_event())
     terms = books.accounts["jobs"].terms
     assert agreed_terms(books, asked_of(cap=cap_at(1.0))) == agreed_terms(books, asked_of()) == terms
-    higher = dataset_event(cap=cap_at(2.0))["cap"]
-    books.post({"event": "budget raised", "dataset": "jobs", "cap": higher})
+    raised = {"event": "budget raised", "dataset": "jobs", "cap": dataset_event(cap=cap_at(2.0))["cap"], "at": "now"}
+    standing = {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0}
+    books.post(raised | {"reason": "a court asks for it", "standing": standing})
     for cap in (cap_at(1.0), cap_at(2.0), None):
         assert agreed_terms(books, asked_of(cap=cap)).cap == cap_at(2.0)
 
@@ -732,15 +729,15 @@ def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
     """The early check agrees with the reservation: at the cap it fits, above it does not."""
     terms = agreed_terms(Books(), asked_of(cap=cap_at(1.0)))
     rho = terms.cap.rho
-    assert check_fits(None, terms, Spending(rho, (), NEVER_ALONE, DELTA), standing_of).left_rho == 0
+    assert check_fits(None, terms, Spending(rho, (), NEVER_ALONE, DELTA)).left_rho == 0
     above = Fraction(math.nextafter(float(rho), 1.0))
     with pytest.raises(BudgetExceeded):
-        check_fits(None, terms, Spending(above, (), NEVER_ALONE, DELTA), standing_of)
+        check_fits(None, terms, Spending(above, (), NEVER_ALONE, DELTA))
     level = {"level": 1, "rho": str(rho / 2)}
     account = books_of(dataset_event(), reserved_event("one", level)).accounts["jobs"]
-    check_fits(account, terms, Spending(rho / 2, (), NEVER_ALONE, DELTA), standing_of)
+    check_fits(account, terms, Spending(rho / 2, (), NEVER_ALONE, DELTA))
     with pytest.raises(BudgetExceeded):
-        check_fits(account, terms, Spending(above - rho / 2, (), NEVER_ALONE, DELTA), standing_of)
+        check_fits(account, terms, Spending(above - rho / 2, (), NEVER_ALONE, DELTA))
 
 
 @given(rho=st.fractions(Fraction(1, 10**4), 10), delta=st.sampled_from([1e-3, 1e-6, 1e-10]))
@@ -814,11 +811,9 @@ def test_what_approximate_mechanisms_have_spent_is_not_left(con: Connection) -> 
     standing = standing_of(account.spendings, account.terms.cap)
     assert 0.7 < converted(standing.left_rho, DELTA - 4e-7) < 0.9
     fits = Spending(standing.left_rho * Fraction(999_999, 10**6), (), NEVER_ALONE, DELTA)
-    check_fits(account, account.terms, fits, standing_of)
+    check_fits(account, account.terms, fits)
     with pytest.raises(BudgetExceeded) as refusal:
-        check_fits(
-            account, account.terms, replace(fits, rho=standing.left_rho * Fraction(10**6 + 1, 10**6)), standing_of
-        )
+        check_fits(account, account.terms, replace(fits, rho=standing.left_rho * Fraction(10**6 + 1, 10**6)))
     assert refusal.value.left == standing.left_rho
 
 
@@ -849,45 +844,7 @@ def test_one_more_release_never_makes_it_less(spendings: list[Spending], more: S
     assert after.left_rho <= before.left_rho
 
 
-# what was written before, and by others -------------------------------------------------------------------------------
-
-
-def test_events_from_before_are_replayed() -> None:
-    """Events without a claim, a standing, mechanisms or the seals' hashes still make an account, charged in ρ."""
-    old_cap = {"epsilon": 1.0, "delta": 1e-6, "rho": "1/60"}
-    old_level = {"rho": "1/200", "sigma": 7.5, "l2_sensitivity_squared": 2}
-    books = books_of(
-        dataset_event() | {"cap": old_cap},
-        reserved_event("one", {"level": 1, **old_level}, {"level": 2, **old_level}),
-        {"event": "drawing", "release": "one", "level": 1},
-        {"event": "unsealed shard removed unread", "release": "one", "level": 1, "branch": "trunk"},
-        {"event": "sealed", "release": "one", "level": 1},
-        {"event": "released", "release": "one", "level": 1},
-        {"event": "void", "release": "one", "level": 2},
-        {"event": "vault deleted", "release": "one"},
-    )
-    account = books.accounts["jobs"]
-    assert account.terms.cap == Cap(1.0, 1e-6, Fraction(1, 60))
-    assert account.standing is None
-    assert account.charges_of("one") == {
-        1: Charge("one", 1, "released", Fraction(1, 200), 7.5, 2, "discrete_gaussian", 0.0, 0.0),
-        2: Charge("one", 2, "void", Fraction(1, 200), 7.5, 2, "discrete_gaussian", 0.0, 0.0),
-    }
-    assert composed_epsilon(account.spendings, 1e-6) == zcdp_epsilon(Fraction(1, 200), 1e-6)
-    assert account.unprotected == []
-    assert users_of_table(books, asked_of("shops", cap_at(1.0)), "trips.csv") == []
-
-
-def test_a_new_release_is_charged_beside_old_ones(con: Connection) -> None:
-    """An account that was opened before the standing was recorded goes on under the new rule."""
-    level = {"level": 1, "rho": str(cap_at(1.0).rho / 2), "sigma": 7.5, "l2_sensitivity_squared": 2}
-    insert(con, dataset_event(), reserved_event("old", level))
-    with pytest.raises(BudgetExceeded):
-        reserve_at_once(con, "new", asked_of(), [cap_at(1.0).rho * 2 / 3])
-    reserve_at_once(con, "new", asked_of(cap=cap_at(1.0)), [cap_at(1.0).rho / 2])
-    assert account_of(con).spent == cap_at(1.0).rho
-    assert account_of(con).standing
-    assert len(read_chain(con)) == 3
+# what was written by others --------------------------------------------------------------------------------------------
 
 
 def insert(con: Connection, *events: dict[str, Any] | str) -> None:

@@ -159,7 +159,7 @@ def test_a_home_that_is_open_to_others_is_refused(trellis_home: Path) -> None:
     """A folder that others may look into is refused, and stays as it is: it may be somebody's for another purpose."""
     trellis_home.mkdir()
     trellis_home.chmod(0o755)
-    with pytest.raises(StoreError, match="open to others"), store():
+    with pytest.raises(StoreError, match="open to other users"), store():
         pass
     assert S_IMODE(trellis_home.stat().st_mode) == 0o755
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.releases.seals import TRUNK, Branch, walkers
+from storage.releases.seals import TRUNK, Branch, branches_of_level
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.branches import (
     AXIS_CELL_BYTES,
@@ -334,7 +334,7 @@ def test_a_level_is_walked_by_the_branches_that_are_there_then() -> None:
     """The trunk walks down to its cut, its branches go on, one of them down to its own cut, in the order of the tree."""
     cuts = [("b00", TRUNK, 2), ("b01", TRUNK, 2), ("b01-00", "b01", 4), ("b01-01", "b01", 4), ("b02", TRUNK, 2)]
     branches = {name: Branch(name, parent, level, 0, 1, {}) for name, parent, level in cuts}
-    assert [walkers(branches, level) for level in (0, 2)] == [[TRUNK]] * 2
-    assert [walkers(branches, level) for level in (3, 4)] == [["b00", "b01", "b02"]] * 2
-    assert [walkers(branches, level) for level in (5, 6)] == [["b00", "b01-00", "b01-01", "b02"]] * 2
-    assert walkers({}, 6) == [TRUNK]
+    assert [branches_of_level(branches, level) for level in (0, 2)] == [[TRUNK]] * 2
+    assert [branches_of_level(branches, level) for level in (3, 4)] == [["b00", "b01", "b02"]] * 2
+    assert [branches_of_level(branches, level) for level in (5, 6)] == [["b00", "b01-00", "b01-01", "b02"]] * 2
+    assert branches_of_level({}, 6) == [TRUNK]

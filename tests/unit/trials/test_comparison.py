@@ -126,7 +126,7 @@ def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:
     assert [entry.name for entry in comparison.entries] == ["inftda"]
     assert "at most 100,000,000 leaves with mechanism gaussian" in comparison.refused["gaussian"]
     assert "At epsilon" not in comparison.refused["gaussian"]
-    with pytest.raises(UsageError, match="None of them can be tried"):
+    with pytest.raises(UsageError, match="none of them can be tried"):
         make_comparison(spec, ["gaussian"], [1.0], runs=1)
 
 
@@ -184,7 +184,7 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
         assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
         return
     with pytest.raises(
-        SpecError, match=f"charged by release {charged.id}, whose spec did not say public_data"
+        SpecError, match=f"charged by release {charged.id}, whose spec did not set public_data"
     ) as refused:
         make_comparison(spec, ["inftda"], [1.0], runs=1)
     assert refused.value.field == "input.table"

@@ -1,4 +1,4 @@
-"""The Prefect flow of a comparison: trials side by side, a task run for a few of them, beneath the server that is there."""
+"""The Prefect flow of a comparison: trials run in parallel, several in each task run, on the server that is running."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,7 +22,7 @@ def run_comparison(comparison: Comparison, tried: Callable[[int], None]) -> tupl
 
     Args:
         comparison: what is compared.
-        tried: is told how many more trials are done, each time that some are.
+        tried: called with the number of further trials each time that some are done.
     Returns:
         A row per entry, run and level; the id of the flow run; and its task runs.
     """

@@ -1,0 +1,232 @@
+"""Whose people a release is about, and whether their budget allows it: decided here, recorded in the ledger at once.
+
+What writes to the ledger runs inside the caller's transaction: the decision and its record are one, and a refusal leaves no
+trace.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from flows.planning.budget import standing_of
+from storage.database.connections import Connection
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.ledger.books import Account, Asked, Books, Cap, DatasetTerms, Spending, Standing
+from storage.ledger.events import (
+    Reservation,
+    advance,
+    open_account,
+    read_books,
+    record_abandonment,
+    record_raise,
+    record_reservation,
+    record_series,
+    share_account,
+)
+
+
+def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
+    """Return the terms of a dataset's people; for their first release, those that its spec asks for.
+
+    Raises:
+        SpecError: the spec has other terms than the people's, or is their first and has no budget.
+    """
+    account = _account_for(books, asked)
+    if account is None:
+        if asked.cap is None:
+            raise SpecError("budget must be given by a dataset's first release.", field="budget")
+        return DatasetTerms(asked.dataset, asked.unit, asked.neighbours, asked.cap)
+    terms = account.terms
+    fixed_by = f"The first release of dataset {terms.dataset} fixed it."
+    if asked.unit != terms.unit:
+        raise SpecError(
+            f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", field="privacy.unit", hint=fixed_by
+        )
+    if asked.neighbours != terms.neighbours:
+        raise SpecError(
+            f"privacy.neighbours must be {terms.neighbours}, got {asked.neighbours}.",
+            field="privacy.neighbours",
+            hint=fixed_by,
+        )
+    if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
+        raise SpecError(
+            f"budget must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
+            field="budget",
+            hint=f"{fixed_by} Only `trellis budget raise` raises it.",
+        )
+    return terms
+
+
+def _account_for(books: Books, asked: Asked) -> Account | None:
+    """Return the account to which a spec is charged; None for the first release of its people.
+
+    Raises:
+        SpecError: the spec names people that the ledger does not know, or other people than before.
+    """
+    account = books.account(asked.dataset)
+    if asked.same_people_as is None:
+        return account
+    shared = books.account(asked.same_people_as)
+    if shared is None:
+        raise SpecError(
+            f"same_people_as: the ledger has no dataset {asked.same_people_as}.",
+            field="same_people_as",
+            hint=f"Release dataset {asked.same_people_as} first, or remove same_people_as.",
+        )
+    if account is not None and account is not shared:
+        raise SpecError(
+            f"same_people_as: dataset {asked.dataset} is charged to dataset {account.terms.dataset}, not to"
+            f" {shared.terms.dataset}.",
+            field="same_people_as",
+            hint="The first release of a dataset fixes to which account it is charged. Remove same_people_as.",
+        )
+    return shared
+
+
+def users_of_table(books: Books, asked: Asked, table: str) -> list[str]:
+    """Return the datasets of other people that have used a table, without those already confirmed to be of other people."""
+    mine = _account_for(books, asked)
+    my_names = {asked.dataset, *(mine.datasets if mine else ())}
+    differing_from_mine = _different_from(mine, table)
+    users: list[str] = []
+    for account in books.accounts.values():
+        is_confirmed = not (
+            my_names.isdisjoint(_different_from(account, table)) and differing_from_mine.isdisjoint(account.datasets)
+        )
+        if account is not mine and not is_confirmed:
+            users += [claim.dataset for claim in account.claims.values() if claim.table == table]
+    return list(dict.fromkeys(users))
+
+
+def _different_from(account: Account | None, table: str) -> set[str]:
+    """Return the datasets that used the same table as an account and are confirmed to hold other people."""
+    claims = [claim for claim in account.claims.values() if claim.table == table] if account else []
+    return {other for claim in claims for other in claim.different_people_from}
+
+
+def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending) -> Standing:
+    """Refuse a release that would exceed its people's cap; return where they would stand with it.
+
+    Raises:
+        BudgetExceeded: names what the releases would come to, the cap, and what is spent.
+    """
+    before = account.spendings if account else []
+    after = standing_of([*before, spending], terms.cap)
+    if after.epsilon > terms.cap.epsilon:
+        now = standing_of(before, terms.cap)
+        refusal = BudgetExceeded(
+            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.8g} at delta"
+            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.8g} of it is spent.",
+            field="privacy.epsilon",
+            hint="`trellis ledger` shows what it was spent on.",
+        )
+        refusal.left, refusal.left_epsilon = now.left_rho, now.left_epsilon
+        raise refusal
+    return after
+
+
+def reserve(con: Connection, reservation: Reservation) -> None:
+    """Reserve a whole release before anything is drawn; call it inside a transaction.
+
+    Raises:
+        BudgetExceeded: the cap would be exceeded; nothing is recorded.
+        SpecError: the spec has other terms than the dataset.
+        StoreError: the release is already reserved.
+    """
+    books = read_books(con)
+    account = _admit(con, books, [reservation], reservation.spending)
+    _charge(con, books, account, reservation)
+
+
+def declare(con: Connection, name: str, reservations: Sequence[Reservation], whole: Spending) -> None:
+    """Declare a series and reserve all its releases, before anything of any of them is drawn; inside a transaction.
+
+    Args:
+        con: the store.
+        name: of the series.
+        reservations: its releases, in the order of their days.
+        whole: what they cost and guarantee together.
+    Raises:
+        BudgetExceeded: the cap would be exceeded; nothing is recorded.
+        SpecError: the spec has other terms than the dataset.
+        StoreError: one of the releases is already reserved.
+    """
+    books = read_books(con)
+    account = _admit(con, books, reservations, whole)
+    series = record_series(con, books, name, reservations, whole)
+    for reservation in reservations:
+        _charge(con, books, account, reservation.in_series(series))
+
+
+def _admit(con: Connection, books: Books, reservations: Sequence[Reservation], spending: Spending) -> Account:
+    """Return the account to which releases may be charged together; open or share it if this is its first charge."""
+    for reservation in reservations:
+        if books.account_of(reservation.claim.release):
+            raise StoreError(f"{reservation.claim.release} is already reserved; a release is charged once.")
+    asked = reservations[0].asked
+    terms = agreed_terms(books, asked)
+    check_fits(books.accounts.get(terms.dataset), terms, spending)
+    if terms.dataset not in books.accounts:
+        open_account(con, books, terms)
+    elif asked.dataset not in books.holder:
+        share_account(con, books, asked.dataset, terms.dataset)
+    return books.accounts[terms.dataset]
+
+
+def _charge(con: Connection, books: Books, account: Account, reservation: Reservation) -> None:
+    """Record a release, with where its people stand once it is charged."""
+    spendings = account.with_reserved(reservation.claim, reservation.charges).spendings
+    record_reservation(con, books, reservation, standing_of(spendings, account.terms.cap))
+
+
+def abandon(con: Connection, release_id: str) -> None:
+    """Give back what a release has reserved and not begun to draw; the rest stays charged. Inside a transaction."""
+    books = read_books(con)
+    account = books.account_of(release_id)
+    if account is None:
+        return
+    if _may_give_back(account, release_id):
+        for level, charge in account.charges_of(release_id).items():
+            if charge.state == "reserved":
+                advance(con, release_id, level, "void")
+    books = read_books(con)
+    account = books.accounts[account.terms.dataset]
+    record_abandonment(con, books, release_id, standing_of(account.spendings, account.terms.cap))
+
+
+def _may_give_back(account: Account, release_id: str) -> bool:
+    """Return whether an abandoned release may give back what it has not drawn.
+
+    A release, or a declared series, that costs more ρ than the cap allows was admitted by its own guarantee, as the people's
+    only one. Once any of it is drawn, nothing is given back and so nothing can follow it: what was seen of it might decide
+    what follows.
+    """
+    together = [charge for one in account.declared_with(release_id) for charge in account.charges_of(one).values()]
+    is_drawn = any(charge.state not in {"reserved", "void"} for charge in together)
+    cost = sum((charge.rho for charge in together), Fraction(0))
+    return not (is_drawn and cost > account.terms.cap.rho)
+
+
+def raise_cap(con: Connection, dataset: str, cap: Cap, reason: str) -> None:
+    """Raise the cap of a dataset's people; call it inside a transaction.
+
+    Raises:
+        UsageError: there is no such dataset, or the cap would not rise.
+    """
+    books = read_books(con)
+    account = books.account(dataset)
+    if account is None:
+        raise UsageError(f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists them.")
+    before = account.terms.cap
+    if not cap.epsilon > before.epsilon:
+        raise UsageError(
+            f"--epsilon must be more than the cap of {before.epsilon:g}, got {cap.epsilon:g}.", field="--epsilon"
+        )
+    record_raise(con, books, account.terms.dataset, cap, reason, standing_of(account.spendings, cap))
+
+
+def _key(cap: Cap) -> tuple[float, float]:
+    return cap.epsilon, cap.delta
+
+
+def _written(cap: Cap) -> str:
+    return f"{{epsilon: {cap.epsilon:g}, delta: {cap.delta:g}}}"

@@ -1,0 +1,116 @@
+"""The record of a release: everything that the store knows of it at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from storage.database.connections import Connection
+from storage.ledger.books import Charge
+from storage.ledger.events import charges_of
+from storage.releases.register import Release, find_release
+from storage.releases.seals import (
+    TRUNK,
+    Branch,
+    EstimateShard,
+    FrontierShard,
+    Place,
+    Seal,
+    branches_of_level,
+    cells_of_level,
+    list_branches,
+    list_estimates,
+    list_frontiers,
+    list_seals,
+    list_settled,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the store knows of a release at the moment at which it is asked; what is sealed later is not in it.
+
+    Attributes:
+        release: its state, its terms and those of its levels.
+        charges: by level, as the ledger has them; of levels that are measured alone.
+        branches: all but the trunk, by name, in the order of the tree.
+        seals: by level and branch.
+        frontiers: the levels that are optimised, by level and branch, in the order of the tree.
+        estimates: what a second pass has estimated, by level and branch.
+        settled: the levels after a second pass, by level and branch, in the order of the tree.
+    """
+
+    release: Release
+    charges: Mapping[int, Charge]
+    branches: Mapping[str, Branch]
+    seals: Mapping[Place, Seal]
+    frontiers: Mapping[Place, FrontierShard]
+    estimates: Mapping[Place, EstimateShard]
+    settled: Mapping[Place, FrontierShard]
+
+    @property
+    def finest(self) -> int:
+        """The number of the finest level."""
+        return len(self.release.levels) - 1
+
+    @property
+    def released(self) -> Mapping[Place, FrontierShard]:
+        """The levels as they are published: after the second pass, where there is one."""
+        return self.settled or self.frontiers
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether anything of the release is sealed, or was being drawn."""
+        return bool(self.seals) or any(charge.state != "reserved" for charge in self.charges.values())
+
+    def parts(self, branch: str) -> list[str]:
+        """Return the branches into which a branch was cut."""
+        return [part.name for part in self.branches.values() if part.parent == branch]
+
+    def levels_of(self, branch: str) -> range:
+        """Return the levels of a branch."""
+        first = 0 if branch == TRUNK else self.branches[branch].cut_level + 1
+        parts = self.parts(branch)
+        return range(first, (self.branches[parts[0]].cut_level if parts else self.finest) + 1)
+
+    def branches_of(self, level: int) -> list[str]:
+        """Return the branches of which a level consists, as far as they are cut, in the order of the tree."""
+        return branches_of_level(self.branches, level)
+
+    def cells_of(self, level: int) -> tuple[int, int]:
+        """Return how many cells of a level are measured, and how many will be as far as is known."""
+        return cells_of_level(level, self.seals, self.frontiers)
+
+    def level_entries(self) -> list[dict[str, Any]]:
+        """Return, per level, what manifests and JSON state: its terms, the cells measured and the counts that are not 0."""
+        released = self.released
+        return [
+            {
+                "level": terms.level,
+                "axes": dict(terms.axes),
+                "cells": sum(seal.cells for (level, _), seal in self.seals.items() if level == terms.level),
+                "nonzero": sum(shard.nonzero for (level, _), shard in released.items() if level == terms.level),
+                "rho": float(terms.rho),
+                "sigma": terms.sigma,
+                "l2_sensitivity": terms.l2_sensitivity,
+                "derivation": terms.derivation,
+                "bound": terms.bound,
+                **terms.charge_details,
+            }
+            for terms in self.release.levels
+        ]
+
+
+def load_record(con: Connection, release_id: str) -> Record:
+    """Return what the store knows of a release now.
+
+    Another thread may commit in between. What builds on something is read before it, so that every frontier in the record
+    has its seal, and every shard its branch.
+
+    Raises:
+        UsageError: there is no release of that id.
+        StoreError: the ledger does not add up.
+    """
+    settled, estimates = list_settled(con, release_id), list_estimates(con, release_id)
+    frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
+    branches, charges = list_branches(con, release_id), charges_of(con, release_id)
+    return Record(find_release(con, release_id), charges, branches, seals, frontiers, estimates, settled)

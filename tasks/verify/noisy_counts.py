@@ -1,0 +1,119 @@
+"""The checks of published noisy counts, and of the released rows against them: the same cells, and intervals that follow."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY, VARIANCE
+from tasks.format.batches import UNREADABLE
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noise_variance, noisy_counts_path, noisy_schema
+
+_BATCH_ROWS = 500_000  # rows read at once
+_OWN = "\0own"
+
+
+def noisy_counts_failures(
+    folder: Path, manifest: Manifest, totals: Sequence[int], columns: Sequence[Mapping[str, Sequence[str]]]
+) -> list[str]:
+    """Return what is wrong with the noisy counts of a published folder, one sentence per failure.
+
+    Args:
+        folder: the folder.
+        manifest: its manifest.
+        totals: the sums of the released counts of levels 0 to T, records.
+        columns: per level and axis, the columns of codes that its table has, coarse to fine.
+    """
+    try:
+        if not pq.read_schema(folder / CODEBOOK).equals(CODEBOOK_SCHEMA):
+            return [f"{CODEBOOK} must have the columns {', '.join(CODEBOOK_SCHEMA.names)}."]
+        codebook = pq.read_table(folder / CODEBOOK)
+        areas = {
+            (of["axis"], of["level"]): of["area_max"] + 1
+            for of in codebook.group_by(["axis", "level"]).aggregate([("area", "max")]).to_pylist()
+        }
+    except UNREADABLE:
+        return [f"{CODEBOOK} is missing or is not a Parquet file."]
+    failures = []
+    for entry, total in zip(manifest.levels, totals, strict=True):
+        if not entry.summed:
+            path = noisy_counts_path(folder, entry.level)
+            try:
+                failure = _level_failure(path, entry, areas, total)
+                if not failure and not manifest.intervals.rounded:
+                    table = folder / "counts" / path.name
+                    failure = _misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
+            except (*UNREADABLE, pl.exceptions.PolarsError):
+                failure = "is missing or is not a Parquet file."
+            failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
+    return failures
+
+
+def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:
+    """Return what is wrong with the noisy counts of a level, given the total of its released counts."""
+    refined = {axis: level for axis, level in entry.axes.items() if level}
+    rows = noisy_sum = 0
+    with pq.ParquetFile(path) as file:
+        if not file.schema_arrow.equals(noisy_schema(list(refined))):
+            return f"must have the columns {', '.join(noisy_schema(list(refined)).names)}."
+        for batch in file.iter_batches(_BATCH_ROWS):
+            rows += len(batch)
+            if any(column.null_count for column in batch.columns):
+                return "must not have missing values."
+            if not np.isclose(batch.column(VARIANCE).to_numpy(), noise_variance(entry.sigma), rtol=1e-9, atol=0).all():
+                return "has a variance that does not follow from the manifest's sigma."
+            for axis, level in refined.items():
+                numbers = batch.column(axis).to_numpy()
+                if len(numbers) and not (numbers.min() >= 0 and numbers.max() < areas.get((axis, level), 0)):
+                    return f"names an area of {axis} that is not in its codebook."
+            noisy_sum += int(batch.column(NOISY).to_numpy().sum())
+    if rows != entry.cells:
+        return f"has {rows} rows, but the manifest says {entry.cells}."
+    if entry.bias is not None and rows and not math.isclose(entry.bias, (total - noisy_sum) / rows, abs_tol=1e-9):
+        return "does not have the bias that the manifest states."
+    return ""
+
+
+def _misfit(
+    table: Path, noisy: Path, codebook: pl.DataFrame, entry: LevelEntry, columns: Mapping[str, Sequence[str]]
+) -> str:
+    """Return how the rows of a level contradict its noisy counts, as the end of a sentence; empty if they agree.
+
+    Args:
+        table: the table of the level, correct on its own, with intervals that are not rounded.
+        noisy: the noisy counts of the level, correct on their own.
+        codebook: the codebook whose numbers the noisy counts use for areas.
+        entry: the manifest's entry for the level.
+        columns: per axis, the columns of codes that the table has, coarse to fine.
+    """
+    refined = [(axis, names) for axis, names in columns.items() if names]
+    numbers = [f"\0{number}" for number in range(len(refined))]  # no column of codes has such a name
+    rows = pl.read_parquet(table, glob=False)
+    for (axis, names), number in zip(refined, numbers, strict=True):
+        rows = rows.join(_paths(codebook, axis, names, number), on=names, how="left")
+    measured = pl.read_parquet(noisy, glob=False).rename(
+        {axis: number for (axis, _), number in zip(refined, numbers, strict=True)}
+    )
+    rows = rows.join(measured, on=numbers, how="left") if numbers else pl.concat([rows, measured], how="horizontal")
+    if rows[NOISY].null_count():
+        return "lacks a cell that has a released count."
+    if entry.half_width is None:
+        return ""
+    low = pl.min_horizontal(pl.max_horizontal(pl.col(NOISY) - entry.half_width, 0), COUNT)
+    highest = pl.max_horizontal(pl.col(NOISY) + entry.half_width, 0, COUNT)
+    fits = rows.select(((pl.col(LOW) == low) & (pl.col(HIGH) <= highest)).all()).item()
+    return "" if fits else "does not agree with the intervals of the released counts."
+
+
+def _paths(codebook: pl.DataFrame, axis: str, names: Sequence[str], number: str) -> pl.DataFrame:
+    """Return the areas of an axis level: their paths of codes, in the named columns, and their numbers."""
+    levels = codebook.filter(axis=axis).partition_by("level", maintain_order=True)
+    paths = pl.DataFrame({number: [0]}, schema={number: pl.Int32})
+    for name, of_level in zip(names, levels, strict=False):
+        below = of_level.select(pl.col("area").alias(_OWN), pl.col("parent").alias(number), pl.col("code").alias(name))
+        paths = below.join(paths, on=number).drop(number).rename({_OWN: number})
+    return paths
