@@ -370,12 +370,12 @@ def test_the_curve_falls_and_passes_through_the_guarantee(by: str, relation: str
     """The more ε, the less δ; at the stated ε the curve is at the stated δ, and nowhere below that of a Gaussian."""
     measurements = chosen(by, allocation_of(relation), 1.0, 1e-8)
     curve = Guarantee(ACCOUNTANTS[by], 1.0, 1e-8, rho_of(measurements), measurements).curve()
-    assert [point["epsilon"] for point in curve] == [0.25, 0.5, 0.75, 1.0, 1.25]
-    deltas = [point["delta"] for point in curve]
+    assert [point.epsilon for point in curve] == [0.25, 0.5, 0.75, 1.0, 1.25]
+    deltas = [point.delta for point in curve]
     assert all(0 < below < above <= 1 for above, below in pairwise(deltas))
     assert 0.99e-8 < deltas[3] <= 1e-8 * (1 + 1e-9)
     for point in curve:
-        assert point["delta"] >= gaussian_delta(float(rho_of(measurements)), point["epsilon"]) * 0.99
+        assert point.delta >= gaussian_delta(float(rho_of(measurements)), point.epsilon) * 0.99
 
 
 def test_a_curve_knows_no_delta_above_one() -> None:
@@ -383,8 +383,8 @@ def test_a_curve_knows_no_delta_above_one() -> None:
     for by in ("lemma", "zcdp"):
         measurements = ONE_RECORD["substitution"].measurements(Fraction(900))
         curve = Guarantee(ACCOUNTANTS[by], 1.0, 0.5, Fraction(900), measurements).curve()
-        assert all(point["delta"] <= 1 for point in curve)
-        assert curve[0]["delta"] > 0.999
+        assert all(point.delta <= 1 for point in curve)
+        assert curve[0].delta > 0.999
 
 
 # zcdp ----------------------------------------------------------------------------------------------------------------
