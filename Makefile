@@ -23,7 +23,7 @@ demo: .venv/.built
 	$(BIN)/python -m flows.demo
 
 test: .venv/.built
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest
 
 crash: .venv/.built
 	$(BIN)/python -m pytest tests/crash tests/end_to_end/server/test_many_runs.py -m "crash or not crash"

@@ -25,6 +25,11 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return two workers for a folder of tests, and none for single files, which would wait for them."""
+    return 2 if any(Path(argument).is_dir() for argument in config.args) else 0
+
+
 @pytest.fixture(scope="session")
 def axis_of() -> Callable[[str, Sequence[universe.Path]], Axis]:
     """Return the maker of an axis from paths of codes."""

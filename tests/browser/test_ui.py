@@ -73,7 +73,7 @@ class Visitor:
 
     def shows_state(self, state: str) -> None:
         """Wait until the run's page shows a state."""
-        self.page.locator(".page-heading-flow-run .state-badge", has_text=state).wait_for(timeout=90_000)
+        self.page.locator(".page-heading-flow-run .state-badge", has_text=state).wait_for(timeout=240_000)
 
 
 class Books(NamedTuple):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from typing import Any
 
 import numpy as np
@@ -51,15 +51,21 @@ def _ctrl_c_interrupts() -> Iterator[None]:
 
 def interrupted_in(stage: Any, executor: ThreadPoolExecutor) -> Callable[..., Future[Any]]:
     """Return a `submit` under which Ctrl-C is pressed while a stage runs, which ends half a second later."""
+    pressed = Event()
+
+    def press() -> None:
+        _thread.interrupt_main()
+        pressed.set()
 
     def slowly(*arguments: Any) -> Any:
+        assert pressed.wait(60)
         time.sleep(0.5)
         return stage.fn(*arguments)
 
     def submit(asked: Any, *arguments: Any) -> Future[Any]:
         if asked is not stage:
             return executor.submit(asked.fn, *arguments)
-        Timer(0.2, _thread.interrupt_main).start()
+        Timer(0.2, press).start()
         return executor.submit(slowly, *arguments)
 
     return submit

@@ -237,7 +237,7 @@ def test_two_releases_of_a_dataset_are_made_in_turn_and_the_cap_holds(
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    said = [dict(line.split() for line in child.communicate(timeout=60)[0].splitlines()) for child in both]
+    said = [dict(line.split() for line in child.communicate(timeout=240)[0].splitlines()) for child in both]
     first, second = sorted(said, key=lambda moments: float(moments["ingest"]))
     assert (set(first), set(second)) == ({"ingest", "publish"}, {"ingest", "refused"})
     assert float(second["ingest"]) > float(first["publish"])

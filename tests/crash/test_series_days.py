@@ -297,7 +297,7 @@ def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(
     """The crash is seen, unlike the others' wait for their day; nothing was drawn, and the table is read as it is now."""
     country = prepare(tmp_path, monkeypatch)
     country.declare()
-    child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], timeout=60, check=False)
+    child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], timeout=240, check=False)
     assert child.returncode == -signal.SIGKILL
     with store() as con:
         assert vault_path(IDS[0]).exists()

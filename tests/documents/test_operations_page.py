@@ -84,7 +84,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         done.append(Ran(command, process.returncode, process.stdout + process.stderr))

@@ -72,7 +72,7 @@ class Up(NamedTuple):
         return {entry["key"].rpartition("-")[2]: entry["data"] for entry in found if entry["key"]}
 
 
-def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
+def until(there: Callable[[], Any], timeout: float = 240.0) -> Any:
     """Wait until something is true, and return it."""
     deadline = time.monotonic() + timeout
     while not (found := there()):
@@ -104,7 +104,7 @@ def bring_up(user: User, *options: str, **variables: str) -> Up:
 def end(up: Up, signum: int = signal.SIGTERM) -> tuple[int, str]:
     """End `trellis up`; return its exit code and what it said last."""
     up.process.send_signal(signum)
-    _, said = up.process.communicate(timeout=60)
+    _, said = up.process.communicate(timeout=240)
     return up.process.returncode, said
 
 

@@ -120,7 +120,7 @@ def typed_into_bash(env: dict[str, str], folder: Path, lines: dict[str, str]) ->
     try:
         for line, completed in lines.items():
             os.write(terminal, line.encode())
-            until = time.monotonic() + 20
+            until = time.monotonic() + 120
             while completed not in said and time.monotonic() < until:
                 if select.select([terminal], [], [], 0.1)[0]:
                     said += os.read(terminal, 4096).decode(errors="replace")

@@ -145,7 +145,7 @@ class Worked:
         runs: the flow runs that have ended, as the server answers.
         stopped_at: what ran when the worker was told to stop.
         code: the worker's exit code.
-        left: the processes that were left ten seconds later, or none as soon as there was none.
+        left: the processes that were left a minute later, or none as soon as there was none.
     """
 
     operator: Operator
@@ -193,7 +193,7 @@ def worked(operator: Operator) -> Worked:
         operator.wait(operator.trigger("release/release", spec="synthetic.yaml"), FINAL | {"RUNNING"})
         stopped_at = operator.processes()
         worker.terminate()
-        code, deadline = worker.wait(timeout=30.0), time.monotonic() + 10.0
+        code, deadline = worker.wait(timeout=AT_MOST), time.monotonic() + 60.0
         while (left := operator.processes()) and time.monotonic() < deadline:
             time.sleep(0.1)
     return Worked(operator, ended, stopped_at, code, left)

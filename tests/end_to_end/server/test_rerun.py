@@ -80,8 +80,8 @@ class Stopped:
         asked = [self.user.start(command) for command in ("releases", "ledger")]
         until(lambda: any(branch != "trunk" or not in_branches for _, branch, _ in self.seals()))
         press()
-        _, said = process.communicate(timeout=60)
-        self.asked_meanwhile += [answer.wait(timeout=60) for answer in asked]
+        _, said = process.communicate(timeout=240)
+        self.asked_meanwhile += [answer.wait(timeout=240) for answer in asked]
         self.codes.append(process.returncode)
         self.said.append(said)
         self.sealed.append(self.seals())
@@ -115,11 +115,11 @@ def call(address: str, body: object, password: str = PASSWORD) -> Any:
     allowed = f"Basic {b64encode(password.encode()).decode()}"
     headers = {"Content-Type": "application/json", "Authorization": allowed}
     request = urllib.request.Request(address, json.dumps(body).encode(), headers)  # noqa: S310 (our own server)
-    with urllib.request.urlopen(request, timeout=30.0) as response:  # noqa: S310 (our own server)
+    with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
         return json.load(response)
 
 
-def until(there: Callable[[], Any], timeout: float = 120.0) -> Any:
+def until(there: Callable[[], Any], timeout: float = 240.0) -> Any:
     """Wait until something is true, and return it."""
     deadline = time.monotonic() + timeout
     while not (found := there()):

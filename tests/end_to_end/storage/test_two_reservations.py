@@ -59,7 +59,7 @@ def test_of_two_processes_that_reserve_at_once_one_is_refused(tmp_path: Path, mo
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    said = [child.communicate(timeout=60)[0].split() for child in children]
+    said = [child.communicate(timeout=240)[0].split() for child in children]
     assert [sorted(answers) for answers in zip(*said, strict=True)] == [["refused", "reserved"]] * len(datasets)
     with store() as con:
         assert {name: account.spent for name, account in read_books(con).accounts.items()} == dict.fromkeys(

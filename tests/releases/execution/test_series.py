@@ -627,7 +627,7 @@ def test_two_processes_that_declare_at_once_declare_one_series(
         assert child.stdin
         child.stdin.write("go\n")
         child.stdin.flush()
-    assert [child.communicate(timeout=60)[0].split() for child in children] == [[IDS[0]]] * 2
+    assert [child.communicate(timeout=240)[0].split() for child in children] == [[IDS[0]]] * 2
     kinds = [event["event"] for event in Place(country).events()]
     assert kinds == ["dataset", "series", "reserved", "reserved", "reserved"]
 

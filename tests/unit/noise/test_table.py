@@ -356,13 +356,18 @@ def test_other_threads_run_while_a_table_draws() -> None:
         work()
         return sum(start < turn < time.monotonic() for turn in turns)
 
+    def draw_until_turns_were_taken() -> None:
+        so_far, deadline = len(turns), time.monotonic() + 60.0
+        while len(turns) <= so_far + 10 and time.monotonic() < deadline:
+            table_noise(cells, 50.0)
+
     cells = np.zeros(4_000_000, dtype=np.int64)
     interval = sys.getswitchinterval()
     other = Thread(target=take_turns)
     try:
         other.start()
         sys.setswitchinterval(1_000)
-        assert turns_during(lambda: table_noise(cells, 50.0)) > 10
+        assert turns_during(draw_until_turns_were_taken) > 10
         assert turns_during(lambda: sum(k for k in range(1_000_000))) == 0
     finally:
         sys.setswitchinterval(interval)
