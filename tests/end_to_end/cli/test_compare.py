@@ -90,7 +90,7 @@ def test_nothing_is_charged(compared: Compared) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--mechanisms", "inftda,magic"], "--mechanisms must be of inftda, "),
+        (["--mechanisms", "inftda,magic"], "--mechanisms must be among inftda, "),
         (["--epsilon", "1,-2"], "--epsilon must list numbers > 0"),
         (["--runs", "0"], "--runs"),
     ],

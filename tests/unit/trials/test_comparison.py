@@ -1,5 +1,6 @@
 """What is compared, without a server: every mechanism on features, and what cannot be tried."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
     assert optimisers["inftda"] is of_inftda["least_squares"]
     assert optimisers["inftda:false_positives"] is of_inftda["false_positives"]
     assert optimisers["inftda_reconciled"] is of_inftda["false_positives"]
-    told = {name: [note.split(":")[0] for note in notes] for name, notes in comparison.notes.items()}
+    told = {name: [re.split("[:,]", note)[0] for note in notes] for name, notes in comparison.notes.items()}
     no_priority = "priority is left out"
     assert told == {
         "inftda": ["priority is least_squares."],
@@ -206,7 +207,7 @@ def test_too_many_leaves_are_told_as_they_are_to_be_read(tmp_path: Path) -> None
     with pytest.raises(SpecError, match=r"input.features must leave at most .*, got 1\.000e\+80\.$") as refused:
         make_plan(load_spec(spec_at(tmp_path, **keys)))
     assert refused.value.field == "input.features"
-    assert refused.value.hint.startswith("Leave a feature out, or take mechanism inftda")
+    assert refused.value.hint.startswith("Leave a feature out, or choose mechanism inftda")
 
 
 def test_leaves_have_no_levels_to_split_over(tmp_path: Path) -> None:
