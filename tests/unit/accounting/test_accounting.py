@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -269,6 +270,7 @@ def allocation_of(relation: str) -> Allocation:
     return (ONE_RECORD | MANY_RECORDS)[relation]
 
 
+@cache
 def chosen(by: str, allocation: Allocation, epsilon: float, delta: float) -> tuple[Measurement, ...]:
     """Return the measurements that an accountant chooses."""
     return allocation.measurements(ACCOUNTANTS[by].largest_rho(allocation, epsilon, delta))
