@@ -408,7 +408,7 @@ def test_one_end_may_be_listed_and_features_too(world: World) -> None:
     assert counts(folder).keys() == SEEN.keys()
     assert verify_answer(folder).failures == []
     shown = show_answer("one")
-    assert (shown.unlisted, shown.levels[1].axes.destination) == (["origin"], "region")
+    assert (shown.unlisted, shown.levels[1].axes["destination"]) == (["origin"], "region")
     with store() as con:
         possible = [level.possible_cells for level in find_release(con, "one").levels]
     assert possible == [1, len({region for region, _ in areas}), None, None, None]
