@@ -1,7 +1,7 @@
-"""The Prefect flows, a screen of wiring around the plain driver: make a release, and go on with one.
+"""The Prefect flows around the plain driver: make a release, and go on with one.
 
-The command line says what it wants by `ordering`; a flow run without an order comes from a deployment, which anybody who
-reaches the server can trigger: it takes only specs below the folder named at `trellis up`.
+The command line passes its wishes with `ordering`. A flow run without an order comes from a deployment. Everybody who
+reaches the server can trigger a deployment, so it accepts only specs below the folder named at `trellis up`.
 """
 
 import os
@@ -48,7 +48,7 @@ from storage.releases.runs import release_of
 from tasks.machine import cores
 from tasks.stage import in_processes
 
-SPECS = "TRELLIS_SPECS"  # the folder below which specs are taken from whoever reaches the server
+SPECS = "TRELLIS_SPECS"  # the folder of the specs that a deployment may release
 
 _SIGNALS = (KeyboardInterrupt, SystemExit, TerminationSignal, Abort, Pause)
 _UNFINISHED = {"reserved", "running", "failed"}
@@ -58,15 +58,16 @@ Work = Callable[[Submit, Report], dict[str, float]]
 
 @dataclass(slots=True)
 class Order:
-    """What the process that calls a flow wants, and what it sees of the run. Prefect stores none of this.
+    """What the process that calls a flow wants, and what it learns of the run. Prefect stores none of this.
 
     Attributes:
-        report: is told of progress.
-        plan: what is to be released, and `made`, from `new_release`; None for a rerun.
+        report: receives the progress.
+        plan: the plan of the release; None for a rerun.
+        made: the release, from `new_release`; None for a rerun.
         flow_run_id: Prefect's id of the run, once it has begun.
-        task_runs: how many task runs have ended; Prefect does not record those that it cancels before they begin.
-        seconds: thread seconds per room, at the end.
-        alive: what lets the run be seen to be alive, until the order ends.
+        task_runs: how many task runs have ended. Prefect does not record those that it cancels before they begin.
+        seconds: thread seconds per stage, at the end.
+        alive: the lock that shows that the run is alive, until the order ends.
     """
 
     report: Report = report_nothing
@@ -87,7 +88,7 @@ _ORDER: ContextVar[Order | None] = ContextVar("order", default=None)
 
 @contextmanager
 def ordering(order: Order) -> Iterator[Order]:
-    """Order what the flows that are called inside do."""
+    """Give an order to the flows that are called inside."""
     token = _ORDER.set(order)
     try:
         with order.alive:
@@ -100,7 +101,7 @@ def _name_of_release() -> str:
     order = _ORDER.get()
     if order and order.made:
         return order.made.id
-    with suppress(StoreError), store() as con:  # a run that is tried again keeps its name
+    with suppress(StoreError), store() as con:  # a retried run keeps its name
         if begun := release_of(con, str(flow_run.id)):
             return begun
     return Path((flow_run.parameters or {})["spec"]).stem
@@ -123,10 +124,10 @@ def _name_of_rerun() -> str:
 def release(spec: str) -> State[Any] | str:
     """Release the table of a spec at every level, and return the release's id.
 
-    Run again, as by Retry, it goes on with the same release where that stopped.
+    When it runs again, for example with Retry, it goes on with the same release where that stopped.
 
     Args:
-        spec: path of the spec; in a deployment below the folder of specs that was named at `trellis up`.
+        spec: the path of the spec. In a deployment it is relative to the folder of specs named at `trellis up`.
     """
     order, run = _ORDER.get(), _begin()
     if order and order.plan and order.made:
@@ -151,17 +152,17 @@ def release(spec: str) -> State[Any] | str:
 )
 @partial(public_errors, passing=_SIGNALS)
 def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
-    """Go on with a release that has failed: only what is missing runs again, and nothing is charged again.
+    """Go on with a release that failed. Only what is missing runs again, and nothing is charged again.
 
     Args:
         release_id: the release, as `trellis releases` lists it.
-        branch: only this branch; all that are missing if left out.
+        branch: only this branch; all missing branches if left out.
     """
     return _run(*_go_on(release_id, _begin(), branch))
 
 
 def _begin() -> str:
-    """Let this run be seen to be alive, until Prefect knows how it has ended, and return its id."""
+    """Show that this run is alive until Prefect knows how it ended, and return its id."""
     order, run = _ORDER.get(), str(flow_run.id)
     if order:
         order.alive.enter_context(seen_alive(run))
@@ -171,10 +172,10 @@ def _begin() -> str:
 
 
 def _wanted(spec: str, run: str) -> tuple[Release, Work]:
-    """Return the release that a deployment's run is for, and what makes it.
+    """Return the release that a deployment's run is for, and the work that makes it.
 
-    It is the one that the run has begun before, for which its files need not be there any more, or that of its day, or a
-    new one. What the store knows is gone on with, whoever has begun it.
+    It is the release that this run began before (its files may be gone by now), or the release of the run's day, or a
+    new one. If the store knows the release, the run goes on with it, whoever began it.
     """
     with store() as con:
         begun = release_of(con, run)
@@ -187,7 +188,7 @@ def _wanted(spec: str, run: str) -> tuple[Release, Work]:
     plan = make_plan(file)
     try:
         made = new_release(plan, None, release_id)
-    except MadeAlready:  # by another run of its day, a moment ago
+    except MadeAlready:  # another run of its day made it a moment ago
         if release_id is None:
             raise
         return _go_on(release_id, run)
@@ -195,10 +196,10 @@ def _wanted(spec: str, run: str) -> tuple[Release, Work]:
 
 
 def _release_of_day(file: SpecFile) -> str:
-    """Return the id of the release of a run's day; declare its series, where it is of one that nobody has declared yet.
+    """Return the id of the release of a run's day. Declare its series if the spec has one that is not declared yet.
 
     Raises:
-        BudgetExceeded: the cap would be passed, or the day is none of the series, for which alone is paid.
+        BudgetExceeded: the cap would be passed, or the day is not in the series, and only the series is paid for.
     """
     schedule, moment = file.spec.schedule, _scheduled_time()
     if schedule is None:
@@ -206,31 +207,31 @@ def _release_of_day(file: SpecFile) -> str:
     day = day_of(moment, schedule.timezone)
     release_id = scheduled_id(file.spec.name, day)
     if schedule.until:
-        # The first run may be what declares it, and then is of its first day.
+        # The first run may declare the series; then it is the run of its first day.
         series = declare_series(make_plan(file), moment - timedelta(seconds=1))
         if release_id not in series.releases:
             days = f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
-            refusal = BudgetExceeded(f"{day} is no day of the declared series {series.name}: it has {days}.")
+            refusal = BudgetExceeded(f"{day} is not a day of the declared series {series.name}, which has {days}.")
             refusal.release_id = release_id
             raise refusal
     return release_id
 
 
 def _is_reserved(release_id: str) -> bool:
-    """Return whether a release was reserved, whatever became of it."""
+    """Return whether a release was ever reserved."""
     with store() as con:
         return state_of(con, release_id) not in {None, "refused"}
 
 
 def _go_on(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
-    """Return a release that was reserved, and what goes on with it."""
+    """Return a reserved release, and the work that goes on with it."""
     refresh_run_keys(release_id)
     with store() as con:
         return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
 
 
 def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Report) -> dict[str, float]:
-    """Make the release of a day, or go on with it where another run has reserved it since this one looked."""
+    """Make the release of a day, or go on with it if another run reserved it in the meantime."""
     try:
         return make_release(plan, made, submit, report, run)
     except MadeAlready:
@@ -238,16 +239,16 @@ def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Repo
 
 
 def _run(release: Release, work: Work) -> State[Any] | str:
-    """Run a release, and show in the UI how far it is and how it ends."""
+    """Run a release, and show its progress and its end in the UI."""
     if release.state == "published":
-        return Completed(message=f"{release.id} is published already.")
+        return Completed(message=f"{release.id} is already published.")
     order, deployed = _ORDER.get() or Order(), _ORDER.get() is None
     order.flow_run_id = str(flow_run.id)
 
     def submit(stage: Any, *arguments: Any) -> Future:
         try:
             future = stage.submit(*arguments)
-        except (HTTPError, RuntimeError) as fault:  # RuntimeError: what Prefect's client makes of a server that is gone
+        except (HTTPError, RuntimeError) as fault:  # Prefect's client raises RuntimeError if the server is gone
             raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
         future.add_done_callback(order.count)
         return future  # type: ignore[no-any-return]
@@ -265,7 +266,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
             raise
         return _refused(refusal, release.id)
     except (Exception, KeyboardInterrupt, TerminationSignal) as fault:
-        _tell_failure(release.id, fault, deployed=deployed)
+        _show_failure(release.id, fault, deployed=deployed)
         if isinstance(fault, Interrupted | KeyboardInterrupt) or (
             isinstance(fault, TerminationSignal) and not deployed
         ):
@@ -275,13 +276,13 @@ def _run(release: Release, work: Work) -> State[Any] | str:
         state = find_release(con, release.id)
     if state.state != "published":
         return Completed(name="Branch done", message=state.reason)
-    progress.tell(100.0)
+    progress.show(100.0)
     show_published(release.id)
     return release.id
 
 
-def _tell_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
-    """Show what has stopped a run of a release, unless that is well, or run by somebody else."""
+def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
+    """Show what stopped a run, unless its release is published, or somebody else runs it."""
     with store() as con:
         state = state_of(con, release_id)
     if state in {None, "refused"}:
@@ -291,7 +292,7 @@ def _tell_failure(release_id: str, fault: BaseException, *, deployed: bool) -> N
 
 
 def _refused(refusal: BudgetExceeded, name: str) -> State[Any]:
-    """End a deployment's run that the budget refuses: it is no failure, and nothing that Retry could mend."""
+    """End a deployment's run that the budget refuses. It is not a failure, and Retry would not help."""
     if refusal.release_id:
         name = refusal.release_id
         _rename_run(name)
@@ -303,13 +304,13 @@ def _below_the_folder_of_specs(spec: str) -> Path:
     folder = os.environ.get(SPECS)
     if not folder:
         raise SpecError(
-            f"spec: {SPECS} names no folder of specs, so that none is taken from a deployment.",
+            f"spec: {SPECS} is not set, so a deployment cannot accept any spec.",
             field="spec",
-            hint="`trellis up FOLDER` sets it.",
+            hint="`trellis up FOLDER` sets it to the folder of specs.",
         )
     path = (Path(folder) / spec).resolve()
     if not path.is_relative_to(Path(folder).resolve()):
-        raise SpecError(f"spec must be below the folder {folder} that was named at `trellis up`.", field="spec")
+        raise SpecError(f"spec must be below the folder {folder}, which was named at `trellis up`.", field="spec")
     return path
 
 
@@ -319,6 +320,6 @@ def _scheduled_time() -> datetime:
 
 
 def _rename_run(release_id: str) -> None:
-    """Name the flow run after its release: that is how people look for it, and no reason to end where it does not work."""
+    """Name the flow run after its release, because people look for that name. The run goes on if this fails."""
     with suppress(HTTPError, RuntimeError), get_client(sync_client=True) as client:
         client.set_flow_run_name(flow_run.id, release_id)

@@ -34,19 +34,21 @@ Say = Callable[[str], None]
 
 
 def be_up(specs: Path, port: int, say: Say) -> None:
-    """Serve until told to end.
+    """Serve until SIGINT or SIGTERM.
 
     Args:
-        specs: the folder below which specs may be released by whoever reaches the server.
-        port: of 127.0.0.1.
-        say: is told what goes on.
+        specs: the folder of the specs that everybody who reaches the server may release.
+        port: the port of 127.0.0.1.
+        say: receives lines for the terminal.
     Raises:
         UsageError: there is no such folder.
-        StoreError: the port is in use, or this store is up already.
+        StoreError: the port is in use, or `trellis up` already runs on this store.
     """
     if not specs.is_dir():
         raise UsageError(
-            f"There is no folder {specs}.", field="FOLDER", hint="It holds the specs that may be released."
+            f"There is no folder {specs}.",
+            field="FOLDER",
+            hint="Name the folder that holds the specs that may be released.",
         )
     specs = specs.resolve()
     try:
@@ -54,7 +56,7 @@ def be_up(specs: Path, port: int, say: Say) -> None:
             _serve(specs, port, say)
     except HeldElsewhere as fault:
         raise StoreError(
-            f"It is up already: {address_file().read_text().strip() if address_file().is_file() else fault}"
+            f"Trellis is already up: {address_file().read_text().strip() if address_file().is_file() else fault}"
         ) from None
 
 
@@ -70,36 +72,36 @@ def _serve(specs: Path, port: int, say: Say) -> None:
         look_for_crashes()
         deployments = [
             _deployment(release, "release", "Release the table of a spec below the folder of specs."),
-            _deployment(rerun, "rerun", "Go on with a release that has failed: only what is missing runs again."),
+            _deployment(rerun, "rerun", "Go on with a release that failed. Only what is missing runs again."),
             *_scheduled(specs, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
         runner = Runner(name="trellis", pause_on_shutdown=False, limit=AT_ONCE, query_seconds=_LOOK_EVERY)
         for deployment in deployments:
             runner.add_deployment(deployment)
-        say(f"Trellis is up: {address.removesuffix('/api')} shows it. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
+        say(f"Trellis is up: open {address.removesuffix('/api')}. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
         with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_for_crashes():
-            asyncio.run(_serve_until_told(runner))
-    say("Trellis is down. What was sealed is kept; schedules go on once it is up again.")
+            asyncio.run(_serve_until_signal(runner))
+    say("Trellis is down. It keeps everything that is sealed. Schedules go on when it is up again.")
 
 
 def _log() -> TextIO:
-    """Return the log of the runs that are served, begun anew; the one of the last time is kept beside it."""
+    """Start a new log of the runs that are served, and keep the last one beside it."""
     path = subfolder("prefect") / "runs.log"
     if path.exists():
         path.replace(path.with_name("runs.log.old"))
     return path.open("w")
 
 
-async def _serve_until_told(runner: Runner) -> None:
-    """Serve its deployments until SIGINT or SIGTERM; then cancel the runs that this process has started, and wait for them."""
-    told, loop = asyncio.Event(), asyncio.get_running_loop()
-    runner.handle_sigterm = lambda *_: loop.call_soon_threadsafe(told.set)  # type: ignore[assignment, method-assign]
-    loop.add_signal_handler(signal.SIGINT, told.set)
+async def _serve_until_signal(runner: Runner) -> None:
+    """Serve the deployments until SIGINT or SIGTERM. Then cancel the runs that this process started, and wait for them."""
+    signalled, loop = asyncio.Event(), asyncio.get_running_loop()
+    runner.handle_sigterm = lambda *_: loop.call_soon_threadsafe(signalled.set)  # type: ignore[assignment, method-assign]
+    loop.add_signal_handler(signal.SIGINT, signalled.set)
     serving = asyncio.create_task(runner.start())
-    telling = asyncio.create_task(told.wait())
-    await asyncio.wait([serving, telling], return_when=asyncio.FIRST_COMPLETED)
-    telling.cancel()
+    waiting = asyncio.create_task(signalled.wait())
+    await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
     if not serving.done():
         await runner.astop()
     await serving

@@ -1,6 +1,6 @@
-"""The Prefect server: one that is there already, or a child that lives as long as a run, or as long as Trellis is up.
+"""The Prefect server: an existing one, or a child process that lives as long as one run or as long as `trellis up`.
 
-Importing this module imports nothing of Prefect. Run as a script, it is the child.
+Importing this module does not import Prefect. Run as a script, the module is the child process.
 """
 
 import errno
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
-START_SECONDS = 90.0  # 10 measured on a new database, most of it Prefect's migrations, and 3 on an old one
+START_SECONDS = 90.0  # measured: 10 on a new database, mostly for Prefect's migrations, and 3 on an existing one
 _LEAST_ROOM = 2**20  # bytes; a new database has 1.5 MB
 _END_WITHIN = 20.0  # seconds
 
-STOP_SECONDS = 10.0  # 0.2 measured; a server that is told to stop during its migrations finishes them first
+STOP_SECONDS = 10.0  # measured: 0.2. A server that gets SIGTERM during its migrations finishes them first
 
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "1",
@@ -41,38 +41,40 @@ NO_TELEMETRY = {
     "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
 }
 
-# A server of minutes schedules nothing, marks nothing late and fires no automation.
+# A server that lives for minutes schedules nothing, marks nothing as late and fires no automation.
 RECORD_ONLY = {
     "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
     "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
 }
 
-# Task runs are recorded fifty state changes to a transaction: one at a time, as Prefect does it, takes the server twice
-# the processor time.
+# One transaction records fifty state changes of task runs. One at a time, Prefect's default, costs the server twice the
+# processor time.
 RECORD_IN_BATCHES = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_ENABLED": "true",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
 
-# Runs that begin at once crowd Prefect's server. On SQLite it refuses with 503 what it cannot write at that moment, and a
-# client that gives up crashes its run. Both sides are mended: `_write_in_turn` lets our own server wait instead, and
-# clients of any server ask for longer. deployments/ sets the same, and has a worker take AT_ONCE runs at most.
-AT_ONCE = 4  # runs that are started; those of one dataset take turns all the same
+# When many runs begin at once, Prefect's server on SQLite answers 503 to writes that collide, and a client that gives up
+# crashes its run. Of twenty runs triggered in one second, a server as Prefect starts it answered 109 to 125 triggers with
+# 503, and one run crashed before it began; with what follows there was no 503 and no crash. `_write_in_turn` lets our
+# server wait instead of refusing, and clients of any server retry for longer. deployments/ sets the same values, and its
+# worker takes at most AT_ONCE runs.
+AT_ONCE = 4  # runs that are started; runs of one dataset take turns in any case
 PATIENT = {
     "PREFECT_CLIENT_MAX_RETRIES": "6",  # waits of 2, 4, … 64 seconds
-    "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0.5",  # so that those who were refused together do not come back together
+    "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0.5",  # so that clients that were refused together do not return together
 }
 
 
 def quiet_prefect() -> None:
     """Keep Prefect's telemetry off and its logs off the terminal; its server still receives the logs of runs.
 
-    To be called before Prefect is first imported, which is when it decides about both.
+    Call this before the first import of Prefect, which reads both settings then.
     """
     os.environ.update(NO_TELEMETRY)
-    os.environ["PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL"] = "CRITICAL"  # of its inner workings, on stderr
+    os.environ["PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL"] = "CRITICAL"  # its internal log, on stderr
     silent = logging.NullHandler()
     silent.setFormatter(logging.Formatter())  # Prefect leaves a root logger alone that has a handler with a formatter
     logging.getLogger().addHandler(silent)
@@ -82,7 +84,7 @@ def quiet_prefect() -> None:
 def prefect_server(prefect_home: Path, address_file: Path | None = None) -> Iterator[str]:
     """Yield the address of a Prefect API, and make it the one that flows of this process and its children use.
 
-    It is the one at PREFECT_API_URL, or the one that is up, where either answers; otherwise a child on the same database.
+    It is the server at PREFECT_API_URL, or that of `trellis up`, if either answers; otherwise a child on the same database.
     A child's files are closed to group and others. What Prefect writes in this process, such as the pickled exception
     of a failed flow, follows this process's umask.
 
@@ -90,7 +92,7 @@ def prefect_server(prefect_home: Path, address_file: Path | None = None) -> Iter
         prefect_home: a child's `server.log` and, unless PREFECT_HOME names another place, its database.
         address_file: where `lasting_server` writes its address.
     Raises:
-        StoreError: the child did not come up; the message names its log.
+        StoreError: the child did not start; the message names its log.
     """
     with ExitStack() as stack:
         given = next((address for address in _given(address_file) if answers(address)), None)
@@ -108,9 +110,9 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterato
     """Run a server that schedules, on a port of 127.0.0.1, and write its address to a file, so that runs find it.
 
     Yields:
-        The address of its API. Where the server ends before its time, this process is sent SIGTERM.
+        The address of its API. If the server ends too early, this process gets SIGTERM.
     Raises:
-        StoreError: the port is in use, or the server did not come up.
+        StoreError: the port is in use, or the server did not start.
     """
 
     def forget_address() -> None:
@@ -135,8 +137,8 @@ def _given(address_file: Path | None) -> Iterator[str]:
 def wait_until_recorded(flow_run_id: UUID | str, task_runs: int, timeout: float = 60.0) -> int:
     """Wait until the server holds the final states of `task_runs` task runs of a flow run; return how many it holds.
 
-    Fewer are returned, and nothing is raised, after `timeout` seconds or when the server does not answer. To be
-    called after the flow, in the same process: the states travel behind the tasks, in a thread of Prefect's.
+    After `timeout` seconds, or if the server does not answer, return fewer and raise nothing. Call this after the flow in
+    the same process: a thread of Prefect sends the states after the tasks end.
     """
     import httpx
     from prefect.client.orchestration import get_client
@@ -205,9 +207,9 @@ def _reread_environment() -> None:
 def _child(
     prefect_home: Path, port: int, settings: Mapping[str, str], last: Callable[[], None] | None = None
 ) -> Iterator[str]:
-    """Run a server on a socket that listens before it starts, so that no one else can take its port; 0 for any port.
+    """Run a server on a socket that listens before the server starts, so that nobody else can take its port; 0 for any port.
 
-    With `last` this process does not outlive the server by long, and calls that if it cannot end in order.
+    With `last`, this process ends soon after the server, and calls `last` if it cannot end in order.
     """
     prefect_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     prefect_home.chmod(0o700)
@@ -247,7 +249,7 @@ def _child(
         yield address
         if last and server.poll() is not None:
             raise StoreError(
-                "The Prefect server has ended, and Trellis with it.", hint=f"See {log}; bring it up again."
+                "The Prefect server ended, so Trellis ended too.", hint=f"See {log}, then start Trellis again."
             )
 
 
@@ -258,18 +260,18 @@ def _listen(port: int) -> socket.socket:
         raise StoreError(
             f"Port {port} of 127.0.0.1 cannot be used ({fault.strerror}).",
             field="--port",
-            hint="Name another with --port.",
+            hint="Name another port with --port.",
         ) from None
 
 
 def _end_without(server: subprocess.Popen[bytes], expected: threading.Event, last: Callable[[], None]) -> None:
-    """End this process if its server ends before it is told to: whoever keeps Trellis up starts both again."""
+    """End this process if its server ends unexpectedly, so that the service manager starts both again."""
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     if not expected.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(_END_WITHIN)
         last()
-        os._exit(1)  # what waits for an answer of that server may wait for long
+        os._exit(1)  # a thread that waits for an answer of that server may wait for long
 
 
 def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
@@ -280,7 +282,7 @@ def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
         "PREFECT_API_URL": address,
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home),
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
-        "PREFECT_CLIENT_MAX_RETRIES": "2",  # it is on this machine: one that does not answer is gone
+        "PREFECT_CLIENT_MAX_RETRIES": "2",  # the server is on this machine: if it does not answer, it is gone
         "NO_PROXY": direct,
         "no_proxy": direct,
     }
@@ -297,7 +299,7 @@ def _wait_for(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
 
 
 def _not_started(what: str, log: Path) -> StoreError:
-    """Return why there is no server. Where there was no room for its database it tells only its log, or not even that."""
+    """Return why there is no server. A server without room for its database writes that to its log at best."""
     full = disk_fault(OSError(errno.ENOSPC, "")) if shutil.disk_usage(log.parent).free < _LEAST_ROOM else None
     return full or StoreError(f"The Prefect server {what}.", hint=f"See {log}.")
 
@@ -312,10 +314,10 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _serve(listening: int, parent: int) -> None:
-    """Be the child.
+    """Run the server in the child process.
 
-    Of Prefect's two UIs it serves the first: the second asks amplitude.com for its configuration whatever the settings
-    say of telemetry, and keeps Retry in a menu.
+    It serves the first of Prefect's two UIs. The second one asks amplitude.com for its configuration whatever the
+    telemetry settings are, and hides Retry in a menu.
     """
     threading.Thread(target=_end_with, args=[parent], daemon=True).start()
     import prefect
@@ -329,7 +331,7 @@ def _serve(listening: int, parent: int) -> None:
 def create_app() -> "FastAPI":
     """Return Prefect's server, with its services, for uvicorn. Its transactions on SQLite wait for each other.
 
-    An operator of a worker pool whose server is on SQLite has uvicorn run it too: docs/operations.md has the command.
+    For a worker pool with a server on SQLite, uvicorn can run this app too: docs/operations.md has the command.
     """
     from prefect.server.api.server import create_app as app_of_prefect
 
@@ -338,11 +340,11 @@ def create_app() -> "FastAPI":
 
 
 def _write_in_turn() -> None:
-    """Have this server's transactions on SQLite wait for each other, up to the minute that Prefect lets SQLite wait.
+    """Make this server's transactions on SQLite wait for each other, up to the minute that Prefect lets SQLite wait.
 
-    Prefect begins most of them as readers. SQLite refuses at once a reader that wants to write after somebody else has
-    written (SQLITE_BUSY_SNAPSHOT): no timeout applies, and Prefect has no setting for how transactions begin. One that
-    begins as a writer waits for its turn.
+    Prefect begins most transactions as readers. If a reader wants to write after somebody else has written, SQLite refuses
+    at once (SQLITE_BUSY_SNAPSHOT). No timeout applies, and Prefect has no setting for how transactions begin. A
+    transaction that begins as a writer waits for its turn.
     """
     from prefect.server.database.configurations import AioSqliteConfiguration
 
@@ -359,9 +361,9 @@ def _write_in_turn() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent, however the parent ended.
+    """End this process soon after its parent ends, for whatever reason.
 
-    The parent's death closes our standard input, unless a fork of it holds the other end; then it is no more our parent.
+    The parent's death closes our standard input. If a fork of the parent still holds the other end, our parent changes.
     """
     while os.getppid() == parent and not select.select([sys.stdin], [], [], 1.0)[0]:
         pass

@@ -1,6 +1,6 @@
-"""Flow runs that Prefect leaves alone: those whose end it has not seen, and those that crashed before they began.
+"""Flow runs that Prefect leaves alone: runs whose end it did not see, and runs that crashed before they began.
 
-It calls the first Running for ever, where they were started directly, and has given up the second.
+Prefect shows a run of the first kind as Running for ever if it was started directly. It gives up a run of the second kind.
 """
 
 import atexit
@@ -42,15 +42,15 @@ from storage.releases.runs import OpenRun, close_run, open_runs, release_of
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there
 _LOOK_FOR_CRASHES_EVERY = 30.0  # seconds
-# A run that is tried again takes some seconds from a state to the next, until it holds its release.
+# A retried run takes some seconds from one state to the next before it holds its release.
 _JUST_PENDING, _JUST_RUNNING = timedelta(minutes=3), timedelta(seconds=10)
 _SECOND = timedelta(seconds=1)
 
-# A run that crashed before it began is tried again. Later than this it is left alone: by then somebody may have triggered
-# another in its place, and each makes a release of its own.
+# A run that crashed before it began is tried again, but not later than this: by then somebody may have triggered another
+# run in its place, and each makes a release of its own.
 TRIES_AGAIN = 3
 _TRIED_WITHIN = timedelta(hours=1)
-_APART = timedelta(seconds=5)  # so that what crashed together does not begin together
+_APART = timedelta(seconds=5)  # so that runs that crashed together do not begin together
 _TRIED = ["release", "rerun"]  # the flows of deployments
 
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
@@ -58,17 +58,17 @@ _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
 @contextmanager
 def seen_alive(run: str) -> Iterator[None]:
-    """Let a flow run be seen to be alive, also while it has no release: as while it plans, or until Prefect knows its end.
+    """Show that a flow run is alive, also while it has no release: while it plans, and until Prefect knows its end.
 
-    A process of before, which was cancelled just now, is waited for.
+    Wait for an earlier process of the run that was just cancelled.
     """
     with in_turn(run, lambda _: None, lambda: None):
         yield
 
 
 def begin_deployed(run: str) -> None:
-    """Begin what a deployment's run is for, in the process that was started for it: it is seen alive until that ends."""
-    atexit.register(_say_nothing_more)
+    """Begin a deployment's run in the process that was started for it. The run counts as alive until that process ends."""
+    atexit.register(_close_stderr)
     _end_with_up()
     lasting = ExitStack()
     lasting.enter_context(seen_alive(run))
@@ -77,9 +77,9 @@ def begin_deployed(run: str) -> None:
 
 
 def look_for_crashes() -> None:
-    """Record as failed, and tell Prefect of, what dead processes have left, and try again what crashed before it began.
+    """Record the releases of dead processes as failed, here and in Prefect, and retry runs that crashed before they began.
 
-    Where store or server does not answer, the next look will do it.
+    If the store or the server does not answer, the next look does it.
     """
     note_crashes()
     with suppress(StoreError, HTTPError, RuntimeError):  # RuntimeError: what the client makes of a server that is gone
@@ -89,7 +89,7 @@ def look_for_crashes() -> None:
 
 @contextmanager
 def looking_for_crashes() -> Iterator[None]:
-    """Look for crashes now and then, while Trellis is up."""
+    """Look for crashes from time to time while Trellis is up."""
     ended = threading.Event()
 
     def look() -> None:
@@ -104,7 +104,7 @@ def looking_for_crashes() -> Iterator[None]:
 
 
 def tell_prefect_of_crashes() -> None:
-    """Mark as crashed every flow run, with its task runs, that Prefect takes for running and that is run by nobody."""
+    """Mark every flow run as crashed, with its task runs, if Prefect shows it as running but no process runs it."""
     with store() as con:
         runs = open_runs(con)
     for run, known in runs.items():
@@ -118,33 +118,33 @@ def tell_prefect_of_crashes() -> None:
 def try_again() -> None:
     """Schedule again the runs of deployments that crashed before they began, each at most `TRIES_AGAIN` times.
 
-    A run has not begun if Prefect has never called it Running and the store knows no release of it. Prefect keeps every
-    state of a run, so that the UI shows each try with its reason, and counts them.
+    A run has not begun if Prefect never set it to Running and the store knows no release of it. Prefect keeps every state
+    of a run, so the UI shows each try with its reason, and the states count the tries.
     """
     crashed = FlowRunFilter(
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED])),
         end_time=FlowRunFilterEndTime.model_validate({"after_": datetime.now(UTC) - _TRIED_WITHIN}),
     )
     flows = FlowFilter(name=FlowFilterName(any_=_TRIED))
-    # One process at a time looks and schedules: of two, the second could call a run back that has just begun.
+    # One process at a time looks and schedules. A second one could reset a run that has just begun.
     with suppress(HeldElsewhere), held("tries"), get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_filter=flows, flow_run_filter=crashed)
         for number, run in enumerate([run for run in runs if run.deployment_id and not _has_begun(run)], start=1):
             tried = sum(state.type == StateType.CRASHED for state in client.read_flow_run_states(run.id))
             if tried <= TRIES_AGAIN:
-                message = f"It crashed before it began, and is tried again: {tried} of {TRIES_AGAIN}."
+                message = f"It crashed before it began. Try {tried} of {TRIES_AGAIN} follows."
                 again: State[None] = AwaitingRetry(scheduled_time=datetime.now(UTC) + number * _APART, message=message)
                 client.set_flow_run_state(run.id, again)
 
 
 def _has_begun(run: FlowRun) -> bool:
-    """Return whether a flow run has ever begun, or is alive after all."""
+    """Return whether a flow run has ever begun, or is still alive."""
     with store() as con:
         return run.run_count > 0 or release_of(con, str(run.id)) is not None or holder_of(str(run.id)) is not None
 
 
 def is_cancelled(run: str) -> bool:
-    """Return whether a flow run was cancelled in the UI, as far as the server answers."""
+    """Return whether a flow run was cancelled in the UI; False if the server does not answer."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(UUID(run)).state
@@ -153,17 +153,17 @@ def is_cancelled(run: str) -> bool:
     return state is not None and state.type in {StateType.CANCELLING, StateType.CANCELLED}
 
 
-def _say_nothing_more() -> None:
-    """Close stderr at the very end, when DuckDB's extension lists, in the log, what the interpreter has not freed."""
+def _close_stderr() -> None:
+    """Close stderr at the very end, so that DuckDB's extension does not fill the log with what was not freed."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
 
 
 def _end_with_up() -> None:
-    """Let this process, if `trellis up` has started it, end soon after that, however that ended.
+    """If `trellis up` started this process, end the process soon after `trellis up` ends, for whatever reason.
 
-    Its server ends too, and nobody could see, cancel or end the run any more. What is sealed is kept, as after any kill.
+    The server ends too, so nobody could see, cancel or end the run any more. Sealed levels stay, as after any kill.
     """
     up = os.environ.get(UP)
     if up:
@@ -177,15 +177,15 @@ def _end_without(parent: int) -> None:
 
 
 def end_cancelled(run: str) -> None:
-    """Call a flow run of this process cancelled that has ended while the UI waited for it to be."""
+    """Mark a flow run of this process as cancelled if it ended while the UI waited for its cancellation."""
     with get_client(sync_client=True) as client:
         client.set_flow_run_state(UUID(run), Cancelled(message="It ended while it was being cancelled."), force=True)
 
 
 def _has_ended(run: str, known: OpenRun) -> bool:
-    """Return whether Prefect knows that a run has ended, having told it if need be; one that begins again may go on."""
+    """Return whether Prefect knows that a run has ended, after telling it if needed. A run that begins again may go on."""
     release_id = known.release_id
-    message = f"The process that ran {release_id} ended before it was done: `trellis rerun {release_id}` goes on."
+    message = f"The process that ran {release_id} ended before the release was complete. `trellis rerun {release_id}` goes on with it."
     with get_client(sync_client=True) as client:
         try:
             state = client.read_flow_run(UUID(run)).state
@@ -199,7 +199,9 @@ def _has_ended(run: str, known: OpenRun) -> bool:
             with store() as con:
                 is_published = state_of(con, release_id) == "published"
             state = (
-                Completed(message="Its server was gone when it ended.") if is_published else Crashed(message=message)
+                Completed(message="The server was gone when the run ended.")
+                if is_published
+                else Crashed(message=message)
             )
             client.set_flow_run_state(UUID(run), state, force=True)
         if state and state.type == StateType.CRASHED:
@@ -208,7 +210,7 @@ def _has_ended(run: str, known: OpenRun) -> bool:
 
 
 def _end_task_runs(client: SyncPrefectClient, run: str, message: str) -> None:
-    """Mark as crashed the task runs that a crashed flow run has left running."""
+    """Mark the task runs that a crashed flow run left running as crashed."""
     of_run = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run)]))
     alive = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=sorted(_ALIVE))))
     for task_run in client.read_task_runs(flow_run_filter=of_run, task_run_filter=alive):

@@ -193,7 +193,7 @@ class LevelTerms:
         sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
             widest cell; 0 where the level is invariant, or sums what reached a threshold, whose error is not noise alone.
         l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
-        bound: with 95 % probability every count of the level is within so many records of the truth; None where none is
+        bound: with 95% probability, every count at this level is within this many records of the true count; None where none is
             stated.
         derivation: how Δ₂² comes about, in words.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.

@@ -166,7 +166,7 @@ def story(visitor: Visitor, up: Up) -> Story:
     visitor.open_tab("Task Runs")
     page.get_by_role("link", name=STAGE).wait_for()
     visitor.look("failed-task-runs")
-    _look_at_artifacts(visitor, "failed", {"levels": "as far as it came", "failure": "What failed"})
+    _look_at_artifacts(visitor, "failed", {"levels": "so far", "failure": "What failed"})
     failed = _books(up, release)
 
     in_the_way.rmdir()
@@ -250,7 +250,7 @@ def test_a_failed_release_is_found_by_its_name(story: Story) -> None:
 def test_the_artifacts_say_what_failed_and_what_to_press(story: Story) -> None:
     """The artifacts of a failed run name the branch, what to press, and how far each level came."""
     told = story.visitor.seen["failed-failure"]
-    assert f"{story.release} has failed" in told
+    assert f"{story.release} failed" in told
     assert "Not finished: b01, of 3 branches." in told
     assert "press Retry" in told
     assert f"trellis rerun {story.release}" in told

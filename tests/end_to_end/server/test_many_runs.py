@@ -132,7 +132,7 @@ def assert_tried_again(up: Up, run: str) -> None:
     crash, again = history(up, run)
     assert (crash[0], again) == (
         "Crashed",
-        ("AwaitingRetry", "It crashed before it began, and is tried again: 1 of 3."),
+        ("AwaitingRetry", "It crashed before it began. Try 1 of 3 follows."),
     )
     assert states(up.user)[up.call(f"/flow_runs/{run}")["name"]] == "published"
 
@@ -302,7 +302,7 @@ def test_a_run_is_tried_again_so_often_and_no_more(client: SyncPrefectClient, ru
         assert again
         assert (again.name, again.message) == (
             "AwaitingRetry",
-            f"It crashed before it began, and is tried again: {number + 1} of {TRIES_AGAIN}.",
+            f"It crashed before it began. Try {number + 1} of {TRIES_AGAIN} follows.",
         )
         assert again.state_details.scheduled_time > again.timestamp
         try_again()

@@ -81,7 +81,7 @@ def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
 
 def test_what_is_up_is_said(up: Up) -> None:
     """The address, the schedules and the declared series are told, and so is the spec that cannot be scheduled."""
-    assert f"Trellis is up: {up.api.removesuffix('/api')} shows it." in up.said
+    assert f"Trellis is up: open {up.api.removesuffix('/api')}. " in up.said
     assert "Scheduled: yearly, at 0 3 1 1 * (UTC)." in up.said
     assert "Scheduled: series, at 0 3 1 1 * (UTC), 3 releases, the last one series-2" in up.said
     assert "Not scheduled: wrong.yaml: schedule.cron must be five fields such as 0 3 1 * *, got at noon." in up.said
@@ -129,7 +129,7 @@ def test_a_day_has_one_release(up: Up) -> None:
     until(lambda: states(up.user)[today] == "published")
     spent = up.user.run("ledger", "--json").stdout
     third = up.ended(up.trigger("release/yearly"))
-    assert (third["state_name"], third["state"]["message"]) == ("Completed", f"{today} is published already.")
+    assert (third["state_name"], third["state"]["message"]) == ("Completed", f"{today} is already published.")
     assert (third["name"], up.user.run("ledger", "--json").stdout) == (today, spent)
 
 
@@ -142,7 +142,7 @@ def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
     for run in [up.ended(up.trigger("release/dear")) for _ in range(2)]:
         assert (run["state_type"], run["state_name"], run["name"]) == ("COMPLETED", "Refused", today)
         assert "its cap is 10" in run["state"]["message"]
-        assert "Nothing was drawn and nothing was charged" in up.artifacts(run["id"])["refusal"]
+        assert "Nothing was drawn or charged" in up.artifacts(run["id"])["refusal"]
         assert up.keys(run["id"]) == {f"{today}-refusal"}
     assert states(up.user)[today] == "refused"
 
@@ -152,7 +152,7 @@ def test_a_day_that_is_not_of_the_series_is_refused(up: Up) -> None:
     run = up.ended(up.trigger("release/series"))
     today = f"series-{datetime.now(UTC).date().isoformat()}"
     assert (run["state_type"], run["state_name"], run["name"]) == ("COMPLETED", "Refused", today)
-    assert "is no day of the declared series series: it has 3 releases" in run["state"]["message"]
+    assert "is not a day of the declared series series, which has 3 releases" in run["state"]["message"]
 
 
 def running_tasks(run: str) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
         told = up.artifacts(run)["failure"]
         assert said in told
         assert "nothing was drawn, and nothing was charged" in told
-        assert "once the cause is mended, press **Retry**" in told
+        assert "correct the cause, then press **Retry**" in told
         assert "trellis rerun" not in told
     begun = up.ended(spoilt)["name"]
     assert begun.startswith("spoilt-")
@@ -283,7 +283,7 @@ def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
 def test_it_is_up_once(up: Up) -> None:
     """A second `trellis up` on the same store says where the first one is; a port in use is named."""
     said = up.user.run("up", "specs")
-    assert (said.code, said.stderr) == (1, f"Error: It is up already: {up.api}\n")
+    assert (said.code, said.stderr) == (1, f"Error: Trellis is already up: {up.api}\n")
     port = up.api.split(":")[2].removesuffix("/api")
     said = up.user.run("up", "specs", "--port", port, TRELLIS_HOME=str(up.user.folder / "other"))
     assert said.code == 1
