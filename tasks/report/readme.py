@@ -237,11 +237,16 @@ def _drawn(privacy: Privacy) -> str:
     )
 
 
+def exact_levels(manifest: Manifest) -> list[int]:
+    """Return the levels that are published exactly and that a unit could change; empty where only a public total is exact."""
+    exact = [level.level for level in manifest.levels if not (level.sigma or level.summed)]
+    return exact if len(exact) > 1 or not manifest.privacy.exact_records_per_unit else []
+
+
 def _promise(manifest: Manifest) -> str:
     """Return what the guarantee means to one unit or, where levels are published exactly, what it does not cover."""
     privacy = manifest.privacy
-    exact = [level.level for level in manifest.levels if not (level.sigma or level.summed)]
-    if len(exact) > 1 or (exact and not privacy.exact_records_per_unit):
+    if exact := exact_levels(manifest):
         levels = f"Levels {exact[0]} to {exact[-1]} are" if len(exact) > 1 else f"Level {exact[0]} is"
         their, those = ("their", "those") if len(exact) > 1 else ("its", "these")
         return (

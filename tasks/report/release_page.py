@@ -18,7 +18,7 @@ from tasks.report.charts import (
 )
 from tasks.report.facts import Facts, Matrix
 from tasks.report.frame import page
-from tasks.report.readme import protection, reading, revision
+from tasks.report.readme import exact_levels, protection, reading, revision
 from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
@@ -273,7 +273,7 @@ def _in_plain_words(manifest: Manifest) -> str:
     """Return what ε and δ mean to one unit."""
     privacy = manifest.privacy
     factor = math.exp(privacy.epsilon) if privacy.epsilon < 700 else math.inf
-    times = f"e<sup>ε</sup> = {factor:,.3g} times" if factor < 1e6 else "e<sup>ε</sup> times"
+    times = f"e<sup>ε</sup> = {rounded_up(factor, 3)} times" if factor < 1e6 else "e<sup>ε</sup> times"
     unit = escape(privacy.unit)
     other = (
         f"the records of {unit} were different"
@@ -283,7 +283,17 @@ def _in_plain_words(manifest: Manifest) -> str:
     return (
         f"<p>In plain words: whatever anyone concludes from this release, that conclusion is at most {times} as likely as it"
         f" would be if {other}, apart from a probability of δ = {privacy.delta:g} ({format_probability(privacy.delta)})."
-        f" The smaller ε is, the less the release reveals about {unit}.</p>"
+        f" The smaller ε is, the less the release reveals about {unit}.{_where_it_holds(manifest)}</p>"
+    )
+
+
+def _where_it_holds(manifest: Manifest) -> str:
+    """Return between which tables the guarantee holds, where levels that a unit could change are published exactly."""
+    if not exact_levels(manifest):
+        return ""
+    return (
+        " This holds only between tables that agree on every count that is published exactly. The release does not protect at"
+        " all in which of those cells a unit is."
     )
 
 

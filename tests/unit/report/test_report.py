@@ -475,3 +475,16 @@ def test_pages_have_one_frame() -> None:
     assert '<div class="scroll"><table class="k"><caption>told</caption>' in text
     assert '<td colspan="2" class="line">all</td>' in text
     assert "q { color: red }\n</style>" in text
+
+
+def test_plain_words_say_between_which_tables_the_guarantee_holds(axis_of: Callable[..., Axis]) -> None:
+    """The factor e^ε is rounded up; where levels that a unit could change are exact, the claim is limited to equal ones."""
+    tree = tree_of_trips(axis_of, 1)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(0, 1): 40}, terms)
+    whole = read(report(manifest_of(terms, facts, privacy=PRIVACY.model_copy(update={"epsilon": 1.2})), facts, {})).text
+    assert "= 3.33 times as likely" in whole
+    assert "holds only between tables" not in whole
+    exact = [replace(level, sigma=0.0, is_invariant=True) if level.level == 1 else level for level in terms]
+    limited = read(report(manifest_of(exact, facts), facts, {})).text
+    assert "holds only between tables that agree on every count that is published exactly" in limited
