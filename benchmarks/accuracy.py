@@ -20,11 +20,11 @@ from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.in_memory import Measure, Truth, first_pass, reconciled, top_down, truth_of
+from flows.walks.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.noise.measure import measure
-from tasks.noise.table import table_noise
+from tasks.noise.table_sampler import table_noise
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import spread_in_euclid

@@ -19,9 +19,9 @@ from compute import measurements
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.in_memory import MeasuredLevel, Truth
+from flows.walks.trial import MeasuredLevel, Truth
 from tasks.noise.measure import measure
-from tasks.noise.table import table_noise
+from tasks.noise.table_sampler import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree

@@ -28,7 +28,7 @@ from flows.cli.json_object import json_object
 from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
-from flows.walks.in_memory import Measure, Trial, Tried, Truth
+from flows.walks.trial import Measure, Trial, Tried, Truth
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray

@@ -24,8 +24,8 @@ from flows.answers.query import check_axes
 from flows.server.process import NO_TELEMETRY
 from flows.spec.file import SpecFile, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
+from tasks.capacity import cores
 from tasks.format.manifest import Manifest
-from tasks.machine import cores
 from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import EVERYTHING, find_area
 from tasks.query.folder import PublishedFolder, open_folder

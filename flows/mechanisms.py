@@ -7,19 +7,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
-from flows.walks.in_memory import Trial, histogram, reconciled, top_down, universe
 from flows.walks.leaves_only import walk_leaves
 from flows.walks.top_down import Traversal, walk_top_down
+from flows.walks.trial import Trial, histogram, reconciled, top_down, universe
 from flows.walks.two_passes import walk_twice
 from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table import LARGEST_TAU, table_noise
+from tasks.noise.table_sampler import LARGEST_TAU, table_noise
 from tasks.noise.task import measure_histogram, measure_universe
 from tasks.noise.thresholding import ThresholdedSampler, thresholded_laplace
-from tasks.optimize.black_box import nearest_by_solver
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
+from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
 from tasks.validate.bounds import chebyshev_bounds, gaussian_bounds
 

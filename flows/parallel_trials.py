@@ -12,7 +12,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.trials.comparison import Comparison, Entry, trials_of
 from storage.errors import public_errors
-from tasks.machine import cores
+from tasks.capacity import cores
 
 MOST_TASK_RUNS = 180  # the server records about 40 a second
 
@@ -54,11 +54,8 @@ def run_comparison(comparison: Comparison, tried: Callable[[int], None]) -> tupl
         return [row for future in futures for row in future.result()], str(flow_run.id), len(futures)
 
     rows, run, task_runs = compare()
-    return (
-        pl.DataFrame(rows, infer_schema_length=None),
-        run,
-        task_runs,
-    )  # what is null in many rows is a number in others
+    table = pl.DataFrame(rows, infer_schema_length=None)  # what is null in many rows is a number in others
+    return table, run, task_runs
 
 
 def _parts(runs: int, most: int) -> list[range]:

@@ -45,7 +45,7 @@ from storage.errors import (
 from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, state_of
 from storage.releases.runs import release_of
-from tasks.machine import cores
+from tasks.capacity import cores
 from tasks.stage import in_processes
 
 SPECS = "TRELLIS_SPECS"  # the folder of the specs that a deployment may release

@@ -134,7 +134,9 @@ def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = 
     number, text = getattr(fault, "errno", None), str(fault)
     if number in {errno.ENOSPC, errno.EDQUOT} or any(words in text for words in _FULL):
         return StoreError(
-            f"The disk that holds {place} is full.", field=field, hint="Free some space. What is sealed stays."
+            f"The disk that holds {place} is full.",
+            field=field,
+            hint="Free some space, then run the command again. Trellis keeps everything it has sealed.",
         )
     if number == errno.EROFS or any(words in text for words in _NOT_WRITABLE):
         return StoreError(f"{place} is mounted read-only.", field=field, hint="Mount its disk for writing.")

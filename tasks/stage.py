@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 from storage.errors import public_errors
 from storage.machine.caller import hear_as, is_heard
 from storage.machine.locks import check_going_on
-from tasks.machine import cores
+from tasks.capacity import cores
 
 P = ParamSpec("P")
 
@@ -53,7 +53,7 @@ def in_processes() -> Iterator[None]:
 
 
 def _begin_worker(heard: bool) -> None:
-    """Let a worker be heard as its parent is, leave Ctrl-C to it, write for its owner alone, and end when it does, however."""
+    """Set up a worker: print where its parent prints, ignore Ctrl-C, create private files, and end with the parent."""
     hear_as(heard)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)

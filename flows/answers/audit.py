@@ -148,7 +148,7 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
 
 
 def _series(books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
-    """Yield the series whose charges do not promise what was stated of them together: by that they count."""
+    """Yield each series whose charges do not guarantee its stated (ε, δ), by which the budget counts it."""
     events = [(at, json.loads(text)) for at, text, _ in rows]
     declared = {event["releases"][0]: at for at, event in events if event["event"] == "series"}
     for account in books.accounts.values():

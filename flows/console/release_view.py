@@ -113,14 +113,18 @@ def _show_account(account: "AccountStatement") -> None:
     if account.same_people:
         out.print(f"  the same people: {', '.join(account.same_people)}")
     if account.unprotected:
-        out.print("  [bold red]Some releases of this dataset published exact counts, which weakens its guarantee:[/]")
+        out.print(
+            "  [bold red]Some releases about these people state exact counts, which weakens the guarantee of all of them:[/]"
+        )
     show_unprotected(account.unprotected)
     for raised in account.raises:
         out.print(f"  cap raised {raised.at} from {raised.before:g} to {raised.epsilon:g}: {raised.reason}")
     for claim in account.releases:
         if claim.different_people_from:
             others = ", ".join(claim.different_people_from)
-            out.print(f"  {claim.release}: its owner declared that its table holds other people than {others}")
+            out.print(
+                f"  {claim.release}: the caller declared that its table holds other people than those of {others}"
+            )
     out.print(
         f"  ε at δ = {cap.delta:g}: cap {cap.epsilon:g}, spent {rounded_up(account.spent.epsilon)}\n"
         f"  ρ: cap {cap.rho:.6g}, spent {rounded_up(account.spent.rho)}, left {rounded_down(account.left.rho)}"
@@ -156,7 +160,7 @@ def show_audit(report: "AuditReport") -> None:
     report = escaped(report)
     for finding in report.findings:
         where = f"event {finding.position} " if finding.position is not None else ""
-        out.print(f"[red]does not fit:[/] {where}({finding.event}) {finding.release}: {finding.reason}")
+        out.print(f"[red]problem:[/] {where}({finding.event}) {finding.release}: {finding.reason}")
     if report.ok:
         out.print(f"[green]audited:[/] {report.events} events, every seal, and every manifest that was found")
     out.print(f"head: {report.head or 'the ledger is empty'}")

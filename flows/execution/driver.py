@@ -24,8 +24,8 @@ from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
 from storage.releases.seals import TRUNK
+from tasks.capacity import memory_of
 from tasks.ingest.task import ingest
-from tasks.machine import memory_of
 from tasks.publish.task import publish
 from tasks.stage import Outcome
 from tasks.tree.task import grow_tree, is_grown
@@ -110,7 +110,7 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
     if release.state == "refused":
         raise UsageError(
-            f"{release_id} was refused: nothing of it was reserved.",
+            f"The budget refused {release_id}, so Trellis reserved nothing.",
             field="ID",
             hint="`trellis release` asks again, once there is budget.",
         )

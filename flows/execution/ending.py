@@ -89,7 +89,7 @@ def abandon_release(release_id: str) -> EndedRelease:
             raise UsageError(f"{release_id} is {release.state} and cannot be abandoned.", field="ID")
         if has_folder(release):
             raise UsageError(
-                f"{release_id} is published: its folder is there, and only its books are still open.",
+                f"{release_id} is published, and its folder is there, but the ledger does not record it yet.",
                 field="ID",
                 hint=f"`trellis rerun {release_id}` closes them.",
             )

@@ -89,7 +89,7 @@ def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
     taken = [id_ for id_ in ids if state_of(con, id_) not in {None, "refused"}]
     if taken:
         raise SpecError(
-            f"name: {taken[0]} is in the store already, {state_of(con, taken[0])}; a release is made once.",
+            f"name: the store already has {taken[0]} (state: {state_of(con, taken[0])}). Trellis makes each release only once.",
             field="name",
             hint="Give the spec another name.",
         )
@@ -103,9 +103,9 @@ def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
     left = releases_to_come(con, series)
     if left:
         raise SpecError(
-            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are to come.",
+            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
             field="schedule",
-            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or `trellis abandon` those to come and"
-            " give this one another name.",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
+            " give this spec another name.",
         )
     return False

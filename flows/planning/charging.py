@@ -179,7 +179,7 @@ def _charge(con: Connection, books: Books, account: Account, reservation: Reserv
 
 
 def abandon(con: Connection, release_id: str) -> None:
-    """Give back what a release has reserved and not begun to draw; the rest stays charged. Inside a transaction."""
+    """Give back what a release has reserved and not begun to draw; the rest stays charged for good. Inside a transaction."""
     books = read_books(con)
     account = books.account_of(release_id)
     if account is None:

@@ -137,7 +137,7 @@ class Guarantee:
 
 
 def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> float:
-    """Return an ε such that this number of releases with the same guarantee, declared in advance, is (ε, δ)-private.
+    """Return an ε such that this number of releases with the same guarantee, declared in advance, is together (ε, δ)-private.
 
     Nothing about a release is chosen after seeing another, so privacy loss distributions compose over all of them. Costs
     without ρ add up, ε and δ separately. The result is infinite where the sum of δ exceeds `delta`.
@@ -238,7 +238,7 @@ def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
 
 
 def guarantee_of(scheme: Scheme) -> Guarantee:
-    """Return the guarantee with the least noise that a spec's epsilon, rho or target allows.
+    """Return the guarantee with the least noise that a spec's epsilon or rho allows, or of the least ρ that meets its target.
 
     Raises:
         SpecError: the accountant does not apply, the target names no measured level, or the noise is out of range.

@@ -7,7 +7,7 @@ from typing import Any
 from flows.mechanisms import Mechanism
 from flows.spec.keys import Spec
 from storage.errors import SpecError
-from tasks.machine import cores, default_memory
+from tasks.capacity import cores, default_memory
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence

@@ -19,7 +19,7 @@ from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, spread
-from flows.walks.in_memory import Tried, Truth, truth_of
+from flows.walks.trial import Tried, Truth, truth_of
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books

@@ -69,7 +69,7 @@ def _prepare_to_draw(record: Record, level: int) -> None:
     """Mark the charge before the first draw; remove unread what was drawn and never sealed."""
     release_id, charge = record.release.id, record.charges.get(level)
     if charge is None or charge.state not in {"reserved", "drawing"}:
-        raise StoreError(f"Level {level} of {release_id} is not paid for, so nothing of it may be drawn.")
+        raise StoreError(f"The ledger has no charge for level {level} of {release_id}, so Trellis cannot draw it.")
     with store() as con:
         if charge.state == "reserved":
             with transaction(con):

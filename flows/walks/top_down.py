@@ -25,7 +25,7 @@ from storage.releases.seals import (
     cells_of_level,
     list_branches,
 )
-from tasks.machine import cores, memory_of
+from tasks.capacity import cores, memory_of
 from tasks.noise.samplers import Sampler
 from tasks.noise.task import measure_branch
 from tasks.optimize.task import Optimiser, optimise_branch
@@ -140,7 +140,9 @@ class _Walk:
     def prepare_to_draw(self, level: int, branch: str) -> None:
         """Mark the level's charge before its first draw."""
         if level not in self.paid:
-            raise StoreError(f"Level {level} of {self.release_id} is not paid for, so nothing of it may be drawn.")
+            raise StoreError(
+                f"The ledger has no charge for level {level} of {self.release_id}, so Trellis cannot draw it."
+            )
         if level in self.reserved:
             with store() as con, transaction(con):
                 advance(con, self.release_id, level, "drawing")

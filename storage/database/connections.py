@@ -21,9 +21,8 @@ Connection = duckdb.DuckDBPyConnection
 
 _SAY_WHO_HOLDS_IT_AFTER = 10.0  # seconds
 _GIVE_UP_AFTER = 120.0  # seconds
-_BEING_MADE = (
-    2.0  # seconds for which to wait for a file that is no database yet: another process may just be creating it
-)
+# Seconds for which Trellis waits for a file that is not a database yet: another process may just be creating it.
+_BEING_MADE = 2.0
 
 
 @dataclass(slots=True)

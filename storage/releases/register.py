@@ -195,7 +195,7 @@ def check_unmade(con: Connection, release_id: str) -> None:
     """
     forget_refusal(con, release_id)
     if state_of(con, release_id) is not None:
-        raise MadeAlready(f"{release_id} is in the store already; a release is made once.")
+        raise MadeAlready(f"The store already has {release_id}. Trellis makes each release only once.")
 
 
 def claim_id(con: Connection, name: str) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
 
-LEAST_SCALE = 0.01  # below it the noise is 0 except in one draw of 10**2171
+LEAST_SCALE = 0.01  # below it the noise is 0 except in one draw in 10**2171
 LARGEST_SCALE = 2**32  # with totals up to 2**40 this keeps sums and products of noisy counts inside 64 bits
 
 

@@ -43,7 +43,7 @@ class Privacy(_Part):
         rho: ρ of all discrete Gaussians together; 0 if there are none.
         accountant: the accountant that derives (ε, δ) from the noise.
         sampler: the sampler that drew the noise.
-        tau: the largest distance between its draws and the stated noise, in total variation over all the cells that one unit
+        tau: an upper bound on the distance between its draws and the stated noise, in total variation over all the cells that one unit
             can touch; its cost is taken off delta.
         statement: the guarantee in words.
     """

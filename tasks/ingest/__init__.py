@@ -1,1 +1,1 @@
-"""Reads and checks the confidential table and the public codebooks. Errors never show a confidential value."""
+"""Reading and checking the confidential table and the public codebooks, with errors that never show a confidential value."""

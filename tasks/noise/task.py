@@ -17,7 +17,7 @@ from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import LevelTerms
-from tasks.machine import memory_of
+from tasks.capacity import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.noise.thresholding import Thresholded, ThresholdedSampler, measure_thresholded
@@ -147,7 +147,7 @@ def _leaves(release_id: str) -> tuple[Release, int, Seal | None]:
 def _check_charged(record: Record, level: int) -> None:
     if not as_charged(record.release.levels[level], record.charges.get(level)):
         raise StoreError(
-            f"Level {level} of {record.release.id} is not as the ledger has charged it: nothing of it is drawn."
+            f"Level {level} of {record.release.id} differs from its charge in the ledger, so Trellis draws nothing for it."
         )
 
 

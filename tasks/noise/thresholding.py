@@ -89,7 +89,7 @@ def privacy_cost(neighbours: str, max_records: int, scale: float, threshold: int
         scale: s, finite and > 0.
         threshold: θ, above m.
     Raises:
-        ValueError: the threshold is not above m: the records of a single unit would be released about every second time.
+        ValueError: the threshold is not above m: the records of a single unit could be released more often than not.
     """
     if threshold <= max_records:
         raise ValueError(f"threshold must be above max_records_per_unit, {max_records}, got {threshold}.")

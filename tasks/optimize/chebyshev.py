@@ -103,7 +103,7 @@ def _share(
 ) -> IntArray:
     """Return y for the cells that are left, given L and t₀; every total is positive, and at most Σ (x + L).
 
-    To lower cells in an order, as far as needed, is to raise the lowest that they may be in the opposite order.
+    Lowering cells in one order gives the same result as raising their lower limits in the opposite order.
     """
     order = ascending_siblings(noisy if small_first else -noisy, fan_out)
     x, ends = noisy[order], np.cumsum(fan_out)

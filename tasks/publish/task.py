@@ -25,7 +25,7 @@ from tasks.format.csv import csv_header, write_csv
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
-from tasks.format.records import finest_columns, record_tables, records_path
+from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.report.facts import Collector

@@ -16,7 +16,7 @@ from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts
 from tasks.tree.order import Tree
 from tasks.tree.task import load_frontier, load_parents, read_coded_leaves, tree_of
-from tasks.validate.checks import (
+from tasks.validate.consistency import (
     areas_known_once,
     children_add_up,
     counts_whole,

@@ -16,7 +16,7 @@ from tasks.format.csv import csv_failures
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
-from tasks.format.records import records_failures
+from tasks.format.synthetic_records import records_failures
 from tasks.validate.intervals import margins_of
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures

@@ -159,7 +159,7 @@ def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment: str, di
     place = disk.folder / "out" if says_output else f"TRELLIS_HOME={disk.folder / 'home'}"
     assert str(stopped.value).endswith(f"The disk that holds {place} is full.")
     assert stopped.value.field == ("output" if says_output else "TRELLIS_HOME")
-    assert stopped.value.hint == "Free some space. What is sealed stays."
+    assert stopped.value.hint == "Free some space, then run the command again. Trellis keeps everything it has sealed."
     assert list(disk.folder.rglob("*.partial")) == []
 
     disk.free()

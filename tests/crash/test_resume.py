@@ -30,7 +30,7 @@ from storage.ledger.events import read_books as read_ledger
 from storage.machine.locks import held
 from storage.releases.register import claim_id, find_release
 from storage.releases.terms import RunTerms
-from tasks.machine import cores, default_memory
+from tasks.capacity import cores, default_memory
 from tasks.noise.task import measure_branch
 from tests.support.draws import (
     BRANCH_CELLS,

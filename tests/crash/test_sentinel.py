@@ -25,7 +25,7 @@ from storage.ledger.events import head
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release, list_releases
 from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table import LARGEST_TABLE_SCALE
+from tasks.noise.table_sampler import LARGEST_TABLE_SCALE
 from tasks.tree.axis import IntArray
 
 # Epsilon is so small (sigma is 7e7) that no noisy and no released count is a true one, but for one run in a million.

@@ -204,7 +204,7 @@ def test_what_was_declared_may_not_be_changed_between_two_days(country: Country)
         make(IDS[1])
     assert refusal.value.field == "SPEC"
     assert f"trellis abandon {IDS[1]}" in refusal.value.hint
-    with pytest.raises(SpecError, match="declared with another spec, and 2 of its releases are to come"):
+    with pytest.raises(SpecError, match="declared with another spec, and 2 of its releases are still due"):
         declare_series(make_plan(load_spec(country.spec)), datetime(2027, 2, 15, tzinfo=UTC))
     country.spec.write_text(text + "# the same, with a remark\n")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.in_memory import Measure, Truth, reconciled, top_down, truth_of
+from flows.walks.trial import Measure, Truth, reconciled, top_down, truth_of
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.synthesize.paper_sets import draw_paper_set

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.in_memory import Truth, truth_of
+from flows.walks.trial import Truth, truth_of
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds

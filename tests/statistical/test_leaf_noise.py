@@ -11,7 +11,7 @@ from scipy import stats
 
 from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 from tasks.noise.samplers import discrete_gaussian
-from tasks.noise.table import table_noise
+from tasks.noise.table_sampler import table_noise
 from tasks.noise.thresholding import Thresholded, measure_thresholded, thresholded_for, thresholded_laplace
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import TrueLevel, grow

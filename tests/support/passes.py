@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from flows.walks.in_memory import (
+from flows.walks.trial import (
     Measure,
     Truth,
     truth_of,

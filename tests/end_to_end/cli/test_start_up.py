@@ -93,5 +93,5 @@ def test_a_look_into_the_store_imports_duckdb_alone(command: str, released: tupl
 
 def test_scipy_is_imported_only_when_a_parent_is_solved() -> None:
     """Who imports the module waits for no SciPy."""
-    script = "import sys, tasks.optimize.black_box; sys.exit('scipy.optimize' in sys.modules)"
+    script = "import sys, tasks.optimize.solver; sys.exit('scipy.optimize' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -36,7 +36,7 @@ from storage.ledger.books import Charge, Spending
 from storage.ledger.events import read_books
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
-from tasks.noise.table import LARGEST_TAU
+from tasks.noise.table_sampler import LARGEST_TAU
 from tasks.tree.order import Tree
 
 DELTA = 1e-8

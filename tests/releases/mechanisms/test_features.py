@@ -16,7 +16,7 @@ import yaml
 from polars.testing import assert_frame_equal
 
 import storage.counts.published
-import tasks.format.records
+import tasks.format.synthetic_records
 import tasks.publish.task
 import tasks.validate.size
 from flows.answers.verify import verify_answer
@@ -198,7 +198,7 @@ def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch,
     true = write_tables(tmp_path)
     if kind == "parquet":
         monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", PEOPLE - 1)
-    monkeypatch.setattr(tasks.format.records, "CHUNK_RECORDS", 7)
+    monkeypatch.setattr(tasks.format.synthetic_records, "CHUNK_RECORDS", 7)
 
     def fail(*_: object) -> None:
         raise RuntimeError

@@ -277,7 +277,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: 
             world.release("stability_histogram")
     with store() as con:
         con.execute("UPDATE levels SET epsilon = 2.0 WHERE level = ?", [DEPTH])
-    with pytest.raises(StoreError, match="not as the ledger has charged it"):
+    with pytest.raises(StoreError, match="differs from its charge in the ledger"):
         go_on()
     with store() as con:
         con.execute("UPDATE levels SET epsilon = 1.0, threshold = 3 WHERE level = ?", [DEPTH])

@@ -15,8 +15,8 @@ from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.in_memory import Truth
 from flows.walks.runner import Submit, report_nothing
+from flows.walks.trial import Truth
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of

@@ -27,7 +27,7 @@ from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.seals import add_frontier, branches_of_level, list_branches, list_frontiers, list_seals
-from tasks.machine import cores, default_memory
+from tasks.capacity import cores, default_memory
 from tasks.noise.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify

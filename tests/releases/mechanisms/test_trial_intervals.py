@@ -14,7 +14,7 @@ from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import Entry
-from flows.walks.in_memory import Tried, Truth
+from flows.walks.trial import Tried, Truth
 from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.thresholding import thresholded_laplace

@@ -42,7 +42,7 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.frontier import Frontier
 from tasks.tree.keys import all_differ, order_of, packed
-from tasks.validate.checks import areas_known_once, children_add_up
+from tasks.validate.consistency import areas_known_once, children_add_up
 from tasks.validate.size import MOST_CSV_ROWS, disk_size
 from tasks.verify.folder import verify
 from tasks.verify.sums import AddingUp

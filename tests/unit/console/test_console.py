@@ -80,7 +80,7 @@ def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a[b]" in said
     assert "level 1 [red]cty[/]" in said
     assert "from 5 to 10: decree [7]" in said
-    weaker = "Some releases of this dataset published exact counts, which weakens its guarantee:"
+    weaker = "Some releases about these people state exact counts, which weakens the guarantee of all of them:"
     assert f"{weaker}\nunprotected: level 1 [red]cty[/]\n" in said
 
 

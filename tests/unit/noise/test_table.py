@@ -24,7 +24,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.noise import table as table_module
-from tasks.noise.table import (
+from tasks.noise.table_sampler import (
     LARGEST_TABLE_SCALE,
     LARGEST_TAU,
     NoiseTable,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.in_memory import truth_of
+from flows.walks.trial import truth_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import Estimates, settle

@@ -23,7 +23,7 @@ from flows.spec.file import SpecFile, faults_of, load_spec
 from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError, SpecError
 from tasks.format import records
-from tasks.format.records import record_tables
+from tasks.format.synthetic_records import record_tables
 from tasks.ingest.codebook import Values
 from tasks.tree.order import in_sequence
 from tasks.tree.true_tree import grow

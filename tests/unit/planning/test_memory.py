@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 import yaml
 
-import tasks.machine
+import tasks.capacity
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from storage.errors import SpecError
 from storage.releases.terms import RunTerms
-from tasks.machine import cores, default_memory, memory_of
+from tasks.capacity import cores, default_memory, memory_of
 from tasks.tree.branches import most_cells
 
 AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one core
@@ -60,7 +60,7 @@ def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, m
     """Without a bound in the spec it is a quarter of the memory there is; a container's limit counts where it is less."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(tasks.machine, "_MEMORY_OF_CONTAINER", limit)
+    monkeypatch.setattr(tasks.capacity, "_MEMORY_OF_CONTAINER", limit)
     assert default_memory() == memory_of(RunTerms("threads", None)) == there // 4
     limit.write_text("max\n")
     assert default_memory() == there // 4

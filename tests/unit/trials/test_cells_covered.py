@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
-from flows.walks.in_memory import Tried, reconciled, truth_of, universe
+from flows.walks.trial import Tried, reconciled, truth_of, universe
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.tree.axis import IntArray

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.walks.in_memory import (
+from flows.walks.trial import (
     Truth,
     estimated,
     first_pass,
