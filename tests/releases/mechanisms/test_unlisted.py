@@ -368,7 +368,7 @@ def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: 
     (world.folder / "areas.csv").write_text("region,area\nnorth,a\nsouth,a\n")
     unlisted, listed = {"levels": ["region", "area"]}, {"table": "areas.csv", "levels": ["region", "area"]}
     hierarchy = unlisted if axis == "both" else {"origin": unlisted, "destination": listed}
-    with pytest.raises(SpecError, match=f"must be given with mechanism {mechanism}: .* who is there") as refused:
+    with pytest.raises(SpecError, match=f"must be given with mechanism {mechanism}, .* who is in them") as refused:
         world.plan(mechanism=mechanism, hierarchy=hierarchy)
     assert refused.value.field == ("hierarchy.table" if axis == "both" else "hierarchy.origin.table")
     assert "stability_histogram" in refused.value.hint
@@ -408,7 +408,7 @@ def test_one_end_may_be_listed_and_features_too(world: World) -> None:
     assert counts(folder).keys() == SEEN.keys()
     assert verify_answer(folder).failures == []
     shown = show_answer("one")
-    assert (shown.unlisted, shown.levels[1].axes.destination) == (["origin"], "region")
+    assert (shown.unlisted, shown.levels[1].axes["destination"]) == (["origin"], "region")
     with store() as con:
         possible = [level.possible_cells for level in find_release(con, "one").levels]
     assert possible == [1, len({region for region, _ in areas}), None, None, None]
