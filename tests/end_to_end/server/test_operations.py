@@ -314,8 +314,8 @@ def test_it_ends_cleanly_and_comes_up_again(up: Up) -> None:
         }
         assert up.user.run("ledger", "--json").stdout == ledger
     finally:
-        code, _ = end(again, signal.SIGINT)
-    assert code == 0
+        code, said = end(again, signal.SIGINT)
+    assert (code, "Trellis is down." in said) == (0, True), said
     assert list((up.user.folder / "home" / "running").iterdir()) == []
 
 
