@@ -257,9 +257,7 @@ def test_a_release_that_another_run_has_made_meanwhile_is_left_as_it_is(tmp_path
         seals = measured("small-1")
         for state in ("published", "running", "failed"):  # the last two as if the first had come so far
             set_state(con, "small-1", state)
-            with pytest.raises(
-                MadeAlready, match="The store already has small-1"
-            ):
+            with pytest.raises(MadeAlready, match="The store already has small-1"):
                 make_release(plan, second, submit_to(executor), report_nothing)
             assert state_of(con, "small-1") == state
         with pytest.raises(MadeAlready):  # its own spending is what leaves no room

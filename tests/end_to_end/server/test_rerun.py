@@ -143,7 +143,10 @@ def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> Non
     """
     assert stopped.codes == [130, 130, 130]
     assert stopped.states == ["failed", "failed", "failed"]
-    for told in (f"{stopped.id} is failed. What it has drawn stays charged.", f"`trellis rerun {stopped.id}` continues it."):
+    for told in (
+        f"{stopped.id} is failed. What it has drawn stays charged.",
+        f"`trellis rerun {stopped.id}` continues it.",
+    ):
         assert [said for said in stopped.said if told not in said] == []
     runs = guarded.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
     assert runs == [("CANCELLED",)] * 3
