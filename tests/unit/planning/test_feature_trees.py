@@ -22,7 +22,7 @@ from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, faults_of, load_spec
 from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError, SpecError
-from tasks.format import records
+from tasks.format import synthetic_records
 from tasks.format.synthetic_records import record_tables
 from tasks.ingest.codebook import Values
 from tasks.tree.order import in_sequence
@@ -447,7 +447,7 @@ def test_records_are_rows_as_often_as_they_count(parts, chunk) -> None:
         for part in parts
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "CHUNK_RECORDS", chunk)
+        patch.setattr(synthetic_records, "CHUNK_RECORDS", chunk)
         made = list(record_tables(tables, ["b"]))
     assert [row["b"] for table in made for row in table.to_pylist()] == [
         b for part in parts for _, b, count in part for _ in range(count)
