@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -102,9 +102,12 @@ async def _serve_until_signal(runner: Runner) -> None:
     waiting = asyncio.create_task(signalled.wait())
     await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    if not serving.done():
+    if runner.started:
         await runner.astop()
-    await serving
+    else:  # the signal came first, and no run has started
+        serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
 
 
 def _deployment(flow: object, name: str, description: str) -> RunnerDeployment:

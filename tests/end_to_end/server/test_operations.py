@@ -216,7 +216,7 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
         assert up.ended(run)["state_type"] == "FAILED"
         told = up.artifacts(run)["failure"]
         assert said in told
-        assert "nothing was drawn, and nothing was charged" in told
+        assert "Nothing was reserved, drawn or charged." in told
         assert "correct the cause, then press **Retry**" in told
         assert "trellis rerun" not in told
     begun = up.ended(spoilt)["name"]
