@@ -178,7 +178,7 @@ def story(visitor: Visitor, up: Up) -> Story:
     visitor.shows_state("Completed")
     visitor.look("completed")
     page.reload()  # the page asks for new artifacts only now and then
-    _look_at_artifacts(visitor, "completed", {"levels": "as published", "statement": "What it protects"})
+    _look_at_artifacts(visitor, "completed", {"levels": "as published", "statement": "What the release protects"})
     return Story(up, release, visitor, failed, _books(up, release))
 
 
