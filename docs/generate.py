@@ -15,8 +15,9 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from flows.answers.audit import audit_answer
+from flows.answers.ledger import budget_answer, ledger_answer
 from flows.answers.query import query_answer
-from flows.answers.store import budget_answer, ledger_answer, release_answer, releases_answer, show_answer
+from flows.answers.release_status import release_answer, releases_answer, show_answer
 from flows.answers.verify import verify_answer
 from flows.cli.json_object import json_object
 from flows.cli.main import app, main

@@ -145,7 +145,7 @@ def _interruptions() -> Iterator[Event]:
 
 
 def _show_error(fault: TrellisError, arguments: list[str]) -> int:
-    from flows.answers.store import error_answer
+    from flows.answers.release_status import error_answer
 
     if "--json" in arguments:
         print_json(error_answer(fault))

@@ -58,7 +58,7 @@ def rerun(
     as_json: AsJson = False,
 ) -> None:
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
-    from flows.answers.store import release_answer
+    from flows.answers.release_status import release_answer
     from flows.execution.crashes import note_crashes
     from flows.execution.driver import check_can_go_on
     from storage.errors import HeldElsewhere
@@ -115,7 +115,7 @@ def _make(
     planned: "tuple[Plan, Release] | None" = None,
 ) -> None:
     """Run a flow that makes or continues a release, and print the outcome."""
-    from flows.answers.store import release_answer
+    from flows.answers.release_status import release_answer
     from flows.cli.run_flow import interrupted, run_directly
 
     seconds: dict[str, float] = {}

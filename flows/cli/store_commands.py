@@ -11,7 +11,7 @@ from flows.console.release_view import show_audit, show_cleaned, show_ledger, sh
 
 def releases(as_json: AsJson = False) -> None:
     """List all releases and their states."""
-    from flows.answers.store import releases_answer
+    from flows.answers.release_status import releases_answer
 
     print_answer(releases_answer(), as_json, show_releases)
 
@@ -24,7 +24,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one release: its levels, branches, seals, checks and charges."""
-    from flows.answers.store import reserved_spec, show_answer
+    from flows.answers.release_status import reserved_spec, show_answer
 
     if spec:
         print(reserved_spec(release_id), end="")  # noqa: T201 (the command line)
@@ -39,7 +39,7 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show the caps, the charges, and what is left."""
-    from flows.answers.store import ledger_answer
+    from flows.answers.ledger import ledger_answer
 
     print_answer(ledger_answer(dataset), as_json, show_ledger)
 
@@ -71,7 +71,7 @@ def raise_budget(
     as_json: AsJson = False,
 ) -> None:
     """Raise a cap. The ledger records it permanently, and from then on only the new cap holds."""
-    from flows.answers.store import budget_answer
+    from flows.answers.ledger import budget_answer
 
     print_answer(budget_answer(dataset, epsilon, reason), as_json, show_raised)
 

@@ -18,15 +18,8 @@ from tasks.words.numbers import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from flows.answers.audit import AuditReport
-    from flows.answers.store import (
-        AccountStatement,
-        LedgerStatement,
-        LevelCharge,
-        MadeRelease,
-        ReleaseClaim,
-        ReleaseList,
-        ShownRelease,
-    )
+    from flows.answers.ledger import AccountStatement, LedgerStatement, LevelCharge, ReleaseClaim
+    from flows.answers.release_status import MadeRelease, ReleaseList, ShownRelease
     from flows.answers.verify import Verification
     from flows.execution.ending import Cleaning, EndedRelease
     from flows.synthetic import SyntheticSet

@@ -133,7 +133,7 @@ def reserve(con: Connection, reservation: Reservation) -> None:
         StoreError: the release is already reserved.
     """
     books = read_books(con)
-    account = _admit(con, books, [reservation], reservation.spending)
+    account = _account_to_charge(con, books, [reservation], reservation.spending)
     _charge(con, books, account, reservation)
 
 
@@ -151,13 +151,15 @@ def declare(con: Connection, name: str, reservations: Sequence[Reservation], who
         StoreError: one of the releases is already reserved.
     """
     books = read_books(con)
-    account = _admit(con, books, reservations, whole)
+    account = _account_to_charge(con, books, reservations, whole)
     series = record_series(con, books, name, reservations, whole)
     for reservation in reservations:
         _charge(con, books, account, reservation.in_series(series))
 
 
-def _admit(con: Connection, books: Books, reservations: Sequence[Reservation], spending: Spending) -> Account:
+def _account_to_charge(
+    con: Connection, books: Books, reservations: Sequence[Reservation], spending: Spending
+) -> Account:
     """Return the account to which releases may be charged together; open or share it if this is its first charge."""
     for reservation in reservations:
         if books.account_of(reservation.claim.release):

@@ -18,7 +18,7 @@ import yaml
 
 import flows.execution.ending
 from flows.answers.audit import audit_answer
-from flows.answers.store import budget_answer
+from flows.answers.ledger import budget_answer
 from flows.cli.json_object import json_object
 from flows.cli.main import DONE, FAILED, app
 from flows.execution.driver import make_release

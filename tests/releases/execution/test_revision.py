@@ -15,7 +15,7 @@ import yaml
 
 import flows.execution.driver
 from flows.answers.audit import audit_answer
-from flows.answers.store import ReleaseList, releases_answer, show_answer
+from flows.answers.release_status import ReleaseList, releases_answer, show_answer
 from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one, show_releases
 from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse

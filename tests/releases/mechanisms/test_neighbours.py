@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import tasks.optimize.task
-from flows.answers.store import ledger_answer, release_answer
+from flows.answers.ledger import ledger_answer
+from flows.answers.release_status import release_answer
 from flows.answers.verify import verify_answer
 from flows.console.release_view import show_release
 from storage.counts.shards import noisy_path

@@ -19,7 +19,7 @@ import flows.execution.driver
 import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
-from flows.answers.store import show_answer
+from flows.answers.release_status import show_answer
 from flows.answers.verify import verify_answer
 from flows.cli.json_object import json_object
 from flows.console.plan_view import show_plan

@@ -6,16 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from flows.answers.ledger import AccountStatement, BudgetBalance, CapRaise, LedgerStatement, LevelCharge, ReleaseClaim
 from flows.answers.levels import ReleasedLevel
-from flows.answers.store import (
-    AccountStatement,
-    BudgetBalance,
-    CapRaise,
-    LedgerStatement,
-    LevelCharge,
-    MadeRelease,
-    ReleaseClaim,
-)
+from flows.answers.release_status import MadeRelease
 from flows.cli import main as cli
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison

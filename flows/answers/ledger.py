@@ -1,0 +1,210 @@
+"""What the ledger says: the accounts of all people, and what each release and each level costs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flows.planning.costs import CapTerms, Cost
+from storage.database.connections import store, transaction
+from storage.errors import UsageError
+from storage.ledger.books import Account, Books, Charge, Claim
+from storage.ledger.events import read_books
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetBalance:
+    """What the people of a dataset have, have spent, and have left, as ε at the cap's δ."""
+
+    delta: float
+    cap: float
+    spent: float
+    left: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelCharge:
+    """What one level of one release costs, and how far its drawing is.
+
+    Attributes:
+        release: whose level it is; left out where that is plain.
+        rho: 0 for mechanisms that are only (ε, δ).
+        sigma: the standard deviation of the noise, records.
+        l2_sensitivity: Δ₂, records.
+        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
+    """
+
+    release: str | None = None
+    level: int
+    state: str
+    mechanism: str
+    rho: float
+    sigma: float
+    l2_sensitivity: float
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class CapRaise:
+    """One raise of a cap: when, from and to which ε, and why."""
+
+    at: str
+    before: float
+    epsilon: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseClaim:
+    """What one release states of itself in the ledger.
+
+    Attributes:
+        epsilon: None, like `delta`, where none was recorded.
+        unprotected: what it publishes exactly, in words.
+        different_people_from: datasets that used the same table; the owner declared that they hold other people.
+        contributions: how many records a unit has, and who bounds them.
+    """
+
+    release: str
+    dataset: str
+    epsilon: float | None
+    delta: float | None
+    accountant: str
+    unprotected: Sequence[str]
+    different_people_from: Sequence[str]
+    contributions: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountStatement:
+    """What the ledger knows of some people.
+
+    Attributes:
+        dataset: the first dataset of these people.
+        same_people: the other datasets that share its cap.
+        unprotected: what releases about them have published exactly, in words.
+        spent: what they have spent or reserved.
+        left: what one more release may cost.
+        statement: what a raise of the cap means; left out otherwise.
+    """
+
+    dataset: str
+    same_people: Sequence[str]
+    unit: str
+    neighbours: str
+    unprotected: Sequence[str]
+    cap: CapTerms
+    spent: Cost
+    left: Cost
+    raises: Sequence[CapRaise]
+    releases: Sequence[ReleaseClaim]
+    charges: Sequence[LevelCharge]
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStatement:
+    """The accounts of the ledger."""
+
+    datasets: Sequence[AccountStatement]
+
+
+def balance_answer(dataset: str) -> BudgetBalance:
+    """Return what the people of a dataset have, have spent, and have left."""
+    (account,) = ledger_answer(dataset).datasets
+    return BudgetBalance(account.cap.delta, account.cap.epsilon, account.spent.epsilon, account.left.epsilon)
+
+
+def ledger_answer(dataset: str | None) -> LedgerStatement:
+    """Return the accounts of all datasets, or of the one to which a dataset's releases are charged.
+
+    Raises:
+        UsageError: there is no such dataset.
+    """
+    with store() as con:
+        books = read_books(con)
+    if dataset is None:
+        return LedgerStatement([_account(account) for account in books.accounts.values()])
+    return LedgerStatement([_account(_known_account(books, dataset))])
+
+
+def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement:
+    """Raise the cap of a dataset's people and return their account.
+
+    Raises:
+        UsageError: there is no such dataset, the cap would not rise, or no reason is given.
+    """
+    from flows.planning.budget import cap_of
+    from flows.planning.charging import raise_cap
+
+    if not reason.strip():
+        raise UsageError("--reason must not be empty: the ledger records it permanently.", field="--reason")
+    with store() as con:
+        delta = _known_account(read_books(con), dataset).terms.cap.delta
+        try:
+            cap = cap_of(epsilon, delta)
+        except ValueError as fault:
+            raise UsageError(f"--{fault}", field="--epsilon") from None
+        with transaction(con):
+            raise_cap(con, dataset, cap, reason.strip())
+    (account,) = ledger_answer(dataset).datasets
+    return replace(
+        account,
+        statement=f"From now on only the new cap holds: the releases about these people may together reach ε ="
+        f" {cap.epsilon:g} at δ = {cap.delta:g}, whatever cap was stated before.",
+    )
+
+
+def _known_account(books: Books, dataset: str) -> Account:
+    account = books.account(dataset)
+    if account is None:
+        raise UsageError(
+            f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists the datasets."
+        )
+    return account
+
+
+def _account(account: Account) -> AccountStatement:
+    terms, standing = account.terms, account.standing
+    cap = terms.cap
+    return AccountStatement(
+        dataset=terms.dataset,
+        same_people=account.datasets[1:],
+        unit=terms.unit,
+        neighbours=terms.neighbours,
+        unprotected=account.unprotected,
+        cap=CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
+        spent=Cost(standing.epsilon, float(account.spent)),
+        left=Cost(standing.left_epsilon, float(standing.left_rho)),
+        raises=[CapRaise(**raised) for raised in account.raises],
+        releases=[_claim(claim) for claim in account.claims.values()],
+        charges=[replace(charge_answer(charge), release=charge.release) for charge in account.charges.values()],
+    )
+
+
+def _claim(claim: Claim) -> ReleaseClaim:
+    return ReleaseClaim(
+        release=claim.release,
+        dataset=claim.dataset,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+        accountant=claim.accountant,
+        unprotected=claim.unprotected,
+        different_people_from=claim.different_people_from,
+        contributions=dict(claim.contributions),
+    )
+
+
+def charge_answer(charge: Charge) -> LevelCharge:
+    """Return what one level costs and how far its drawing is, without its release."""
+    return LevelCharge(
+        level=charge.level,
+        state=charge.state,
+        mechanism=charge.mechanism,
+        rho=float(charge.rho),
+        sigma=charge.sigma,
+        l2_sensitivity=math.sqrt(charge.l2_sensitivity_squared),
+        epsilon=charge.epsilon,
+        delta=charge.delta,
+    )

@@ -1,0 +1,226 @@
+"""What the store knows of each release: made, refused, listed, or shown with its levels, branches, seals and checks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
+from flows.answers.levels import ReleasedLevel, released_levels
+from flows.execution.crashes import note_crashes
+from flows.planning.costs import Cost
+from storage.database.connections import store
+from storage.errors import BudgetExceeded, TrellisError
+from storage.machine.home import home
+from storage.record import load_record
+from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRelease:
+    """A release that was made, or of which a branch was.
+
+    Attributes:
+        reason: why it is not published; empty where it is.
+        folder: where it is published; None where it is not.
+        report: the file of its report; None likewise.
+        unprotected: what it publishes exactly, in words.
+        statement: its guarantee, in words.
+        seconds: thread seconds per stage, and the wall time as `total`.
+        home: the store.
+    """
+
+    id: str
+    state: str
+    reason: str
+    folder: str | None
+    report: str | None
+    levels: Sequence[ReleasedLevel]
+    unprotected: Sequence[str]
+    statement: str
+    budget: BudgetBalance
+    seconds: Mapping[str, float]
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMessage:
+    """An error: what is wrong, the key, option or file at fault, and what to do next."""
+
+    error: str
+    field: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A release that its dataset's cap refuses."""
+
+    id: str
+    state: str
+    reason: str
+    left: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRelease:
+    """A release in the list of all."""
+
+    id: str
+    dataset: str
+    state: str
+    created: str
+    supersedes: str | None
+    superseded_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseList:
+    """Every release, the newest last."""
+
+    releases: Sequence[ListedRelease]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchState:
+    """A branch of a release.
+
+    Attributes:
+        state: `cut` into further branches, `open`, or `optimised`.
+        holds: per axis the codes of its first and last areas.
+    """
+
+    branch: str
+    state: str
+    holds: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedShard:
+    """The seal of one level of one branch."""
+
+    level: int
+    branch: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one consistency check found at one level."""
+
+    check: str
+    level: int
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRelease:
+    """One release as the store knows it.
+
+    Attributes:
+        reason: why it is not published; empty where it is.
+        supersedes: the release whose place it takes; `superseded_by` the published one that takes its own.
+        unprotected: what it publishes exactly, in words.
+        unlisted: the axes whose codes no codebook lists.
+        statement: its guarantee, in words.
+        folder: where it is published; None where nothing is there.
+        report: the file of its report; None likewise.
+    """
+
+    id: str
+    dataset: str
+    state: str
+    reason: str
+    created: str
+    supersedes: str | None
+    superseded_by: str | None
+    levels: Sequence[ReleasedLevel]
+    branches: Sequence[BranchState]
+    seals: Sequence[SealedShard]
+    checks: Sequence[CheckResult]
+    charges: Sequence[LevelCharge]
+    unprotected: Sequence[str]
+    unlisted: Sequence[str]
+    statement: str
+    folder: str | None
+    report: str | None
+
+
+def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease:
+    """Return a release that was just made.
+
+    Args:
+        release_id: its id.
+        seconds: thread seconds per stage, and the wall time as `total`.
+    """
+    shown = show_answer(release_id)
+    return MadeRelease(
+        id=release_id,
+        state=shown.state,
+        reason=shown.reason,
+        folder=shown.folder,
+        report=shown.report,
+        levels=shown.levels,
+        unprotected=shown.unprotected,
+        statement=shown.statement,
+        budget=balance_answer(shown.dataset),
+        seconds={stage: round(taken, 3) for stage, taken in seconds.items()},
+        home=str(home()),
+    )
+
+
+def error_answer(fault: TrellisError) -> ErrorMessage | Refusal:
+    """Return the message of an error, or the refusal of a release that its dataset's cap forbids."""
+    if isinstance(fault, BudgetExceeded):
+        left = Cost(fault.left_epsilon, float(fault.left))
+        return Refusal(fault.release_id, "refused", str(fault), left)
+    return ErrorMessage(str(fault), fault.field, fault.hint)
+
+
+def releases_answer() -> ReleaseList:
+    """Return every release with its state, the newest last."""
+    note_crashes()
+    with store() as con:
+        return ReleaseList([ListedRelease(**entry) for entry in list_releases(con)])
+
+
+def show_answer(release_id: str) -> ShownRelease:
+    """Return one release with its levels, branches, seals, checks and charges."""
+    note_crashes()
+    with store() as con:
+        record, checks = load_record(con, release_id), list_checks(con, release_id)
+        later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
+    release, last = record.release, record.branches_of(record.finest)
+
+    def state_of_branch(name: str) -> str:
+        if name not in last:
+            return "cut"
+        return "optimised" if (record.finest, name) in record.frontiers else "open"
+
+    return ShownRelease(
+        id=release.id,
+        dataset=release.dataset,
+        state=release.state,
+        reason=release.reason,
+        created=release.created,
+        supersedes=release.supersedes,
+        superseded_by=later[-1] if later else None,
+        levels=released_levels(record),
+        branches=[
+            BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
+            for branch in record.branches.values()
+        ],
+        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.seals.values()],
+        checks=[CheckResult(**check) for check in checks],
+        charges=[charge_answer(charge) for charge in record.charges.values()],
+        unprotected=list(release.terms.unprotected),
+        unlisted=list(release.terms.unlisted),
+        statement=release.terms.privacy.statement,
+        folder=release.folder if Path(release.folder).is_dir() else None,
+        report=str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
+    )
+
+
+def reserved_spec(release_id: str) -> str:
+    """Return the spec that a release was reserved with, as it was written."""
+    with store() as con:
+        return find_release(con, release_id).spec
