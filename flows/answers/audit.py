@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.planning.budget import standing_of
+from flows.planning.composition import standing_of
 from flows.planning.guarantee import holds_together
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path

@@ -135,8 +135,8 @@ def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement
     Raises:
         UsageError: there is no such dataset, the cap would not rise, or no reason is given.
     """
-    from flows.planning.budget import cap_of
-    from flows.planning.charging import raise_cap
+    from flows.planning.budget import raise_cap
+    from flows.planning.composition import cap_of
 
     if not reason.strip():
         raise UsageError("--reason must not be empty: the ledger records it permanently.", field="--reason")

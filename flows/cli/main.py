@@ -15,7 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from flows.cli import folder_commands, release_commands, spec_commands, store_commands
+from flows.cli import folder_commands, release_commands, spec_commands, store_commands, synthetic_command
 from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, print_json
 from flows.console import terminal
 from flows.server.process import quiet_prefect
@@ -78,7 +78,7 @@ for command in (  # in the order of the help
     release_commands.abandon,
     store_commands.clean,
     release_commands.forget,
-    spec_commands.synthesise,
+    synthetic_command.synthesise,
 ):
     app.command()(command)
 budget.command("raise")(store_commands.raise_budget)

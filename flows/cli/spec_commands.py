@@ -1,15 +1,14 @@
-"""The commands about a spec that release nothing: starters, checks, plans, comparisons and made-up tables."""
+"""The commands about a spec that release nothing: starters, checks, plans and comparisons."""
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_plan, show_starter
-from flows.console.release_view import show_synthesised
 
 
 def new(
@@ -94,21 +93,3 @@ def compare(
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
-
-
-def synthesise(
-    kind: Annotated[Literal["binary", "random"], typer.Argument(help="The hierarchy at both ends of a trip.")],
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where to write the tables and the spec: a new or an empty folder.")
-    ],
-    density: Annotated[
-        Literal["complete", "dense", "sparse"],
-        typer.Option(help="How many pairs of areas have people: all, half of them, or one in a hundred."),
-    ] = "complete",
-    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
-    as_json: AsJson = False,
-) -> None:
-    """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
-    from flows.synthetic import synthesise_answer
-
-    print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)

@@ -3,19 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flows.console.terminal import (
-    escaped,
-    format_bytes,
+from flows.console.levels_table import (
     format_level_numbers,
     level_table,
-    out,
-    print_line,
-    say,
     show_bound_note,
     show_threshold_note,
     show_unlisted,
     show_unprotected,
 )
+from flows.console.terminal import escaped, format_bytes, out, print_line, say
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
 

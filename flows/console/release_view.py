@@ -4,15 +4,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from flows.console.terminal import (
-    escaped,
-    format_bytes,
-    out,
-    print_line,
-    show_levels,
-    show_unlisted,
-    show_unprotected,
-)
+from flows.console.levels_table import show_levels, show_unlisted, show_unprotected
+from flows.console.terminal import escaped, format_bytes, out, print_line
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_down, rounded_up
 
@@ -22,7 +15,6 @@ if TYPE_CHECKING:
     from flows.answers.release_status import MadeRelease, ReleaseList, ShownRelease
     from flows.answers.verify import Verification
     from flows.execution.ending import Cleaning, EndedRelease
-    from flows.synthetic import SyntheticSet
 
 
 def show_release(made: "MadeRelease") -> None:
@@ -164,15 +156,6 @@ def show_cleaned(cleaning: "Cleaning") -> None:
     for cleaned in escaped(cleaning).cleaned:
         out.print(f"{cleaned.release}: {cleaned.files} files, {format_bytes(cleaned.bytes)}")
     out.print(f"{format_bytes(cleaning.bytes)} freed")
-
-
-def show_synthesised(drawn: "SyntheticSet") -> None:
-    """Draw what a made-up set holds, and where its spec is."""
-    drawn = escaped(drawn)
-    print_line(
-        f"SYNTHETIC: the set [bold]{drawn.set}[/] with seed {drawn.seed}: {drawn.people:,} people in"
-        f" {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
-    )
 
 
 def show_ending(ended: "EndedRelease") -> None:

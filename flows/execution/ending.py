@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.execution.crashes import note_crashes
-from flows.planning.charging import abandon
+from flows.planning.budget import abandon
 from storage.counts.published import partial_folder, store_levels
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path

@@ -13,7 +13,7 @@ from flows.planning.admission import (
     different_people_from,
     stating_the_fitting_epsilon,
 )
-from flows.planning.charging import agreed_terms, reserve
+from flows.planning.budget import agreed_terms, reserve
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
 from storage.database.connections import store, transaction

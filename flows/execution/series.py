@@ -9,7 +9,7 @@ from flows.planning.admission import (
     different_people_from,
     releases_to_come,
 )
-from flows.planning.charging import agreed_terms, declare
+from flows.planning.budget import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
 from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id

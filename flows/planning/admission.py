@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.planning.budget import epsilon_beside
-from flows.planning.charging import agreed_terms, check_fits, users_of_table
+from flows.planning.budget import agreed_terms, check_fits, users_of_table
+from flows.planning.composition import epsilon_beside
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan
 from storage.database.connections import Connection

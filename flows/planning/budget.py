@@ -1,134 +1,234 @@
-"""What releases about the same people cost together, and what is left: the rule of composition.
+"""Whose people a release is about, and whether their budget allows it: decided here, recorded in the ledger at once.
 
-A release is chosen after its author has seen the earlier ones. ρ adds up even then; privacy loss distributions do not. So
-across releases the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add
-theirs. How much is spent on which kind is also chosen after seeing earlier releases. So where both kinds occur, both together
-must keep within the cap at one Rényi order, which the cap fixes (docs/privacy.md). If there is only one release, its own
-guarantee counts, whatever its accountant.
+What writes to the ledger runs inside the caller's transaction: the decision and its record are one, and a refusal leaves no
+trace.
 """
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from storage.ledger.books import Cap, Spending, Standing
-from tasks.accounting.accountants import delta_left, least_with_tau
-from tasks.accounting.conversions import renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho
-from tasks.accounting.floats import float_above, float_below
+from flows.planning.composition import standing_of
+from storage.database.connections import Connection
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.ledger.books import Account, Asked, Books, Cap, DatasetTerms, Spending, Standing
+from storage.ledger.events import (
+    Reservation,
+    advance,
+    open_account,
+    read_books,
+    record_abandonment,
+    record_raise,
+    record_reservation,
+    record_series,
+    share_account,
+)
 
 
-def cap_of(epsilon: float, delta: float) -> Cap:
-    """Return a cap in (ε, δ) with the ρ that it allows.
+def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
+    """Return the terms of a dataset's people; for their first release, those that its spec asks for.
 
     Raises:
-        ValueError: epsilon or delta is out of range.
+        SpecError: the spec has other terms than the people's, or is their first and has no budget.
     """
-    return Cap(epsilon, delta, zcdp_rho(epsilon, delta))
+    account = _account_for(books, asked)
+    if account is None:
+        if asked.cap is None:
+            raise SpecError("budget must be given by a dataset's first release.", field="budget")
+        return DatasetTerms(asked.dataset, asked.unit, asked.neighbours, asked.cap)
+    terms = account.terms
+    fixed_by = f"The first release of dataset {terms.dataset} fixed it."
+    if asked.unit != terms.unit:
+        raise SpecError(
+            f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", field="privacy.unit", hint=fixed_by
+        )
+    if asked.neighbours != terms.neighbours:
+        raise SpecError(
+            f"privacy.neighbours must be {terms.neighbours}, got {asked.neighbours}.",
+            field="privacy.neighbours",
+            hint=fixed_by,
+        )
+    if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
+        raise SpecError(
+            f"budget must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
+            field="budget",
+            hint=f"{fixed_by} Only `trellis budget raise` raises it.",
+        )
+    return terms
 
 
-def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
-    r"""Return an ε such that releases about the same people are together (ε, δ)-differentially private.
+def _account_for(books: Books, asked: Asked) -> Account | None:
+    """Return the account to which a spec is charged; None for the first release of its people.
 
-    .. math:: \epsilon = \max\left\{\sum_i \epsilon_i + \mathrm{zCDP}\left(\sum \rho, \delta'\right),
-        \mathrm{RDP}_\alpha\left(\alpha \sum \rho + \sum_i \min(\epsilon_i, \alpha \epsilon_i^2 / 2), \delta'\right)\right\},
-        \qquad \delta' = \delta - \sum_i \delta_i - (1 + e^\epsilon) \sum \tau
+    Raises:
+        SpecError: the spec names people that the ledger does not know, or other people than before.
+    """
+    account = books.account(asked.dataset)
+    if asked.same_people_as is None:
+        return account
+    shared = books.account(asked.same_people_as)
+    if shared is None:
+        raise SpecError(
+            f"same_people_as: the ledger has no dataset {asked.same_people_as}.",
+            field="same_people_as",
+            hint=f"Release dataset {asked.same_people_as} first, or remove same_people_as.",
+        )
+    if account is not None and account is not shared:
+        raise SpecError(
+            f"same_people_as: dataset {asked.dataset} is charged to dataset {account.terms.dataset}, not to"
+            f" {shared.terms.dataset}.",
+            field="same_people_as",
+            hint="The first release of a dataset fixes to which account it is charged. Remove same_people_as.",
+        )
+    return shared
 
-    and the sum of ε where there is no ρ. Infinite where what is taken off δ exceeds it.
+
+def users_of_table(books: Books, asked: Asked, table: str) -> list[str]:
+    """Return the datasets of other people that have used a table, without those already confirmed to be of other people."""
+    mine = _account_for(books, asked)
+    my_names = {asked.dataset, *(mine.datasets if mine else ())}
+    differing_from_mine = _different_from(mine, table)
+    users: list[str] = []
+    for account in books.accounts.values():
+        is_confirmed = not (
+            my_names.isdisjoint(_different_from(account, table)) and differing_from_mine.isdisjoint(account.datasets)
+        )
+        if account is not mine and not is_confirmed:
+            users += [claim.dataset for claim in account.claims.values() if claim.table == table]
+    return list(dict.fromkeys(users))
+
+
+def _different_from(account: Account | None, table: str) -> set[str]:
+    """Return the datasets that used the same table as an account and are confirmed to hold other people."""
+    claims = [claim for claim in account.claims.values() if claim.table == table] if account else []
+    return {other for claim in claims for other in claim.different_people_from}
+
+
+def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending) -> Standing:
+    """Refuse a release that would exceed its people's cap; return where they would stand with it.
+
+    Raises:
+        BudgetExceeded: names what the releases would come to, the cap, and what is spent.
+    """
+    before = account.spendings if account else []
+    after = standing_of([*before, spending], terms.cap)
+    if after.epsilon > terms.cap.epsilon:
+        now = standing_of(before, terms.cap)
+        refusal = BudgetExceeded(
+            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.8g} at delta"
+            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.8g} of it is spent.",
+            field="privacy.epsilon",
+            hint="`trellis ledger` shows what it was spent on.",
+        )
+        refusal.left, refusal.left_epsilon = now.left_rho, now.left_epsilon
+        raise refusal
+    return after
+
+
+def reserve(con: Connection, reservation: Reservation) -> None:
+    """Reserve a whole release before anything is drawn; call it inside a transaction.
+
+    Raises:
+        BudgetExceeded: the cap would be exceeded; nothing is recorded.
+        SpecError: the spec has other terms than the dataset.
+        StoreError: the release is already reserved.
+    """
+    books = read_books(con)
+    account = _account_to_charge(con, books, [reservation], reservation.spending)
+    _charge(con, books, account, reservation)
+
+
+def declare(con: Connection, name: str, reservations: Sequence[Reservation], whole: Spending) -> None:
+    """Declare a series and reserve all its releases, before anything of any of them is drawn; inside a transaction.
 
     Args:
-        spendings: what each release has spent.
-        delta: the δ at which ε is sought.
-        cap: the cap on all of them, whose ρ and δ fix α. Without one the second term is left out, which is correct only where
-            nothing was chosen after seeing an earlier release.
-    Source:
-        Whitehouse, Ramdas, Rogers and Wu (2023), Feldman and Zrnic (2021): zCDP, and Rényi divergence of one order, add up where
-        each release is chosen after seeing the earlier ones. Bun and Steinke (2016): ε is ε²/2-zCDP.
+        con: the store.
+        name: of the series.
+        reservations: its releases, in the order of their days.
+        whole: what they cost and guarantee together.
+    Raises:
+        BudgetExceeded: the cap would be exceeded; nothing is recorded.
+        SpecError: the spec has other terms than the dataset.
+        StoreError: one of the releases is already reserved.
     """
-    if not spendings:
-        return 0.0
-    together = _together(spendings, delta, cap)
-    alone = spendings[0]
-    if len(spendings) == 1 and alone.delta <= delta:
-        return min(together, alone.epsilon)
-    return together
+    books = read_books(con)
+    account = _account_to_charge(con, books, reservations, whole)
+    series = record_series(con, books, name, reservations, whole)
+    for reservation in reservations:
+        _charge(con, books, account, reservation.in_series(series))
 
 
-def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> float:
-    """Return the largest ε at a δ of one more release that is only (ε, δ); 0 if none fits."""
-    beside = [*spendings, _approximately(0.0, delta)]
-    spent = _together(beside, cap.delta, cap)
-    if not math.isfinite(spent):
-        return 0.0
-    left = max(float_below(Fraction(cap.epsilon) - Fraction(spent)), 0.0)
-    if not _rho(spendings):
-        return left
-    order = renyi_order(cap.rho, cap.delta)
-    of_order = max(
-        0.0, cap.epsilon - _at_order(beside, order, float_below(Fraction(cap.delta) - _approximate(beside)[1]))
-    )
-    epsilon = min(left, of_order if of_order > 2 / order else math.sqrt(2 * of_order / order))
-    while epsilon > 0 and _together([*spendings, _approximately(epsilon, delta)], cap.delta, cap) > cap.epsilon:
-        epsilon = max(0.0, epsilon * (1 - 2**-30) - 2**-60)
-    return epsilon
+def _account_to_charge(
+    con: Connection, books: Books, reservations: Sequence[Reservation], spending: Spending
+) -> Account:
+    """Return the account to which releases may be charged together; open or share it if this is its first charge."""
+    for reservation in reservations:
+        if books.account_of(reservation.claim.release):
+            raise StoreError(f"{reservation.claim.release} is already reserved; a release is charged once.")
+    asked = reservations[0].asked
+    terms = agreed_terms(books, asked)
+    check_fits(books.accounts.get(terms.dataset), terms, spending)
+    if terms.dataset not in books.accounts:
+        open_account(con, books, terms)
+    elif asked.dataset not in books.holder:
+        share_account(con, books, asked.dataset, terms.dataset)
+    return books.accounts[terms.dataset]
 
 
-def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
-    """Return where releases about the same people stand against their cap."""
-    left = Fraction(0)
-    epsilons, deltas = _approximate(spendings)
-    epsilon, delta = float_below(Fraction(cap.epsilon) - epsilons), float_below(Fraction(cap.delta) - deltas)
-    if epsilon > 0 and delta > 0 and (spared := delta_left(delta, cap.epsilon, _tau(spendings))) > 0:
-        left = max(left, zcdp_rho(epsilon, spared) - _rho(spendings))
-        if epsilons:
-            order = renyi_order(cap.rho, cap.delta)
-            of_order = (cap.epsilon - _at_order(spendings, order, spared)) / order * (1 - 2**-30)
-            left = min(left, max(Fraction(of_order), Fraction(0)))
-    left_epsilon = cap.epsilon if not spendings else zcdp_epsilon(left, cap.delta)
-    return Standing(composed_epsilon(spendings, cap.delta, cap), left, left_epsilon)
+def _charge(con: Connection, books: Books, account: Account, reservation: Reservation) -> None:
+    """Record a release, with where its people stand once it is charged."""
+    spendings = account.with_reserved(reservation.claim, reservation.charges).spendings
+    record_reservation(con, books, reservation, standing_of(spendings, account.terms.cap))
 
 
-def _together(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
-    epsilons, deltas = _approximate(spendings)
-    left = float_below(Fraction(delta) - deltas)
-    rho = _rho(spendings)
-    if left < 0 or (rho and not left):
-        return math.inf
-    if not rho:
-        return float_above(epsilons)
-
-    def converted(spared: float) -> float:
-        added = float_above(epsilons + Fraction(zcdp_epsilon(rho, spared)))
-        if not epsilons or cap is None:
-            return added
-        return max(added, _at_order(spendings, renyi_order(cap.rho, cap.delta), spared))
-
-    return least_with_tau(converted, left, _tau(spendings))
+def abandon(con: Connection, release_id: str) -> None:
+    """Give back what a release has reserved and not begun to draw; the rest stays charged for good. Inside a transaction."""
+    books = read_books(con)
+    account = books.account_of(release_id)
+    if account is None:
+        return
+    if _may_give_back(account, release_id):
+        for level, charge in account.charges_of(release_id).items():
+            if charge.state == "reserved":
+                advance(con, release_id, level, "void")
+    books = read_books(con)
+    account = books.accounts[account.terms.dataset]
+    record_abandonment(con, books, release_id, standing_of(account.spendings, account.terms.cap))
 
 
-def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> float:
-    """Return what releases cost together at one Rényi order, converted to ε at a δ."""
-    pairs = [pair for spending in spendings for pair in spending.approximate]
-    of_pairs = math.fsum(min(epsilon, order * epsilon**2 / 2) for epsilon, _ in pairs)  # the same in any order
-    loss = order * float_above(_rho(spendings)) + of_pairs
-    return renyi_epsilon(loss, order, delta)
+def _may_give_back(account: Account, release_id: str) -> bool:
+    """Return whether an abandoned release may give back what it has not drawn.
+
+    A release, or a declared series, that costs more ρ than the cap allows was admitted by its own guarantee, as the people's
+    only one. Once any of it is drawn, nothing is given back and so nothing can follow it: what was seen of it might decide
+    what follows.
+    """
+    together = [charge for one in account.declared_with(release_id) for charge in account.charges_of(one).values()]
+    is_drawn = any(charge.state not in {"reserved", "void"} for charge in together)
+    cost = sum((charge.rho for charge in together), Fraction(0))
+    return not (is_drawn and cost > account.terms.cap.rho)
 
 
-def _approximately(epsilon: float, delta: float) -> Spending:
-    """Return the spending of a release that is only (ε, δ)."""
-    return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta)
+def raise_cap(con: Connection, dataset: str, cap: Cap, reason: str) -> None:
+    """Raise the cap of a dataset's people; call it inside a transaction.
+
+    Raises:
+        UsageError: there is no such dataset, or the cap would not rise.
+    """
+    books = read_books(con)
+    account = books.account(dataset)
+    if account is None:
+        raise UsageError(f"The ledger has no dataset {dataset}.", field="DATASET", hint="`trellis ledger` lists them.")
+    before = account.terms.cap
+    if not cap.epsilon > before.epsilon:
+        raise UsageError(
+            f"--epsilon must be more than the cap of {before.epsilon:g}, got {cap.epsilon:g}.", field="--epsilon"
+        )
+    record_raise(con, books, account.terms.dataset, cap, reason, standing_of(account.spendings, cap))
 
 
-def _rho(spendings: Sequence[Spending]) -> Fraction:
-    return sum((spending.rho for spending in spendings), Fraction(0))
+def _key(cap: Cap) -> tuple[float, float]:
+    return cap.epsilon, cap.delta
 
 
-def _tau(spendings: Sequence[Spending]) -> Fraction:
-    return sum((spending.tau for spending in spendings), Fraction(0))
-
-
-def _approximate(spendings: Sequence[Spending]) -> tuple[Fraction, Fraction]:
-    """Return the sums of ε and of δ over the mechanisms that are only (ε, δ)."""
-    pairs = [pair for spending in spendings for pair in spending.approximate]
-    return sum((Fraction(pair[0]) for pair in pairs), Fraction(0)), sum(
-        (Fraction(pair[1]) for pair in pairs), Fraction(0)
-    )
+def _written(cap: Cap) -> str:
+    return f"{{epsilon: {cap.epsilon:g}, delta: {cap.delta:g}}}"

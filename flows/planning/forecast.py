@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
-from flows.planning.budget import composed_epsilon
-from flows.planning.charging import agreed_terms, users_of_table
+from flows.planning.budget import agreed_terms, users_of_table
+from flows.planning.composition import composed_epsilon
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan

@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
-from flows.planning.budget import cap_of
 from flows.planning.compatibility import incompatible_keys, mechanism_named
+from flows.planning.composition import cap_of
 from flows.planning.guarantee import (
     Guarantee,
     Scheme,

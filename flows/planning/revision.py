@@ -3,7 +3,7 @@
 A revision measures the same people again and is charged like any release. The earlier release stays charged.
 """
 
-from flows.planning.charging import agreed_terms
+from flows.planning.budget import agreed_terms
 from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import SpecError, UsageError

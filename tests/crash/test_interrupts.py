@@ -14,7 +14,7 @@ import pytest
 
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.planning.charging import reserve
+from flows.planning.budget import reserve
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.synthetic import write_ready

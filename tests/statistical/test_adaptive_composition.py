@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flows.planning.budget import cap_of, epsilon_beside
+from flows.planning.composition import cap_of, epsilon_beside
 from storage.ledger.books import Cap, Spending
 from tasks.accounting.conversions import zcdp_epsilon
 

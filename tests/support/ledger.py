@@ -5,7 +5,7 @@ import json
 from functools import cache
 from typing import Any
 
-from flows.planning.budget import cap_of
+from flows.planning.composition import cap_of
 from storage.database.connections import Connection
 from storage.ledger.books import Cap
 from storage.ledger.events import (

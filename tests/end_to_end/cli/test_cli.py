@@ -117,6 +117,14 @@ def test_help(newcomer):
 
 
 @pytest.mark.parametrize(
+    "arguments", [["plan", "spec.yaml"], ["ledger", "--json"], ["verify", "nowhere"], ["show", "--nosuch"]]
+)
+def test_a_warm_command_says_what_a_cold_one_says(newcomer, arguments):
+    """A command that the warm process forks has the exit code, the stdout and the stderr of one that a shell starts."""
+    assert newcomer.run(*arguments) == newcomer.run_cold(*arguments)
+
+
+@pytest.mark.parametrize(
     ("arguments", "named"),
     [
         (["nosuch"], "nosuch"),

@@ -15,8 +15,8 @@ from tests.support.ledger import cap_at, read_chain
 # Tries to reserve two thirds of each dataset's cap once it is told to, and says how that went.
 CHILD = """
 import sys
-from flows.planning.budget import cap_of
-from flows.planning.charging import reserve
+from flows.planning.composition import cap_of
+from flows.planning.budget import reserve
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Claim

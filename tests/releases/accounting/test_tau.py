@@ -23,7 +23,7 @@ from flows.answers.verify import verify_answer
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
-from flows.planning.budget import cap_of, composed_epsilon, standing_of
+from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.forecast import plan_answer
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
 from flows.planning.plan import make_plan

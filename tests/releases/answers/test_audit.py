@@ -24,7 +24,7 @@ from flows.cli.main import DONE, FAILED, app
 from flows.execution.driver import make_release
 from flows.execution.ending import EndedRelease, abandon_release, forget_release
 from flows.execution.reservation import new_release
-from flows.planning.budget import standing_of
+from flows.planning.composition import standing_of
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing, submit_to

@@ -27,14 +27,14 @@ from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
 import flows.execution.series
-import flows.planning.charging
+import flows.planning.budget
 from flows.answers.audit import audit_answer
 from flows.execution.driver import rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
-from flows.planning.budget import cap_of, composed_epsilon, standing_of
-from flows.planning.charging import abandon, declare, raise_cap, reserve
+from flows.planning.budget import abandon, declare, raise_cap, reserve
+from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
@@ -294,7 +294,7 @@ def test_a_series_is_declared_whole_or_not_at_all(con: Connection, monkeypatch: 
             raise RuntimeError
         return standing_of(spendings, cap)
 
-    monkeypatch.setattr(flows.planning.charging, "standing_of", crashing)
+    monkeypatch.setattr(flows.planning.budget, "standing_of", crashing)
     with pytest.raises(RuntimeError), transaction(con):
         declare(con, "jobs", third, Spending(CAP.rho * Fraction(3, 10), (), 0.5, DELTA))
     assert len(calls) == 3

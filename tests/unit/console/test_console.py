@@ -10,7 +10,7 @@ from flows.answers.ledger import AccountStatement, BudgetBalance, CapRaise, Ledg
 from flows.answers.levels import ReleasedLevel
 from flows.answers.release_status import MadeRelease
 from flows.cli import main as cli
-from flows.console import terminal
+from flows.console import levels_table, terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.release_view import show_ledger, show_release
 from flows.planning.costs import CapTerms, Cost
@@ -157,9 +157,9 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
 def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Where the output is no terminal a sentence is searched for, not read at a width: it is never broken, and a table keeps its own."""
     told = "unprotected: " + " ".join(["level"] * 60)
-    terminal.show_unprotected([told.removeprefix("unprotected: ")])
+    levels_table.show_unprotected([told.removeprefix("unprotected: ")])
     names = [f"{number:03}" for number in range(200)]
-    terminal.show_levels([replace(LEVEL, axes={"origin": None, "destination": "-".join(names)})])
+    levels_table.show_levels([replace(LEVEL, axes={"origin": None, "destination": "-".join(names)})])
     said = capsys.readouterr().out.splitlines()
     assert said[0] == told
     assert 100 < max(map(len, said[1:])) <= 140

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.planning.budget import cap_of, composed_epsilon, epsilon_beside, standing_of
-from flows.planning.charging import abandon, declare, reserve
+from flows.planning.budget import abandon, declare, reserve
+from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
 from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded

@@ -27,8 +27,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from flows.planning.budget import composed_epsilon, standing_of
-from flows.planning.charging import abandon, agreed_terms, check_fits, declare, raise_cap, reserve, users_of_table
+from flows.planning.budget import abandon, agreed_terms, check_fits, declare, raise_cap, reserve, users_of_table
+from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending

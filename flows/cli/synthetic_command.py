@@ -1,0 +1,27 @@
+"""The command that draws made-up sets of tables."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from flows.cli.arguments import AsJson, print_answer
+from flows.console.synthetic_view import show_synthesised
+
+
+def synthesise(
+    kind: Annotated[Literal["binary", "random"], typer.Argument(help="The hierarchy at both ends of a trip.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where to write the tables and the spec: a new or an empty folder.")
+    ],
+    density: Annotated[
+        Literal["complete", "dense", "sparse"],
+        typer.Option(help="How many pairs of areas have people: all, half of them, or one in a hundred."),
+    ] = "complete",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
+    as_json: AsJson = False,
+) -> None:
+    """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
+    from flows.synthetic import synthesise_answer
+
+    print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)

@@ -1,0 +1,134 @@
+"""What releases about the same people cost together, and what is left: the rule of composition.
+
+A release is chosen after its author has seen the earlier ones. ρ adds up even then; privacy loss distributions do not. So
+across releases the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add
+theirs. How much is spent on which kind is also chosen after seeing earlier releases. So where both kinds occur, both together
+must keep within the cap at one Rényi order, which the cap fixes (docs/privacy.md). If there is only one release, its own
+guarantee counts, whatever its accountant.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from storage.ledger.books import Cap, Spending, Standing
+from tasks.accounting.accountants import delta_left, least_with_tau
+from tasks.accounting.conversions import renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho
+from tasks.accounting.floats import float_above, float_below
+
+
+def cap_of(epsilon: float, delta: float) -> Cap:
+    """Return a cap in (ε, δ) with the ρ that it allows.
+
+    Raises:
+        ValueError: epsilon or delta is out of range.
+    """
+    return Cap(epsilon, delta, zcdp_rho(epsilon, delta))
+
+
+def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
+    r"""Return an ε such that releases about the same people are together (ε, δ)-differentially private.
+
+    .. math:: \epsilon = \max\left\{\sum_i \epsilon_i + \mathrm{zCDP}\left(\sum \rho, \delta'\right),
+        \mathrm{RDP}_\alpha\left(\alpha \sum \rho + \sum_i \min(\epsilon_i, \alpha \epsilon_i^2 / 2), \delta'\right)\right\},
+        \qquad \delta' = \delta - \sum_i \delta_i - (1 + e^\epsilon) \sum \tau
+
+    and the sum of ε where there is no ρ. Infinite where what is taken off δ exceeds it.
+
+    Args:
+        spendings: what each release has spent.
+        delta: the δ at which ε is sought.
+        cap: the cap on all of them, whose ρ and δ fix α. Without one the second term is left out, which is correct only where
+            nothing was chosen after seeing an earlier release.
+    Source:
+        Whitehouse, Ramdas, Rogers and Wu (2023), Feldman and Zrnic (2021): zCDP, and Rényi divergence of one order, add up where
+        each release is chosen after seeing the earlier ones. Bun and Steinke (2016): ε is ε²/2-zCDP.
+    """
+    if not spendings:
+        return 0.0
+    together = _together(spendings, delta, cap)
+    alone = spendings[0]
+    if len(spendings) == 1 and alone.delta <= delta:
+        return min(together, alone.epsilon)
+    return together
+
+
+def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> float:
+    """Return the largest ε at a δ of one more release that is only (ε, δ); 0 if none fits."""
+    beside = [*spendings, _approximately(0.0, delta)]
+    spent = _together(beside, cap.delta, cap)
+    if not math.isfinite(spent):
+        return 0.0
+    left = max(float_below(Fraction(cap.epsilon) - Fraction(spent)), 0.0)
+    if not _rho(spendings):
+        return left
+    order = renyi_order(cap.rho, cap.delta)
+    of_order = max(
+        0.0, cap.epsilon - _at_order(beside, order, float_below(Fraction(cap.delta) - _approximate(beside)[1]))
+    )
+    epsilon = min(left, of_order if of_order > 2 / order else math.sqrt(2 * of_order / order))
+    while epsilon > 0 and _together([*spendings, _approximately(epsilon, delta)], cap.delta, cap) > cap.epsilon:
+        epsilon = max(0.0, epsilon * (1 - 2**-30) - 2**-60)
+    return epsilon
+
+
+def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
+    """Return where releases about the same people stand against their cap."""
+    left = Fraction(0)
+    epsilons, deltas = _approximate(spendings)
+    epsilon, delta = float_below(Fraction(cap.epsilon) - epsilons), float_below(Fraction(cap.delta) - deltas)
+    if epsilon > 0 and delta > 0 and (spared := delta_left(delta, cap.epsilon, _tau(spendings))) > 0:
+        left = max(left, zcdp_rho(epsilon, spared) - _rho(spendings))
+        if epsilons:
+            order = renyi_order(cap.rho, cap.delta)
+            of_order = (cap.epsilon - _at_order(spendings, order, spared)) / order * (1 - 2**-30)
+            left = min(left, max(Fraction(of_order), Fraction(0)))
+    left_epsilon = cap.epsilon if not spendings else zcdp_epsilon(left, cap.delta)
+    return Standing(composed_epsilon(spendings, cap.delta, cap), left, left_epsilon)
+
+
+def _together(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
+    epsilons, deltas = _approximate(spendings)
+    left = float_below(Fraction(delta) - deltas)
+    rho = _rho(spendings)
+    if left < 0 or (rho and not left):
+        return math.inf
+    if not rho:
+        return float_above(epsilons)
+
+    def converted(spared: float) -> float:
+        added = float_above(epsilons + Fraction(zcdp_epsilon(rho, spared)))
+        if not epsilons or cap is None:
+            return added
+        return max(added, _at_order(spendings, renyi_order(cap.rho, cap.delta), spared))
+
+    return least_with_tau(converted, left, _tau(spendings))
+
+
+def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> float:
+    """Return what releases cost together at one Rényi order, converted to ε at a δ."""
+    pairs = [pair for spending in spendings for pair in spending.approximate]
+    of_pairs = math.fsum(min(epsilon, order * epsilon**2 / 2) for epsilon, _ in pairs)  # the same in any order
+    loss = order * float_above(_rho(spendings)) + of_pairs
+    return renyi_epsilon(loss, order, delta)
+
+
+def _approximately(epsilon: float, delta: float) -> Spending:
+    """Return the spending of a release that is only (ε, δ)."""
+    return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta)
+
+
+def _rho(spendings: Sequence[Spending]) -> Fraction:
+    return sum((spending.rho for spending in spendings), Fraction(0))
+
+
+def _tau(spendings: Sequence[Spending]) -> Fraction:
+    return sum((spending.tau for spending in spendings), Fraction(0))
+
+
+def _approximate(spendings: Sequence[Spending]) -> tuple[Fraction, Fraction]:
+    """Return the sums of ε and of δ over the mechanisms that are only (ε, δ)."""
+    pairs = [pair for spending in spendings for pair in spending.approximate]
+    return sum((Fraction(pair[0]) for pair in pairs), Fraction(0)), sum(
+        (Fraction(pair[1]) for pair in pairs), Fraction(0)
+    )
