@@ -1,5 +1,6 @@
 """Connections to DuckDB: short transactions, waiting for the lock, and the store's migrations."""
 
+import atexit
 import os
 import re
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 
 import duckdb
 
@@ -23,15 +24,41 @@ _SAY_WHO_HOLDS_IT_AFTER = 10.0  # seconds
 _GIVE_UP_AFTER = 120.0  # seconds
 # Seconds for which Trellis waits for a file that is not a database yet: another process may just be creating it.
 _BEING_MADE = 2.0
+_TRY_EVERY = 0.05  # seconds, while another process has the file open
+
+# To open a file takes DuckDB twenty milliseconds, more than most of what is done with it. So the store stays open for a
+# moment after its last user. Other processes get their turn: what was open for a while is closed at once when nobody uses it,
+# and stays closed for longer than they wait between two tries.
+_LINGER = 0.03  # seconds
+_WHILE = 0.5  # seconds
+_TURN = 1.2 * _TRY_EVERY  # seconds
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Shared:
+    """An open file.
+
+    Attributes:
+        connection: of which every user has a cursor.
+        file: its device and inode.
+        read_only: how it was opened.
+        opened: when, on the monotonic clock.
+        users: who have a cursor now.
+        left: when the last of them left, on the monotonic clock.
+        timer: that closes it once nobody has used it for a moment; None while nobody has to.
+    """
+
     connection: Connection
+    file: tuple[int, int]
+    read_only: bool
+    opened: float
     users: int = 0
+    left: float = 0.0
+    timer: Timer | None = None
 
 
 _OPEN: dict[Path, _Shared] = {}
+_FREED: dict[Path, float] = {}  # when a file was closed so that other processes get their turn
 _SHARING = Lock()
 _SEEN: set[Path] = set()  # stores that this process has opened: if one disappears, it must not be created again, empty
 _WRITING = Lock()  # one writer at a time: two transactions of one process would conflict
@@ -57,7 +84,7 @@ def store() -> Iterator[Connection]:
         )
     read_only = path.exists() and not os.access(path, os.W_OK)
     try:
-        with connect(path, spill=subfolder("tmp"), read_only=read_only) as con:
+        with connect(path, spill=subfolder("tmp"), read_only=read_only, lingers=True) as con:
             with _WRITING:
                 _migrate(con)
             _SEEN.add(path)
@@ -70,16 +97,19 @@ def store() -> Iterator[Connection]:
 
 
 @contextmanager
-def connect(path: Path, *, spill: Path, read_only: bool = False) -> Iterator[Connection]:
+def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool = False) -> Iterator[Connection]:
     """Open a DuckDB file that only its owner can read; DuckDB writes to a folder what does not fit in memory.
 
     Threads that open the same file at the same time share one instance, since DuckDB refuses a second one; each has its own
-    cursor. Other processes can open the file as soon as the last thread closes it.
+    cursor. Other processes can open the file as soon as the last thread closes it, or a moment later where it lingers.
     """
     with _SHARING:
-        shared = _OPEN.get(path)
+        shared = _still_open(path, read_only)
         if shared is None:
-            shared = _OPEN[path] = _Shared(_open_when_free(path, spill, read_only))
+            time.sleep(max(0.0, _FREED.pop(path, 0.0) + _TURN - time.monotonic()))
+            connection, file = _open_when_free(path, spill, read_only), path.stat()
+            opened = time.monotonic()
+            shared = _OPEN[path] = _Shared(connection, (file.st_dev, file.st_ino), read_only, opened)
         shared.users += 1
         con = shared.connection.cursor()
     try:
@@ -88,9 +118,67 @@ def connect(path: Path, *, spill: Path, read_only: bool = False) -> Iterator[Con
         con.close()
         with _SHARING:
             shared.users -= 1
-            if not shared.users:
-                del _OPEN[path]
-                shared.connection.close()
+            shared.left = time.monotonic()
+            if not shared.users and not lingers:
+                _close(path, shared)
+            elif not shared.users and shared.left - shared.opened > _WHILE:
+                _close(path, shared)
+                _FREED[path] = time.monotonic()
+            elif not shared.users and shared.timer is None:
+                _close_later(path, shared, _LINGER)
+
+
+def _still_open(path: Path, read_only: bool) -> _Shared | None:
+    """Return the open instance of a file; close one that nobody uses and that is of another file by now, or opened otherwise."""
+    shared = _OPEN.get(path)
+    if shared is None or shared.users:
+        return shared
+    try:
+        file = path.stat()
+        is_same = (file.st_dev, file.st_ino) == shared.file
+    except FileNotFoundError:
+        is_same = False
+    if is_same and shared.read_only == read_only:
+        return shared
+    _close(path, shared)
+    return None
+
+
+def _close_later(path: Path, shared: _Shared, seconds: float) -> None:
+    shared.timer = Timer(seconds, _close_if_unused, (path, shared))
+    shared.timer.daemon = True
+    shared.timer.start()
+
+
+def _close_if_unused(path: Path, shared: _Shared) -> None:
+    """Close a file that nobody has used for a moment; come back where somebody has, and has left again."""
+    with _SHARING:
+        shared.timer = None
+        if _OPEN.get(path) is not shared or shared.users:
+            return
+        rest = shared.left + _LINGER - time.monotonic()
+        if rest > 0:
+            _close_later(path, shared, rest)
+        else:
+            _close(path, shared)
+
+
+def _close(path: Path, shared: _Shared) -> None:
+    del _OPEN[path]
+    shared.connection.close()
+
+
+@atexit.register
+def close_unused() -> None:
+    """Close the files that nobody uses, before their moment is over."""
+    with _SHARING:
+        unused = {path: shared for path, shared in _OPEN.items() if not shared.users}
+        for path, shared in unused.items():
+            _close(path, shared)
+    for shared in unused.values():
+        if shared.timer:
+            shared.timer.cancel()
+            shared.timer.join()
 
 
 @contextmanager
@@ -134,7 +222,7 @@ def _open_when_free(path: Path, spill: Path, read_only: bool) -> Connection:
         if not has_named_holder and time.monotonic() - began > _SAY_WHO_HOLDS_IT_AFTER:
             has_named_holder = True
             print(f"Waiting for {path.name}, held by process {holder[1] if holder else '?'}.", file=sys.stderr)  # noqa: T201 (the caller's terminal)
-        time.sleep(0.05)
+        time.sleep(_TRY_EVERY)
 
 
 def _patience_with(fault: str) -> float:
