@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flows.execution.ending import remove_all
-from storage.database.connections import store
+from storage.database.connections import lingering, store
 from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.machine.locks import check_going_on, forget_to_stop, held, in_turn
 from storage.releases.register import set_state, state_of
@@ -31,7 +31,7 @@ def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
             f"{release_id} waits: process {process} runs another release of dataset {dataset}.", file=sys.stderr
         )
 
-    with held(release_id, run):
+    with lingering(), held(release_id, run):
         forget_to_stop(release_id)
         try:
             with (

@@ -1,6 +1,5 @@
 """Connections to DuckDB: short transactions, waiting for the lock, and the store's migrations."""
 
-import atexit
 import os
 import re
 import sys
@@ -26,9 +25,9 @@ _GIVE_UP_AFTER = 120.0  # seconds
 _BEING_MADE = 2.0
 _TRY_EVERY = 0.05  # seconds, while another process has the file open
 
-# To open a file takes DuckDB twenty milliseconds, more than most of what is done with it. So the store stays open for a
-# moment after its last user. Other processes get their turn: what was open for a while is closed at once when nobody uses it,
-# and stays closed for longer than they wait between two tries.
+# To open a file takes DuckDB twenty milliseconds, more than most of what is done with it. So the store of a release that is
+# running stays open for a moment after its last user. Other processes get their turn: what was open for a while is closed at
+# once when nobody uses it, and stays closed for longer than they wait between two tries.
 _LINGER = 0.03  # seconds
 _WHILE = 0.5  # seconds
 _TURN = 1.2 * _TRY_EVERY  # seconds
@@ -60,6 +59,7 @@ class _Shared:
 _OPEN: dict[Path, _Shared] = {}
 _FREED: dict[Path, float] = {}  # when a file was closed so that other processes get their turn
 _SHARING = Lock()
+_lingering = 0  # how many blocks of `lingering` are entered
 _SEEN: set[Path] = set()  # stores that this process has opened: if one disappears, it must not be created again, empty
 _WRITING = Lock()  # one writer at a time: two transactions of one process would conflict
 
@@ -101,7 +101,13 @@ def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool =
     """Open a DuckDB file that only its owner can read; DuckDB writes to a folder what does not fit in memory.
 
     Threads that open the same file at the same time share one instance, since DuckDB refuses a second one; each has its own
-    cursor. Other processes can open the file as soon as the last thread closes it, or a moment later where it lingers.
+    cursor. Other processes can open the file as soon as the last thread closes it.
+
+    Args:
+        path: the file.
+        spill: the folder.
+        read_only: whether it is opened for reading alone.
+        lingers: whether it may stay open for a moment longer inside of `lingering`.
     """
     with _SHARING:
         shared = _still_open(path, read_only)
@@ -119,7 +125,7 @@ def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool =
         with _SHARING:
             shared.users -= 1
             shared.left = time.monotonic()
-            if not shared.users and not lingers:
+            if not shared.users and not (lingers and _lingering):
                 _close(path, shared)
             elif not shared.users and shared.left - shared.opened > _WHILE:
                 _close(path, shared)
@@ -168,17 +174,23 @@ def _close(path: Path, shared: _Shared) -> None:
     shared.connection.close()
 
 
-@atexit.register
-def close_unused() -> None:
-    """Close the files that nobody uses, before their moment is over."""
+@contextmanager
+def lingering() -> Iterator[None]:
+    """Let the store stay open between uses that follow one another closely, and close it at the end."""
+    global _lingering
     with _SHARING:
-        unused = {path: shared for path, shared in _OPEN.items() if not shared.users}
-        for path, shared in unused.items():
-            _close(path, shared)
-    for shared in unused.values():
-        if shared.timer:
-            shared.timer.cancel()
-            shared.timer.join()
+        _lingering += 1
+    try:
+        yield
+    finally:
+        with _SHARING:
+            _lingering -= 1
+            unused = {} if _lingering else {path: shared for path, shared in _OPEN.items() if not shared.users}
+            for path, shared in unused.items():
+                _close(path, shared)
+        for timer in [shared.timer for shared in unused.values() if shared.timer]:
+            timer.cancel()
+            timer.join()
 
 
 @contextmanager

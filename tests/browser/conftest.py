@@ -20,7 +20,7 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # as long as Playwright is started, no other test of the process can run an event loop
 def browser() -> "Iterator[Browser]":
     """Return the system's Chromium with an empty user data folder."""
     playwright = pytest.importorskip("playwright.sync_api", reason="no browser: playwright is not installed")

@@ -108,7 +108,7 @@ def test_a_release_is_made_once(plan: Plan) -> None:
     with ThreadPoolExecutor(2) as executor:
         make_release(plan, release, submit_to(executor), report_nothing)
         before = sorted((home() / "shards" / release.id).iterdir())
-        with pytest.raises(StoreError, match="made once"):
+        with pytest.raises(StoreError, match="makes each release only once"):
             make_release(plan, release, submit_to(executor), report_nothing)
     assert len(before) > 2 * len(plan.levels)
     assert sorted((home() / "shards" / release.id).iterdir()) == before

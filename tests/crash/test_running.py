@@ -294,7 +294,7 @@ def test_progress_begins_where_earlier_runs_have_ended(
     plan = make_plan(load_spec(write_small(tmp_path)))
     Sampling(monkeypatch, 5, lambda: ask_to_stop("small-1"))
     shown: list[float] = []
-    monkeypatch.setattr(Progress, "_tell", lambda _, per_cent: shown.append(per_cent))
+    monkeypatch.setattr(Progress, "_update", lambda _, per_cent: shown.append(per_cent))
     with store(), ThreadPoolExecutor(1) as executor:
         release = new_release(plan, release_id="small-1")
         assert Progress(release, report_nothing).of_level == {}

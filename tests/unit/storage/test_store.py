@@ -1,6 +1,7 @@
 """The store: seals once, shards whole or absent, files closed to others, and one writer at a time."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from storage.counts.shards import noisy_path, read_shard, write_codebook, write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
 from storage.database import connections
-from storage.database.connections import close_unused, store, transaction
+from storage.database.connections import lingering, store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
@@ -230,40 +231,59 @@ def is_open(path: Path) -> bool:
     return any(link.exists() and link.samefile(path) for link in Path("/proc/self/fd").iterdir())
 
 
-def test_the_store_is_closed_a_moment_after_its_last_user() -> None:
-    """Whoever comes back at once finds it open; nobody has to do anything for it to close."""
-    with store() as con:
-        con.execute("SELECT 1")
+def test_the_store_is_closed_after_its_last_user() -> None:
+    """Outside of a release nothing lingers."""
+    with store():
+        assert is_open(home() / "store.duckdb")
+    assert not is_open(home() / "store.duckdb")
+
+
+def test_the_store_lingers_for_a_moment() -> None:
+    """Whoever comes back at once finds it open, and nobody has to do anything for it to close."""
     path = home() / "store.duckdb"
-    assert is_open(path)
-    patience = time.monotonic() + 60
-    while is_open(path):
-        assert time.monotonic() < patience
-        time.sleep(0.01)
+    with lingering():
+        with store():
+            pass
+        assert is_open(path)
+        patience = time.monotonic() + 60
+        while is_open(path):
+            assert time.monotonic() < patience
+            time.sleep(0.01)
+
+
+def test_nothing_lingers_beyond_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end the store is closed, however long it would have lingered, and the timer with it."""
+    monkeypatch.setattr(connections, "_LINGER", 600.0)
+    with lingering():
+        with lingering(), store():
+            pass
+        assert is_open(home() / "store.duckdb")
+    assert not is_open(home() / "store.duckdb")
+    assert threading.active_count() == 1
 
 
 def test_the_store_is_closed_in_between_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was open for a while is closed at once when nobody uses it, and stays closed for longer than others wait."""
     monkeypatch.setattr(connections, "_WHILE", 0.0)
-    with store():
-        pass
-    left = time.monotonic()
-    assert not is_open(home() / "store.duckdb")
-    with store():
-        assert time.monotonic() - left > connections._TRY_EVERY
+    with lingering():
+        with store():
+            pass
+        left = time.monotonic()
+        assert not is_open(home() / "store.duckdb")
+        with store():
+            assert time.monotonic() - left > connections._TRY_EVERY
 
 
 def test_a_store_that_was_put_back_is_read_anew() -> None:
     """A store that is replaced while it lingers is not the one that is read next."""
-    path = home() / "store.duckdb"
+    path, copy = home() / "store.duckdb", home() / "copy"
     with store() as con:
         add_seal(con, "one", Seal(1, "trunk", "aa", 4))
-    close_unused()
-    copy = path.with_name("copy")
     copy.write_bytes(path.read_bytes())
-    with store() as con:
-        add_seal(con, "one", Seal(2, "trunk", "bb", 8))
-    assert is_open(path)
-    copy.replace(path)
-    with store() as con:
-        assert set(list_seals(con, "one")) == {(1, "trunk")}
+    with lingering():
+        with store() as con:
+            add_seal(con, "one", Seal(2, "trunk", "bb", 8))
+        assert is_open(path)
+        copy.replace(path)
+        with store() as con:
+            assert set(list_seals(con, "one")) == {(1, "trunk")}
