@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from compute import DELTA, axis_of, table_of, trips_tree
+from flows.walks.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
 from results import save
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.noise.measure import measure

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from flows.walks.trial import Truth, measured_below, truth_of
 
 from flows.mechanisms import DISCRETE_GAUSSIANS
-from flows.walks.trial import Truth, measured_below, truth_of
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.noise.measure import measure

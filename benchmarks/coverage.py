@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from accuracy import SEED, sets
 from compute import measurements
+from flows.walks.trial import MeasuredLevel, Truth
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import MeasuredLevel, Truth
 from tasks.noise.measure import measure
 from tasks.noise.table_sampler import table_noise
 from tasks.tree.axis import IntArray

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import paper_page
 import polars as pl
+from flows.walks.trial import Measure, Trial, Tried, Truth
 from paper_draws import TheirHistogram, closest, draw_set, largest_share, people_of_draws
 from paper_figures import CLOSEST, Theirs, theirs_at_hand
 from paper_page import SOLVER
@@ -28,7 +29,6 @@ from flows.cli.json_object import json_object
 from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
-from flows.walks.trial import Measure, Trial, Tried, Truth
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray

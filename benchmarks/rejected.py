@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, sets, told, try_out
-
 from flows.walks.trial import Measure, MeasuredLevel, Truth, estimated, first_pass, measured_below, second_pass
+
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import (
     BoolArray,

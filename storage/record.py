@@ -1,7 +1,7 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from storage.database.connections import Connection
@@ -23,6 +23,10 @@ from storage.releases.seals import (
     list_seals,
     list_settled,
 )
+
+Shard = Seal | FrontierShard | EstimateShard
+
+_SHARDS = ("seals", "frontiers", "estimates", "settled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,11 @@ class Record:
         """Whether anything of the release is sealed, or was being drawn."""
         return bool(self.seals) or any(charge.state != "reserved" for charge in self.charges.values())
 
+    @property
+    def all_branches(self) -> list[str]:
+        """The trunk and all branches that are cut, in the order of the tree."""
+        return [TRUNK, *self.branches]
+
     def parts(self, branch: str) -> list[str]:
         """Return the branches into which a branch was cut."""
         return [part.name for part in self.branches.values() if part.parent == branch]
@@ -79,6 +88,31 @@ class Record:
     def cells_of(self, level: int) -> tuple[int, int]:
         """Return how many cells of a level are measured, and how many will be as far as is known."""
         return cells_of_level(level, self.seals, self.frontiers)
+
+    def with_drawing(self, level: int) -> "Record":
+        """Return the record with the charge of a level marked as being drawn."""
+        return replace(self, charges={**self.charges, level: replace(self.charges[level], state="drawing")})
+
+    def with_shards(self, shards: Iterable[Shard]) -> "Record":
+        """Return the record with what steps have made. A level's charge is sealed once all of its branches are."""
+        kinds: dict[str, Any] = {name: dict(getattr(self, name)) for name in _SHARDS}
+        for shard in shards:
+            kinds[_kind_of(shard)].setdefault((shard.level, shard.branch), shard)
+        order = {name: number for number, name in enumerate(self.all_branches)}
+        for name in ("frontiers", "settled"):
+            kinds[name] = dict(sorted(kinds[name].items(), key=lambda item: (item[0][0], order[item[0][1]])))
+        made = replace(self, **kinds)
+        drawn = {level: charge for level, charge in self.charges.items() if charge.state == "drawing"}
+        sealed = {level: replace(charge, state="sealed") for level, charge in drawn.items() if made.is_sealed(level)}
+        return replace(made, charges={**self.charges, **sealed})
+
+    def is_sealed(self, level: int) -> bool:
+        """Return whether every branch of a level is sealed."""
+        return all((level, branch) in self.seals for branch in self.branches_of(level))
+
+    def hashes(self, level: int) -> dict[str, str]:
+        """Return the sha256 of each sealed shard of a level, by branch: the ledger keeps them, for the audit."""
+        return {branch: seal.sha256 for (of, branch), seal in self.seals.items() if of == level}
 
     def level_entries(self) -> list[dict[str, Any]]:
         """Return, per level, what manifests and JSON state: its terms, the cells measured and the counts that are not 0."""
@@ -98,6 +132,13 @@ class Record:
             }
             for terms in self.release.levels
         ]
+
+
+def _kind_of(shard: Shard) -> str:
+    """Return where a record has a shard."""
+    if isinstance(shard, FrontierShard):
+        return "settled" if shard.is_settled else "frontiers"
+    return "seals" if isinstance(shard, Seal) else "estimates"
 
 
 def load_record(con: Connection, release_id: str) -> Record:

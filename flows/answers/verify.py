@@ -14,6 +14,7 @@ from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import l2_sensitivity_squared, touched_cells
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.noise.thresholding import privacy_cost, standard_deviation
+from tasks.tree.views import AddUp
 from tasks.verify.folder import verify
 
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
@@ -41,7 +42,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
-    summed = {entry.level for entry in manifest.levels[:-1]} if recipe.measured == "leaves" else set()
+    summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()
     if {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.is_thresholded:

@@ -17,6 +17,7 @@ from flows.planning.admission import check_budget, check_not_of_series, check_wr
 from flows.planning.plan import Plan
 from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of
+from flows.walks.stored import walk_release
 from storage.database.connections import store, transaction
 from storage.errors import StoreError, UsageError
 from storage.ledger.events import read_books
@@ -151,10 +152,7 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     with store() as con:
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms.mechanism]
-    sampler = mechanism.noises[release.terms.sampler].sampler
-    optimiser = mechanism.optimiser(release.terms.priority)
-    walk = partial(mechanism.traverse, release.id, sampler, optimiser, submit, report, only)
-    outcomes, missing = in_thread(release.id, walk)
+    outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
     if missing:
         with store() as con:
             set_state(con, release.id, "failed", f"Still missing: {', '.join(missing)}.")

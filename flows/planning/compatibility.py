@@ -27,8 +27,8 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             yield SpecError(
                 f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
-    if spec.priority and spec.priority not in mechanism.optimisers:
-        with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.optimisers]
+    if spec.priority and spec.priority not in mechanism.repair:
+        with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.repair]
         yield SpecError(
             f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which only"
             f" {', '.join(with_priorities)} can use.",

@@ -21,6 +21,7 @@ from tasks.accounting.sensitivity import derivation, l2_sensitivity_squared, tou
 from tasks.noise.thresholding import Thresholded, thresholded_for
 from tasks.noise.thresholding import derivation as thresholded_derivation
 from tasks.tree.order import Tree
+from tasks.tree.views import AddUp
 
 PRIVACY_MAP = "privacy_map"  # the accountant of a mechanism that is charged the (ε, δ) of its own privacy map
 
@@ -50,7 +51,7 @@ class Scheme:
     @property
     def is_summed(self) -> bool:
         """Whether the levels above the measured one are its sums."""
-        return self.mechanism.measured == "leaves"
+        return isinstance(self.mechanism.finish, AddUp)
 
     def sigmas(self, measured: Sequence[float]) -> list[float]:
         """Return σ of levels 0 to T, given σ of the measured levels: 0 where a level is exact, and σ_T √w for sums.
@@ -208,7 +209,9 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
         most_distinct = tuple(
             whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
         )
-    first = tree.depth if mechanism.measured == "leaves" else 1 if keys.total_is_public else 0
+    first = mechanism.views(tree)[0].number
+    if keys.total_is_public and first == 0:
+        first = 1
     if keys.invariants:
         first = 1 + max(_released_level(tree, name, "privacy.invariants") for name in keys.invariants)
     if first > tree.depth:

@@ -266,7 +266,7 @@ def make_plan(file: SpecFile) -> Plan:
         scheme,
         guarantee,
         promised_levels(spec.privacy, whole),
-        _levels(scheme, guarantee),
+        level_terms(scheme, guarantee),
         {axis.name: axis.sha256 for axis in source.axes},
     )
 
@@ -276,7 +276,7 @@ def run_terms(keys: RunKeys) -> RunTerms:
     return RunTerms(keys.workers, None if keys.max_memory is None else int(keys.max_memory))
 
 
-def _levels(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated = scheme.bounds(guarantee.measurements, CONFIDENCE)
     sigmas, noise = scheme.sigmas(guarantee.sigmas), guarantee.thresholded

@@ -6,20 +6,22 @@ is accepted only if its spec declares it public.
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from flows.execution.reservation import reserved_release
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.compatibility import check_listed
-from flows.planning.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
-from flows.planning.plan import Plan, make_plan
+from flows.planning.guarantee import guarantee_of, scheme_of
+from flows.planning.plan import Plan, level_terms, make_plan
 from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, spread
-from flows.walks.trial import Tried, Truth, truth_of
+from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
@@ -27,10 +29,7 @@ from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
-from tasks.noise.measure import measure
-from tasks.optimize.task import Optimiser
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.coverage import (
@@ -57,46 +56,37 @@ class Entry:
     Attributes:
         name: as it was asked for: the mechanism, and its priority behind a colon where one was named.
         epsilon: of every one of its trials.
-        mechanism: the recipe.
-        optimiser: of the recipe; None where there is nothing to repair.
-        scheme: what it measures.
-        guarantee: how well.
-        sampler: draws the noise.
+        plan: what a release of it would be.
     """
 
     name: str
     epsilon: float
-    mechanism: Mechanism
-    optimiser: Optimiser | None
-    scheme: Scheme
-    guarantee: Guarantee
-    sampler: Any
+    plan: Plan
 
     @property
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""
-        return self.scheme.sigmas(self.guarantee.sigmas)
+        return [level.sigma for level in self.plan.levels]
 
-    def measure(self, level: int, true_counts: IntArray) -> Any:
-        """Return what a release would draw of a level: a `Measure`."""
-        if noise := self.guarantee.thresholded:
-            return self.sampler(true_counts, noise.scale, noise.threshold)
-        if level < self.scheme.first_measured:
-            return true_counts
-        terms = self.guarantee.measurements[level - self.scheme.first_measured]
-        return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, self.sampler)
+    def try_on(self, table: SeenTable) -> Trial:
+        """Make a release in memory, by the steps of a release."""
+        plan = self.plan
+        release = reserved_release(plan, self.name, Path())
+        release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
+        sampler = plan.mechanism.noises[release.terms.sampler].sampler
+        return try_release(table, release, plan.reservation(release.id).charges, plan.mechanism, sampler)
 
-    def bounds(self, tree: Tree, tried: Tried, terms: IntervalTerms) -> list[Bounds | None]:
+    def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
-        confidence = terms.confidence
-        if noise := self.guarantee.thresholded:
-            leaves = thresholded_bounds(tree, tried.released[-1], noise.scale, noise.threshold, confidence)
+        confidence, guarantee = terms.confidence, self.plan.guarantee
+        if noise := guarantee.thresholded:
+            leaves = thresholded_bounds(tree, trial.released[-1], noise.scale, noise.threshold, confidence)
             return [None] * tree.depth + [leaves]
-        if self.scheme.is_summed:
-            return [summed_bounds(tree, nodes, self.guarantee.sigmas[0], confidence) for nodes in tried.released]
+        if self.plan.scheme.is_summed:
+            return [summed_bounds(tree, nodes, guarantee.sigmas[0], confidence) for nodes in trial.released]
         steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
         margins = margins_of(self.sigmas, confidence)
-        return list[Bounds | None](measured_bounds(tree, tried.measured, tried.released, margins, steps))
+        return list[Bounds | None](measured_bounds(tree, trial.measured, trial.released, margins, steps))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +95,7 @@ class Comparison:
 
     Attributes:
         plan: of the spec, for its levels and its δ.
-        truth: the table.
+        table: the table.
         entries: what is tried.
         runs: how often.
         refused: per mechanism that cannot be tried, at some ε or at any, why.
@@ -113,7 +103,7 @@ class Comparison:
     """
 
     plan: Plan
-    truth: Truth
+    table: SeenTable
     entries: tuple[Entry, ...]
     runs: int
     refused: dict[str, str]
@@ -145,7 +135,7 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.unlisted else plan.tree
-    truth = truth_of(tree, areas, true_counts)
+    table = seen_table(tree, areas, true_counts)
     entries: list[Entry] = []
     refused, notes = {}, {}
     for mechanism, named in wanted:
@@ -160,7 +150,7 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
         raise UsageError(
             f"--mechanisms: none of them can be tried. {next(iter(refused.values()))}", field="--mechanisms"
         )
-    return Comparison(plan, truth, tuple(entries), runs, refused, notes)
+    return Comparison(plan, table, tuple(entries), runs, refused, notes)
 
 
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
@@ -168,15 +158,15 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
 
     Of coverage there are three columns for each group of cells (`coverage_columns`), null where there is nothing to say.
     """
-    truth, rows = comparison.truth, []
-    true_levels = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    table, rows = comparison.table, []
+    true_levels = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
     for run in runs:
         began = time.perf_counter()
-        tried = entry.mechanism.trial(truth, entry.measure, entry.sigmas, entry.optimiser)
+        trial = entry.try_on(table)
         seconds = time.perf_counter() - began
-        coverages = level_coverages(truth.tree, true_levels, entry.bounds(truth.tree, tried, comparison.interval_terms))
-        for true, nodes, covered in zip(true_levels, tried.released, coverages, strict=True):
-            errors = asdict(level_errors(truth.tree, true, nodes))
+        coverages = level_coverages(table.tree, true_levels, entry.bounds(table.tree, trial, comparison.interval_terms))
+        for true, nodes, covered in zip(true_levels, trial.released, coverages, strict=True):
+            errors = asdict(level_errors(table.tree, true, nodes))
             row = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | errors | {"seconds": seconds}
             rows.append(row | coverage_row(covered))
     return rows
@@ -192,7 +182,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
     spec = comparison.plan.file.spec
     levels = [
         ComparedLevel(terms.level, dict(terms.axes), terms.possible_cells, len(true))
-        for terms, true in zip(comparison.plan.levels, comparison.truth.levels, strict=True)
+        for terms, true in zip(comparison.plan.levels, comparison.table.levels, strict=True)
     ]
     return TrialResults(
         name=spec.name,
@@ -214,8 +204,8 @@ def _named(name: str) -> tuple[Mechanism, str]:
     of, _, priority = name.partition(":")
     if of not in MECHANISMS:
         raise UsageError(f"--mechanisms must be among {', '.join(MECHANISMS)}, got {of}.", field="--mechanisms")
-    if priority and priority not in MECHANISMS[of].optimisers:
-        of_it = ", ".join(MECHANISMS[of].optimisers) or "none"
+    if priority and priority not in MECHANISMS[of].repair:
+        of_it = ", ".join(MECHANISMS[of].repair) or "none"
         raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
     return MECHANISMS[of], priority
 
@@ -258,7 +248,7 @@ def _entries(
 def _priority(plan: Plan, mechanism: Mechanism) -> str:
     """Return the spec's priority where the mechanism has it."""
     priority = plan.file.spec.priority
-    return priority if priority and priority in mechanism.optimisers else ""
+    return priority if priority and priority in mechanism.repair else ""
 
 
 def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
@@ -273,7 +263,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     if spec.noise.sampler not in mechanism.noises:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if spec.priority and not named:
-        has = spec.priority in mechanism.optimisers
+        has = spec.priority in mechanism.repair
         notes.append(
             f"priority is {spec.priority}." if has else f"priority is left out, because it has no {spec.priority}."
         )
@@ -293,14 +283,26 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = _sampler(plan, mechanism)
     scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler)
+    guarantee = guarantee_of(scheme)
+    tried = spec.model_copy(
+        update={
+            "mechanism": mechanism.name,
+            "priority": priority or None,
+            "privacy": keys,
+            "noise": spec.noise.model_copy(update={"sampler": sampler}),
+        }
+    )
     return Entry(
         name,
         epsilon,
-        mechanism,
-        mechanism.optimiser(priority),
-        scheme,
-        guarantee_of(scheme),
-        mechanism.noises[sampler].sampler,
+        replace(
+            plan,
+            file=replace(plan.file, spec=tried),
+            mechanism=mechanism,
+            scheme=scheme,
+            guarantee=guarantee,
+            levels=level_terms(scheme, guarantee),
+        ),
     )
 
 

@@ -1,44 +1,45 @@
-"""Stages in flight: the stages of different branches run side by side, and one that fails does not stop the others."""
+"""Steps in flight: the steps of different branches run side by side, and one that fails does not stop the others."""
 
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from flows.walks.runner import Future, Submit
+from flows.walks.runner import Future
+from flows.walks.steps import Step
 from storage.errors import Interrupted, StageFailed, TrellisError
 from tasks.stage import Outcome
 
 
 class InFlight:
-    """The submitted stages of a walk, at most one per branch at a time.
+    """The steps of a walk that have begun.
 
     Attributes:
-        release_id: the release that is walked.
-        outcomes: of the stages that have succeeded.
+        outcomes: of the steps that have succeeded.
     """
 
-    def __init__(self, release_id: str, submit: Submit) -> None:
+    def __init__(self, begin: Callable[[Step], Future]) -> None:
         self.outcomes: list[Outcome] = []
-        self.release_id, self._submit = release_id, submit
+        self._begin = begin
         self._finished: SimpleQueue[tuple[str, Future]] = SimpleQueue()
         self._running = 0
         self._failures: dict[str, BaseException] = {}
 
     def __bool__(self) -> bool:
-        """Return whether `take` has more stages to wait for."""
+        """Return whether `take` has more steps to wait for."""
         return self._running > 0
 
-    def start(self, branch: str, stage: Any, *arguments: Any) -> None:
-        """Submit a stage of a branch; the release is its first argument."""
-        future = self._submit(stage, self.release_id, *arguments)
+    def start(self, step: Step) -> None:
+        """Begin a step."""
+        future = self._begin(step)
         self._running += 1
-        future.add_done_callback(lambda done: self._finished.put((branch, done)))
+        future.add_done_callback(lambda done: self._finished.put((step.branch, done)))
 
-    def take(self) -> list[tuple[str, Any]]:
-        """Wait until a stage has ended; return the branches of all stages that have succeeded by then, with their values."""
+    def take(self) -> list[Any]:
+        """Wait until a step has ended; return what all steps have made that have succeeded by then."""
         finished = [self._finished.get()]
         while not self._finished.empty():
             finished.append(self._finished.get())
-        done = []
+        made = []
         for branch, future in finished:
             self._running -= 1
             try:
@@ -47,8 +48,8 @@ class InFlight:
                 self._failures[branch] = fault
             else:
                 self.outcomes.append(outcome)
-                done.append((branch, outcome.value))
-        return done
+                made += outcome.value if isinstance(outcome.value, list) else [outcome.value]
+        return made
 
     def raise_first(self) -> None:
         """Raise the failure of the first branch that has failed, if any has; a request to stop the release comes first."""

@@ -17,40 +17,54 @@ from storage.releases.seals import FrontierShard
 
 IntArray = NDArray[np.int64]
 
-_WHOLE, _TEXT = pa.int64(), pa.large_string()
+WHOLE, _TEXT = pa.int64(), pa.large_string()
+
+
+def noisy_name(level: int, branch: str) -> str:
+    """Return the name of the noisy counts of a level of a branch."""
+    return f"level_{level}_{branch}.noisy"
+
+
+def counts_name(level: int, branch: str) -> str:
+    """Return the name of the optimised counts of a level of a branch."""
+    return f"level_{level}_{branch}.counts"
+
+
+def estimates_name(level: int, branch: str) -> str:
+    """Return the name of a second pass's estimates of a level of a branch."""
+    return f"level_{level}_{branch}.estimates"
+
+
+def settled_name(level: int, branch: str) -> str:
+    """Return the name of a second pass's counts of a level of a branch."""
+    return f"level_{level}_{branch}.settled"
+
+
+def frontier_name(shard: FrontierShard) -> str:
+    """Return the name of a shard of counts, of the first or the second pass."""
+    return (settled_name if shard.is_settled else counts_name)(shard.level, shard.branch)
+
+
+def shard_path(release_id: str, name: str) -> Path:
+    """Return the path of a shard of a release."""
+    return shard_folder(release_id) / f"{name}.parquet"
 
 
 def noisy_path(release_id: str, level: int, branch: str) -> Path:
     """Return the path of the noisy counts of a level of a branch."""
-    return shard_folder(release_id) / f"level_{level}_{branch}.noisy.parquet"
-
-
-def counts_path(release_id: str, level: int, branch: str) -> Path:
-    """Return the path of the optimised counts of a level of a branch."""
-    return shard_folder(release_id) / f"level_{level}_{branch}.counts.parquet"
-
-
-def estimates_path(release_id: str, level: int, branch: str) -> Path:
-    """Return the path of a second pass's estimates of a level of a branch."""
-    return shard_folder(release_id) / f"level_{level}_{branch}.estimates.parquet"
-
-
-def settled_path(release_id: str, level: int, branch: str) -> Path:
-    """Return the path of a second pass's counts of a level of a branch."""
-    return shard_folder(release_id) / f"level_{level}_{branch}.settled.parquet"
+    return shard_path(release_id, noisy_name(level, branch))
 
 
 def frontier_path(release_id: str, shard: FrontierShard) -> Path:
     """Return the path of the counts of a shard, of the first or the second pass."""
-    path = settled_path if shard.is_settled else counts_path
-    return path(release_id, shard.level, shard.branch)
+    return shard_path(release_id, frontier_name(shard))
 
 
 def write_shard(
     path: Path,
     columns: tuple[str, ...],
     row_groups: Iterable[Mapping[str, NDArray[np.int64 | np.float64] | pa.Array]],
-    kind: pa.DataType = _WHOLE,
+    kind: pa.DataType = WHOLE,
     texts: Collection[str] = (),
 ) -> str:
     """Write a shard beside its path, force it to disk and rename it; return its sha256. If that fails, no file remains.

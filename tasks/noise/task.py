@@ -1,108 +1,113 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from storage.counts.shards import noisy_path, write_shard
+from storage.counts.shards import noisy_name
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
-from storage.database.connections import Connection, store
+from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import as_charged
-from storage.machine.locks import check_going_on, while_going_on
-from storage.record import Record, load_record
-from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Seal
+from storage.record import Record
+from storage.releases.seals import Seal
 from storage.releases.terms import LevelTerms
 from tasks.capacity import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.noise.thresholding import Thresholded, ThresholdedSampler, measure_thresholded
+from tasks.noise.truth import Truth
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
+from tasks.tree.job import Job, stored_job
 from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.order import Tree
-from tasks.tree.task import load_parents, tree_of
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
+from tasks.tree.views import Measured
 
 _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and some 10 µs each
 
 
 @stage("measure level {level} {branch}")
-def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -> Seal:
+def measure_branch(
+    release_id: str, level: int, branch: str, cells: Measured, sampler: Sampler | ThresholdedSampler
+) -> Seal:
     """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals.
 
-    A level that is already sealed stays as it is. Level 0 is the root, one cell.
+    A level that is already sealed stays as it is.
     """
-    with store() as con:
-        record = load_record(con, release_id)
-    if (level, branch) in record.seals:
-        return record.seals[level, branch]
-    release = record.release
-    tree, terms = tree_of(release), release.levels[level]
-    _check_charged(record, level)
-    with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
-        if level == 0:
-            true_chunks = iter([read_true_slice(con, 0, 0, 0, 1)[1]])
-            cells = 1
-        else:
-            parents = load_parents(record, level, branch)
-            true_chunks = _true_counts(con, tree, parents)
-            cells = int(cell_counts(tree, parents).sum())
-        row_groups = (
-            {"noisy": _released(true_counts, terms, sampler)} for true_counts in while_going_on(release_id, true_chunks)
-        )
-        sha256 = write_shard(noisy_path(release_id, level, branch), ("noisy",), row_groups)
-    return Seal(level, branch, sha256, cells)
+    job = stored_job(release_id)
+    if (level, branch) in job.record.seals:
+        return job.record.seals[level, branch]
+    with vault(release_id, memory=memory_of(job.record.release.terms.run) // 4) as con:
+        return draw(job, _Vault(con), level, branch, cells, sampler)
 
 
-@stage("measure all leaves")
-def measure_universe(release_id: str, sampler: Sampler) -> Seal:
-    """Draw the noisy count of every leaf of the universe, whatever its true count, and write them in the order of the tree.
+def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampler: Any) -> Seal:
+    """Draw the noisy counts of one level of one branch, and write them as a shard in the order of the tree.
 
-    Leaves that are already sealed stay as they are. Only a part of the universe is in memory at a time.
+    Args:
+        job: the release.
+        truth: its true counts.
+        level: the level; 0 is the root, one cell.
+        branch: the branch.
+        cells: which cells of the level are measured.
+        sampler: the noise, a `ThresholdedSampler` where only cells with records are measured.
+    Raises:
+        StoreError: the ledger has charged the level otherwise. Nothing is drawn.
     """
-    release, level, sealed = _leaves(release_id)
-    if sealed:
-        return sealed
-    tree, terms = tree_of(release), release.levels[level]
-    with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
-        parts = (_true_counts(con, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
-        row_groups = (
-            {"noisy": _released(true_counts, terms, sampler)}
-            for part in parts
-            for true_counts in while_going_on(release_id, part)
-        )
-        sha256 = write_shard(noisy_path(release_id, level, TRUNK), ("noisy",), row_groups)
-    return Seal(level, TRUNK, sha256, tree.possible_cells(level))
+    _check_charged(job.record, level)
+    if cells == "records":
+        return _draw_leaves_with_records(job, truth, level, branch, sampler)
+    terms, name = job.record.release.levels[level], noisy_name(level, branch)
+    number, true_chunks = (
+        _cells_of_universe(job, truth) if cells == "universe" else _survivors(job, truth, level, branch)
+    )
+
+    def row_groups() -> Iterator[dict[str, IntArray]]:
+        for true_counts in true_chunks:
+            job.check_going_on()
+            yield {"noisy": _released(true_counts, terms, sampler)}
+
+    return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number)
 
 
-@stage("measure leaves with records")
-def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
+def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, Iterator[IntArray]]:
+    """Return how many children the nodes have that are left of the level above, and their true counts. Confidential."""
+    if level == 0:
+        return 1, iter([truth.root()])
+    parents = job.parents(level, branch)
+    return int(cell_counts(job.tree, parents).sum()), truth.below(job.tree, parents)
+
+
+def _cells_of_universe(job: Job, truth: Truth) -> tuple[int, Iterator[IntArray]]:
+    """Return how many leaves there are, and the true counts of all; only a part of them is in memory at a time. Confidential."""
+    tree = job.tree
+    parts = (truth.below(tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
+    return tree.possible_cells(tree.depth), (true_counts for part in parts for true_counts in part)
+
+
+def _draw_leaves_with_records(job: Job, truth: Truth, level: int, branch: str, sampler: ThresholdedSampler) -> Seal:
     """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
 
     The number of leaves with records is confidential, and so are the places where chunks of them begin. So only the kept
     leaves decide how the shard is cut. For an axis without a codebook, the shard holds the codes of the kept leaves and not
     their area numbers, which would reveal something about the other leaves.
     """
-    release, level, sealed = _leaves(release_id)
-    if sealed:
-        return sealed
+    release = job.record.release
     terms, privacy, axes = release.levels[level], release.terms.privacy, len(release.terms.axes)
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
-    with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
-        codes = read_true_codebooks(con)
-        for areas, true_counts in read_true_leaves(con, level, axes, min(CHUNK_CELLS, _MAP_LEAVES)):
-            check_going_on(release_id)
-            rows, noisy = measure_thresholded(
-                true_counts, noise, privacy.neighbours, privacy.max_records_per_unit, sampler
-            )
-            kept.append((*(area[rows] for area in areas), noisy))
+    codes = truth.codes()
+    for areas, true_counts in truth.leaves(level, axes, min(CHUNK_CELLS, _MAP_LEAVES)):
+        job.check_going_on()
+        rows, noisy = measure_thresholded(true_counts, noise, privacy.neighbours, privacy.max_records_per_unit, sampler)
+        kept.append((*(area[rows] for area in areas), noisy))
     nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))
     *areas, noisy = (np.concatenate(parts) for parts in zip(nothing, *kept, strict=True))
     columns = _leaf_columns(areas, codes) | {"noisy": noisy}
@@ -111,8 +116,8 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
         for first in range(0, len(noisy), CHUNK_CELLS)
     )
     texts = [name for name in columns if name.startswith("code_")]
-    sha256 = write_shard(noisy_path(release_id, level, TRUNK), tuple(columns), row_groups, texts=texts)
-    return Seal(level, TRUNK, sha256, len(noisy))
+    sha256 = job.shelf.write(noisy_name(level, branch), tuple(columns), row_groups, texts=texts)
+    return Seal(level, branch, sha256, len(noisy))
 
 
 def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
@@ -134,16 +139,6 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
     return columns
 
 
-def _leaves(release_id: str) -> tuple[Release, int, Seal | None]:
-    """Return a release, the level of its leaves, and their seal; where there is none, they are as the ledger has charged them."""
-    with store() as con:
-        record = load_record(con, release_id)
-    sealed = record.seals.get((record.finest, TRUNK))
-    if sealed is None:
-        _check_charged(record, record.finest)
-    return record.release, record.finest, sealed
-
-
 def _check_charged(record: Record, level: int) -> None:
     if not as_charged(record.release.levels[level], record.charges.get(level)):
         raise StoreError(
@@ -158,13 +153,28 @@ def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> Int
     return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
 
 
-def _true_counts(con: Connection, tree: Tree, parents: Frontier) -> Iterator[IntArray]:
-    """Yield the true counts of all cells below some nodes, in chunks. Confidential."""
-    for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
-        chunk = parents[nodes]
-        lowest = [int(areas.min()) for areas in chunk.areas]
-        highest = [int(areas.max()) for areas in chunk.areas]
-        *areas, first_child, children = read_true_nodes(con, chunk.level, lowest, highest).values()
-        first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
-        of_children = read_true_slice(con, chunk.level + 1, tree.steps[chunk.level], first, end)
-        yield true_counts_of(tree, chunk, TrueFamilies(tuple(areas), first_child - first, children, *of_children))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Vault:
+    """The truth of a release, in its open vault."""
+
+    con: Connection
+
+    def root(self) -> IntArray:
+        return read_true_slice(self.con, 0, 0, 0, 1)[1]
+
+    def below(self, tree: Tree, parents: Frontier) -> Iterator[IntArray]:
+        for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
+            chunk = parents[nodes]
+            lowest = [int(areas.min()) for areas in chunk.areas]
+            highest = [int(areas.max()) for areas in chunk.areas]
+            *areas, first_child, children = read_true_nodes(self.con, chunk.level, lowest, highest).values()
+            first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
+            of_children = read_true_slice(self.con, chunk.level + 1, tree.steps[chunk.level], first, end)
+            families = TrueFamilies(tuple(areas), first_child - first, children, *of_children)
+            yield true_counts_of(tree, chunk, families)
+
+    def leaves(self, level: int, axes: int, most: int) -> Iterator[tuple[Sequence[IntArray], IntArray]]:
+        return read_true_leaves(self.con, level, axes, most)
+
+    def codes(self) -> Mapping[int, pl.DataFrame]:
+        return read_true_codebooks(self.con)

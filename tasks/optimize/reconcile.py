@@ -36,7 +36,28 @@ class Estimates:
         return Estimates(self.values[nodes], self.variances[nodes])
 
 
-Settling = Callable[[Estimates, IntArray, IntArray, Callable[[IntArray, IntArray, IntArray], IntArray]], IntArray]
+@dataclass(frozen=True, slots=True)
+class UpDown:
+    """A finish in two passes over what is sealed: up the tree to estimates, and down it to the counts that are released.
+
+    Attributes:
+        own: from noisy counts, shape (nodes,), and their variance to estimates of the nodes from these alone.
+        gather: from the noisy counts of all children of some nodes, their variance, where each node's begin, which were
+            kept, and the estimates of those, to what the children say of the nodes.
+        join: from noisy counts of nodes, their variance, and what their children say, to estimates of the nodes.
+        root: from the estimate of the root and its count on the way down of the first pass to the total that is released.
+        share: from the estimates of kept cells, where those of each parent begin, and the parents' counts, to counts.
+    """
+
+    own: Callable[[IntArray, float], Estimates]
+    gather: Callable[[IntArray, float, IntArray, BoolArray, Estimates | None], Estimates]
+    join: Callable[[IntArray, float, Estimates], Estimates]
+    root: Callable[[Estimates, int], int]
+    share: Callable[[Estimates, IntArray, IntArray], IntArray]
+
+    def of_nodes(self, noisy: IntArray, variance: float, below: Estimates | None) -> Estimates:
+        """Return the estimates of some nodes; `below` is None at the finest level."""
+        return self.join(noisy, variance, below) if below else self.own(noisy, variance)
 
 
 def measured(noisy: IntArray, variance: float) -> Estimates:
@@ -142,3 +163,12 @@ def settle(
         raise ValueError("totals must be 0 where the first pass has kept no cell.")
     first = np.append(first_kept[:-1][parents], first_kept[-1])
     return optimiser(rounded(estimates), first, totals[parents])
+
+
+def least_squares(share: Callable[[Estimates, IntArray, IntArray], IntArray]) -> UpDown:
+    """Return the finish that estimates every node by least squares, and shares totals among children as it is told.
+
+    Source:
+        Hay, Rastogi, Miklau and Suciu (2010).
+    """
+    return UpDown(measured, summed_children, combined, root_total, share)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import interval_columns
-from storage.counts.shards import frontier_path, noisy_path, read_row_groups, read_shard
+from storage.counts.shards import frontier_name
+from storage.counts.shelf import read_columns
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.register import Release
@@ -17,9 +18,9 @@ from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.format.rows import Rows, in_order
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
+from tasks.tree.job import Job, job_of
 from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.order import Tree
-from tasks.tree.task import load_frontier, load_parents
 from tasks.validate.intervals import (
     NO_CAP,
     Margins,
@@ -72,6 +73,10 @@ class ReleasedLevels:
     def __post_init__(self) -> None:
         """Compute the margins of all levels."""
         self._margins = margins_by_level(self._release.levels, self._terms)
+
+    @property
+    def _job(self) -> Job:
+        return job_of(self.record)
 
     @property
     def _release(self) -> Release:
@@ -129,7 +134,7 @@ class ReleasedLevels:
         for (of, branch), shard in self.record.frontiers.items():
             if of != level:
                 continue
-            kept = load_frontier(self._release, shard)
+            kept = self._job.nodes(shard)
             noisy, caps_above, seen, measured = self._of_nodes(level, branch, kept, above)
             noisy_sum, cells = noisy_sum + seen, cells + measured
             self._caps[branch] = [
@@ -150,14 +155,12 @@ class ReleasedLevels:
 
         The totals are the sum and the number of all noisy counts of the branch. The sink gets these counts.
         """
-        seal = self.record.seals[level, branch]
-        groups = read_row_groups(noisy_path(self._release.id, level, branch), seal.sha256)
-        parts = (group["noisy"] for group in groups)
+        parts = self._job.noisy(level, branch)
         if level == 0:
             noisy = next(parts)
             self._give(level, kept.areas, noisy)
             return noisy, [np.full(1, NO_CAP) for _ in self._margins], int(noisy.sum()), 1
-        parents = load_parents(self.record, level, branch)
+        parents = self._job.parents(level, branch)
         first_kept, cell = cells_of(self.tree, parents, kept)
         of_cells = cell_counts(self.tree, parents)
         take, before, noisy_sum = taking(parts), 0, 0
@@ -184,7 +187,7 @@ class ReleasedLevels:
         shard = self.record.released[level, branch]
         if not shard.is_settled:
             return slice(None), kept.counts
-        columns = read_shard(frontier_path(self._release.id, shard), shard.sha256)
+        columns = read_columns(self._job.shelf, frontier_name(shard), shard.sha256)
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[Rows]:
@@ -194,10 +197,8 @@ class ReleasedLevels:
         if is_finest and not finest.threshold:
             self.bias[level] = 0.0
             self._give_leaves(level)
-        shard = self.record.frontiers[level, TRUNK]
-        for columns in read_row_groups(frontier_path(self._release.id, shard), shard.sha256):
-            areas = tuple(columns[f"area_{axis}"] for axis in range(len(self.tree.axes)))
-            counts = columns["count"]
+        for part in self._job.level(level, self.record.frontiers):
+            areas, counts = part.areas, part.counts
             bounds: list[IntArray] = []
             for log_tail in self._log_tails(level):
                 if finest.threshold:
@@ -224,8 +225,7 @@ class ReleasedLevels:
         """Pass the noisy counts of all leaves to the sink."""
         if self.sink is None:
             return
-        path = noisy_path(self._release.id, level, TRUNK)
-        take = taking(group["noisy"] for group in read_row_groups(path, self.record.seals[level, TRUNK].sha256))
+        take = taking(self._job.noisy(level, TRUNK))
         for parents in nodes_above_leaves(self.tree, CHUNK_CELLS):
             cells = expand(self.tree, parents)
             self._give(level, cells.areas, take(len(cells)))

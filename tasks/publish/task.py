@@ -32,7 +32,7 @@ from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.stage import stage
-from tasks.tree.task import tree_of
+from tasks.tree.job import tree_of
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.verify.folder import SUMS, verify
 

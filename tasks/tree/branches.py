@@ -72,6 +72,21 @@ def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: 
     return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
 
 
+def pieces_of(depth: int, level: int, nodes: int, cells_below: int, most: int, *, is_trunk: bool) -> int:
+    """Return into how many branches to cut a branch after one of its levels; 0 if it goes on whole.
+
+    Args:
+        depth: T of the tree.
+        level: the level.
+        nodes: that are left of it in the branch.
+        cells_below: that they have on the next level.
+        most: cells of a level that a branch may have.
+        is_trunk: whether the branch is the trunk. Others are cut only where they have too many cells.
+    """
+    count = branch_count(depth - level, nodes, cells_below, level) if is_trunk else 1
+    return 0 if nodes < 2 or (count == 1 and cells_below <= most) else count
+
+
 def branch_name(number: int, parent: str = "") -> str:
     """Return `b00`, `b01`, …, or `b00-00`, `b00-01`, … for those into which `b00` is cut."""
     return f"{parent}-{number:02d}" if parent else f"b{number:02d}"

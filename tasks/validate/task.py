@@ -4,18 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from storage.counts.shards import is_shard, noisy_path, read_codebook, read_row_groups
-from storage.database.connections import store
+from storage.counts.shards import is_shard, noisy_path, read_codebook
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
-from storage.record import load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts
-from tasks.tree.order import Tree
-from tasks.tree.task import load_frontier, load_parents, read_coded_leaves, tree_of
+from tasks.tree.job import Job, stored_job
 from tasks.validate.consistency import (
     areas_known_once,
     children_add_up,
@@ -33,10 +30,10 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
 
     Only levels that are published exactly have the check that counts equal the sealed ones.
     """
-    with store() as con:
-        record = load_record(con, release_id)
+    job = stored_job(release_id)
+    record, tree, total = job.record, job.tree, 0
     release, seals, released = record.release, record.seals, record.released
-    tree, total, is_exact = tree_of(release), 0, release.levels[level].is_invariant
+    is_exact = release.levels[level].is_invariant
     intact = {
         branch: is_shard(noisy_path(release_id, level, branch), seal.sha256)
         for (of, branch), seal in seals.items()
@@ -47,29 +44,27 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     found |= {"exact_as_sealed": True} if is_exact else {}
     for (of, branch), shard in released.items():
         if of == level:
-            nodes = load_frontier(release, shard)
+            nodes = job.nodes(shard)
             total += int(nodes.counts.sum())
             found[of_counts.__name__] &= of_counts(nodes)
             found["areas_known_once"] &= areas_known_once(tree, nodes)
-            parents = load_parents(record, level, branch, released) if level else None
+            parents = job.parents(level, branch, released) if level else None
             if parents is not None:
                 found["children_add_up"] &= children_add_up(tree, parents, nodes)
             if is_exact:
-                found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(
-                    release_id, tree, parents, seals[level, branch], nodes
-                )
-    found["adds_to_total"] = total == int(load_frontier(release, released[0, TRUNK]).counts.sum())
+                found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(job, parents, seals[level, branch], nodes)
+    found["adds_to_total"] = total == int(job.nodes(released[0, TRUNK]).counts.sum())
     found["seals_match"] = all(intact.values())
     if release.terms.unlisted and level == len(release.levels) - 1:
-        found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(release, seals[level, TRUNK])
+        found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(job, seals[level, TRUNK])
     found["charged_as_planned"] = _charged_as_planned(release.levels[level], record.charges.get(level))
     return [(check, level, passed) for check, passed in found.items()]
 
 
-def _codes_as_sealed(release: Release, seal: Seal) -> bool:
+def _codes_as_sealed(job: Job, seal: Seal) -> bool:
     """Return whether the codebooks beside the shards, where no public one lists the codes, are of what was sealed."""
-    _, codebooks = read_coded_leaves(release, seal)
-    shards = shard_folder(release.id)
+    _, codebooks = job.coded_leaves(seal)
+    shards = shard_folder(job.record.release.id)
     return all(read_codebook(shards, axis).equals(codebook) for axis, codebook in codebooks.items())
 
 
@@ -78,13 +73,12 @@ def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:
     return counts_whole if COUNTS_POSITIVE in release.terms.waived else counts_whole_and_positive
 
 
-def _is_as_sealed(release_id: str, tree: Tree, parents: Frontier | None, seal: Seal, nodes: Frontier) -> bool:
+def _is_as_sealed(job: Job, parents: Frontier | None, seal: Seal, nodes: Frontier) -> bool:
     """Return whether the nodes of a branch are what was sealed; the root has no parents."""
-    path = noisy_path(release_id, seal.level, seal.branch)
-    exact = (group["noisy"] for group in read_row_groups(path, seal.sha256))
+    exact = job.noisy(seal.level, seal.branch)
     if parents is None:
         return np.array_equal(nodes.counts, next(exact))
-    return seal.cells == int(cell_counts(tree, parents).sum()) and exact_as_sealed(tree, parents, exact, nodes)
+    return seal.cells == int(cell_counts(job.tree, parents).sum()) and exact_as_sealed(job.tree, parents, exact, nodes)
 
 
 def _charged_as_planned(terms: LevelTerms, charge: Charge | None) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from flows.walks.trial import Measure, Truth, reconciled, top_down, truth_of
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import Measure, Truth, reconciled, top_down, truth_of
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.synthesize.paper_sets import draw_paper_set

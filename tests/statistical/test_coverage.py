@@ -6,9 +6,9 @@ from math import log
 
 import numpy as np
 import pytest
+from flows.walks.trial import Truth, truth_of
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import Truth, truth_of
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds

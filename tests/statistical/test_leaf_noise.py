@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-
 from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
+
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.table_sampler import table_noise
 from tasks.noise.thresholding import Thresholded, measure_thresholded, thresholded_for, thresholded_laplace

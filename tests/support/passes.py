@@ -5,13 +5,13 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import strategies as st
-
 from flows.walks.trial import (
     Measure,
     Truth,
     truth_of,
 )
+from hypothesis import strategies as st
+
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 

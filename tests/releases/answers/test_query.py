@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from flows.walks.trial import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.answers.query import AreaCounted, QueryAnswer, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
-from flows.walks.trial import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children

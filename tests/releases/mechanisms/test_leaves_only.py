@@ -9,13 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import flows.walks.leaves_only
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.audit import audit_answer

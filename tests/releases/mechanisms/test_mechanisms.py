@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from flows.walks.trial import Truth
 
 import tasks.tree.branches
 from flows.cli.main import WRONG, main
@@ -16,7 +17,6 @@ from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Submit, report_nothing
-from flows.walks.trial import Truth
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from flows.walks.trial import Tried, Truth
 from polars.testing import assert_frame_equal
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import Entry
-from flows.walks.trial import Tried, Truth
 from storage.releases.register import Release
 from tasks.noise.samplers import discrete_gaussian
 from tasks.noise.thresholding import thresholded_laplace

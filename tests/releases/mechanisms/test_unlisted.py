@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import flows.walks.leaves_only
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -16,7 +17,6 @@ import pytest
 import yaml
 
 import flows.execution.driver
-import flows.walks.leaves_only
 import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.release_status import show_answer

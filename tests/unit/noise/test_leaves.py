@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
+
 from tasks.tree.frontier import Frontier, cell_counts, expand
 from tasks.tree.leaves import nodes_above_leaves, sums_of_children
 from tasks.tree.true_tree import grow

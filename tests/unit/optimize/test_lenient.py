@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from flows.walks.trial import truth_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import truth_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import Estimates, settle

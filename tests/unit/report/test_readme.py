@@ -3,11 +3,11 @@
 from fractions import Fraction
 
 import pytest
+from flows.walks.two_passes import walk_twice
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.two_passes import walk_twice
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.report.readme import TWO_PASSES, readme
 from tasks.words.numbers import (

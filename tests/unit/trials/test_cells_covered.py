@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pytest
+from flows.walks.trial import Tried, reconciled, truth_of, universe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
-from flows.walks.trial import Tried, reconciled, truth_of, universe
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.tree.axis import IntArray

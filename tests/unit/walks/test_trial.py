@@ -5,9 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from flows.walks.trial import (
     Truth,
     estimated,
@@ -17,6 +14,9 @@ from flows.walks.trial import (
     top_down,
     truth_of,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.tree.axis import IntArray
 from tests.support.passes import check_consistent, counts_of, noise_of, tables

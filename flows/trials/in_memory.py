@@ -1,0 +1,169 @@
+"""A release in memory, on data that may be seen: the steps of a release, on a shelf in memory, with the truth at hand.
+
+Nothing is stored and nothing is charged. The charges are there because no step draws what is not charged.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flows.mechanisms import Mechanism
+from flows.walks.runner import report_nothing
+from flows.walks.steps import Down, Measure, Repair, Step, Sum, Up
+from flows.walks.walk import walk
+from storage.counts.shelf import MemoryShelf
+from storage.ledger.books import Charge
+from storage.record import Record, Shard
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Branch
+from tasks.noise.task import draw
+from tasks.noise.truth import TruthInMemory
+from tasks.optimize.reconcile import UpDown
+from tasks.optimize.second_pass import estimate, settle
+from tasks.optimize.task import add_up, repair
+from tasks.stage import Outcome
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Cells, Frontier, expand, locate
+from tasks.tree.job import Job
+from tasks.tree.leaves import joined, root_of
+from tasks.tree.order import Tree
+from tasks.tree.true_tree import TrueLevel, grow
+from tasks.validate.coverage import BoolArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeenTable:
+    """A table that may be seen.
+
+    Attributes:
+        tree: the axes and their order.
+        levels: the true levels from 0 to T.
+    """
+
+    tree: Tree
+    levels: tuple[TrueLevel, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredLevel:
+    """What was measured of one level.
+
+    Attributes:
+        cells: all children of the nodes that are left of the level above; at level 0 the root.
+        noisy: int64, shape (cells,), records.
+        kept: which cells are left, shape (cells,).
+    """
+
+    cells: Cells
+    noisy: IntArray
+    kept: BoolArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A release that was made in memory.
+
+    Attributes:
+        job: its work, all of it done.
+    """
+
+    job: Job
+
+    @property
+    def released(self) -> list[Frontier]:
+        """The released nodes of levels 0 to T."""
+        record = self.job.record
+        return [joined(level, self.job.level(level, record.released)) for level in range(record.finest + 1)]
+
+    @property
+    def measured(self) -> list[MeasuredLevel]:
+        """What was measured of levels 0 to T, where every level is."""
+        return [self._measured(level) for level in range(self.job.record.finest + 1)]
+
+    def _measured(self, level: int) -> MeasuredLevel:
+        job = self.job
+        nodes, noisy = job.nodes(job.record.frontiers[level, TRUNK]), np.concatenate(list(job.noisy(level, TRUNK)))
+        if level == 0:
+            return MeasuredLevel(Cells(0, np.array([0, 1]), root_of(job.tree, 0).areas), noisy, np.ones(1, dtype=bool))
+        cells = expand(job.tree, job.parents(level, TRUNK))
+        kept = np.zeros(len(cells), dtype=bool)
+        kept[locate(nodes.areas, cells.areas, job.tree.sizes(level))] = True
+        return MeasuredLevel(cells, noisy, kept)
+
+
+def seen_table(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> SeenTable:
+    """Return a table that may be seen.
+
+    Args:
+        tree: the axes and their order.
+        leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
+        true_counts: int64, shape (records,), > 0; it may be empty.
+    """
+    return SeenTable(tree, tuple(grow(tree, leaf_areas, true_counts)))
+
+
+def try_release(
+    table: SeenTable, release: Release, charges: Sequence[Charge], mechanism: Mechanism, sampler: Any
+) -> Trial:
+    """Make a release in memory.
+
+    Args:
+        table: the table.
+        release: what is released, as the store would have it.
+        charges: of its levels, as the ledger would have them.
+        mechanism: its mechanism.
+        sampler: its noise.
+    Raises:
+        StoreError: a level is not charged as it would be drawn.
+    """
+    keeper, truth = _RecordInMemory(release, charges, table.tree), TruthInMemory(table.levels)
+
+    def start(step: Step) -> Future[Outcome]:
+        done: Future[Outcome] = Future()
+        done.set_result(Outcome("", _take(keeper.job, truth, step, mechanism, sampler), 0.0))
+        return done
+
+    walk(keeper, mechanism, start, report_nothing)
+    return Trial(keeper.job)
+
+
+def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, sampler: Any) -> Shard | Sequence[Shard]:
+    """Take a step, as the stages do."""
+    finish = mechanism.finish
+    match step:
+        case Measure(level, branch):
+            return draw(job, truth, level, branch, mechanism.cells, sampler)
+        case Repair(level, branch):
+            return repair(job, level, branch, mechanism.cells, mechanism.optimiser(job.record.release.terms.priority))
+        case Sum(level, branch):
+            return add_up(job, level, branch)
+        case Up(branch) if isinstance(finish, UpDown):
+            return estimate(job, branch, finish)
+        case Down(branch) if isinstance(finish, UpDown):
+            return settle(job, branch, finish)
+        case _:
+            raise TypeError(f"A release in memory has no {step}.")
+
+
+class _RecordInMemory:
+    """Keeps the record of a release that nobody charges."""
+
+    def __init__(self, release: Release, charges: Sequence[Charge], tree: Tree) -> None:
+        record = Record(release, {charge.level: charge for charge in charges}, {}, {}, {}, {}, {})
+        self.job = Job(record, MemoryShelf(), lambda: tree, lambda: None)
+
+    def prepare(self, step: Measure) -> None:
+        if step.level in self.job.record.charges:
+            self._know(self.job.record.with_drawing(step.level))
+
+    def cut(self, branches: Sequence[Branch]) -> None:
+        raise NotImplementedError
+
+    def commit(self, shards: Sequence[Shard]) -> None:
+        self._know(self.job.record.with_shards(shards))
+
+    def _know(self, record: Record) -> None:
+        self.job = Job(record, self.job.shelf, self.job.load_tree, self.job.check_going_on)

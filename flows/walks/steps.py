@@ -1,0 +1,163 @@
+"""Which steps come next: a pure function of the mechanism and of what is known of the release."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from flows.mechanisms import Mechanism
+from storage.errors import StoreError
+from storage.record import Record
+from storage.releases.seals import TRUNK, Place
+from tasks.optimize.reconcile import UpDown
+from tasks.tree.branches import pieces_of
+from tasks.tree.views import AddUp
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Draw the noisy counts of a level of a branch."""
+
+    level: int
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Turn the sealed noisy counts of a level of a branch into consistent ones."""
+
+    level: int
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Add up the counts of the level below."""
+
+    level: int
+    branch: str = TRUNK
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """Estimate the nodes of a branch from everything that is sealed of it and below it."""
+
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """Turn the estimates of a branch into the counts that are released."""
+
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Cut a branch after one of its levels, into branches of at most so many cells of the next level."""
+
+    level: int
+    branch: str
+    most_cells: int
+
+
+Step = Measure | Repair | Sum | Up | Down | Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where branches may be cut.
+
+    Attributes:
+        most_cells: of one level that a branch may have; None where nothing is cut.
+        whole: the levels of branches after which cutting was tried, and gives one piece.
+    """
+
+    most_cells: int | None = None
+    whole: frozenset[Place] = frozenset()
+
+
+NOWHERE = Cuts()
+
+
+def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cuts: Cuts = NOWHERE) -> list[Step]:
+    """Return every step that the record lacks and that could begin now, in the order of the tree; none once all is done.
+
+    What is sealed is never measured again. Nothing is measured once the finish has begun.
+
+    Args:
+        mechanism: the mechanism of the release.
+        record: what is known of it.
+        only: the one branch to finish, with what it is part of and what is part of it; all if left out.
+        cuts: where branches may be cut; nowhere if left out.
+    Raises:
+        StoreError: a level that comes next is not charged.
+    """
+    if not (record.estimates or record.settled):
+        on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
+        if on_the_way_down or missing_branches(record):
+            return on_the_way_down
+    return _finish(mechanism, record)
+
+
+def missing_branches(record: Record) -> list[str]:
+    """Return the branches whose finest level is not there yet; the trunk, if it is not cut yet."""
+    return [name for name in record.branches_of(record.finest) if (record.finest, name) not in record.frontiers]
+
+
+def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts) -> Step | None:
+    """Return the step of the way down that a branch lacks; None if it lacks none or `only` leaves it out."""
+    if not _is_included(branch, only):
+        return None
+    measured = (level for level in record.levels_of(branch) if not record.release.levels[level].is_summed)
+    level = next((level for level in measured if (level, branch) not in record.frontiers), None)
+    if level is None:
+        return None
+    if (level, branch) in record.seals:
+        return Repair(level, branch)
+    if cuts.most_cells is not None and _is_cut_after(record, level - 1, branch, cuts.most_cells, cuts.whole):
+        return Cut(level - 1, branch, cuts.most_cells)
+    charge = record.charges.get(level)
+    if not record.release.levels[level].is_invariant and (
+        charge is None or charge.state not in {"reserved", "drawing"}
+    ):
+        raise StoreError(
+            f"The ledger has no charge for level {level} of {record.release.id}, so Trellis cannot draw it."
+        )
+    return Measure(level, branch)
+
+
+def _is_included(branch: str, only: str | None) -> bool:
+    """Return whether `only` leaves a branch in: it is that branch, is part of it, or holds it, as the trunk does."""
+    if only is None or branch == TRUNK:
+        return True
+    return only != TRUNK and (f"{branch}-".startswith(f"{only}-") or f"{only}-".startswith(f"{branch}-"))
+
+
+def _is_cut_after(record: Record, level: int, branch: str, most_cells: int, whole: Collection[Place]) -> bool:
+    above = record.frontiers.get((level, branch))
+    if above is None or (level, branch) in whole:
+        return False
+    sizes = record.finest, level, above.nonzero, above.cells_below
+    return pieces_of(*sizes, most_cells, is_trunk=branch == TRUNK) > 0
+
+
+def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
+    """Return what comes next once everything is sealed."""
+    if isinstance(mechanism.finish, UpDown):
+        estimated = {branch for _, branch in record.estimates}
+        up = [
+            Up(branch)
+            for branch in record.all_branches
+            if branch not in estimated and estimated.issuperset(record.parts(branch))
+        ]
+        if up:
+            return list(up)
+        settled = {branch for _, branch in record.settled}
+        return [
+            Down(branch)
+            for branch in record.all_branches
+            if branch not in settled and (branch == TRUNK or record.branches[branch].parent in settled)
+        ]
+    if isinstance(mechanism.finish, AddUp):
+        summed = [level for level in reversed(range(record.finest)) if (level, TRUNK) not in record.frontiers]
+        return [Sum(summed[0])] if summed else []
+    return []

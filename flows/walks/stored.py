@@ -1,0 +1,115 @@
+"""The keeper of a release in the store, and the stages that take its steps."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from flows.mechanisms import Mechanism
+from flows.walks.runner import Future, Report, Submit
+from flows.walks.steps import Cuts, Down, Measure, Repair, Step, Sum, Up
+from flows.walks.walk import walk
+from storage.counts.shards import noisy_path
+from storage.database.connections import store, transaction
+from storage.ledger.events import advance, note
+from storage.record import Shard
+from storage.releases.register import Release
+from storage.releases.seals import (
+    Branch,
+    EstimateShard,
+    FrontierShard,
+    add_branches,
+    add_estimates,
+    add_frontier,
+    add_seal,
+    add_settled,
+    list_branches,
+)
+from tasks.capacity import cores, memory_of
+from tasks.noise.task import measure_branch
+from tasks.optimize.second_pass import estimate_branch, settle_branch
+from tasks.optimize.task import optimise_branch, sum_level
+from tasks.stage import Outcome
+from tasks.tree.branches import most_cells
+from tasks.tree.job import Job, job_of, stored_job
+
+
+def walk_release(
+    release: Release, mechanism: Mechanism, submit: Submit, report: Report, only: str | None = None
+) -> tuple[list[Outcome], list[str]]:
+    """Take every step that a release lacks, or one of its branches, by stages; arguments and results are those of `walk`."""
+    terms = release.terms
+    cuts = Cuts(most_cells(memory_of(terms.run), cores(), len(terms.axes)))
+
+    def start(step: Step) -> Future:
+        stage, *arguments = _stage_of(step, release, mechanism)
+        return submit(stage, release.id, *arguments)
+
+    return walk(StoredRecord(release.id), mechanism, start, report, only, cuts)
+
+
+def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, ...]:
+    """Return the stage that takes a step, and its arguments but for the release."""
+    match step:
+        case Measure(level, branch):
+            return measure_branch, level, branch, mechanism.cells, mechanism.noises[release.terms.sampler].sampler
+        case Repair(level, branch):
+            return optimise_branch, level, branch, mechanism.cells, mechanism.optimiser(release.terms.priority)
+        case Sum(level, branch):
+            return sum_level, level, branch
+        case Up(branch):
+            return estimate_branch, branch, mechanism.finish
+        case Down(branch):
+            return settle_branch, branch, mechanism.finish
+        case _:
+            raise TypeError(f"No stage takes {step}.")
+
+
+class StoredRecord:
+    """Keeps the record of a release in the store. What other processes record of the release meanwhile is not seen."""
+
+    def __init__(self, release_id: str) -> None:
+        self.job: Job = stored_job(release_id)
+
+    def prepare(self, step: Measure) -> None:
+        """Mark a charge before its level's first draw; remove unread what was drawn and never sealed."""
+        record = self.job.record
+        charge = record.charges.get(step.level)
+        if charge and charge.state == "reserved":
+            with store() as con, transaction(con):
+                advance(con, record.release.id, step.level, "drawing")
+            self.job = job_of(record.with_drawing(step.level))
+        self._remove_unsealed(step.level, step.branch)
+
+    def cut(self, branches: Sequence[Branch]) -> None:
+        """Record how a branch was cut; what was drawn of it beyond the cut was never sealed."""
+        self._remove_unsealed(branches[0].cut_level + 1, branches[0].parent)
+        record = self.job.record
+        with store() as con, transaction(con):
+            add_branches(con, record.release.id, branches)
+            self.job = job_of(replace(record, branches=list_branches(con, record.release.id)))
+
+    def commit(self, shards: Sequence[Shard]) -> None:
+        """Record what steps have made, in one short transaction."""
+        before, release_id = self.job.record, self.job.record.release.id
+        record = before.with_shards(shards)
+        with store() as con, transaction(con):
+            for shard in shards:
+                if isinstance(shard, EstimateShard):
+                    add_estimates(con, release_id, shard)
+                elif isinstance(shard, FrontierShard):
+                    (add_settled if shard.is_settled else add_frontier)(con, release_id, shard)
+                elif (shard.level, shard.branch) not in before.seals:
+                    add_seal(con, release_id, shard)
+            for level, charge in record.charges.items():
+                if charge != before.charges[level]:
+                    advance(con, release_id, level, charge.state, seals=record.hashes(level))
+        self.job = job_of(record)
+
+    def _remove_unsealed(self, level: int, branch: str) -> None:
+        """Remove unread what was drawn and never sealed."""
+        release_id = self.job.record.release.id
+        unsealed = noisy_path(release_id, level, branch)
+        if unsealed.exists():
+            with store() as con, transaction(con):
+                note(con, "unsealed shard removed unread", release_id, level=level, branch=branch)
+            unsealed.unlink()

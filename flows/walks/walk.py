@@ -1,0 +1,105 @@
+"""The one loop that marks, draws, seals and commits: it starts the steps that come next until there are none.
+
+It does not know Prefect: the caller passes what starts a step. What is recorded is the only truth about what is done, so that
+a walk after a crash goes on where the last one ended. Only the thread of the loop records anything.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from flows.mechanisms import Mechanism
+from flows.walks.in_flight import InFlight
+from flows.walks.runner import Future, Report
+from flows.walks.steps import NOWHERE, Cut, Cuts, Measure, Step, missing_branches, next_steps
+from storage.record import Record, Shard
+from storage.releases.seals import Branch, EstimateShard, Seal
+from tasks.stage import Outcome
+from tasks.tree.job import Job, cut_branch
+
+Start = Callable[[Step], Future]  # begins a step; the future gives an `Outcome` with a shard, or a list of them
+
+
+class Keeper(Protocol):
+    """Who keeps the record of a release, and its shards."""
+
+    @property
+    def job(self) -> Job:
+        """The work on the release as it is known now."""
+
+    def prepare(self, step: Measure) -> None:
+        """Mark the charge of a level as being drawn, and remove unread what was drawn before and never sealed."""
+
+    def cut(self, branches: Sequence[Branch]) -> None:
+        """Record how a branch was cut."""
+
+    def commit(self, shards: Sequence[Shard]) -> None:
+        """Record what steps have made, all of it or nothing."""
+
+
+def walk(
+    keeper: Keeper,
+    mechanism: Mechanism,
+    start: Start,
+    report: Report,
+    only: str | None = None,
+    cuts: Cuts = NOWHERE,
+) -> tuple[list[Outcome], list[str]]:
+    """Take every step that a release lacks, or that one of its branches lacks.
+
+    A branch that fails does not stop the others. Call it in a thread that no signal interrupts: what a step has made is
+    always recorded, and no step is left running.
+
+    Args:
+        keeper: keeps the record of the release.
+        mechanism: the mechanism of the release.
+        start: begins a step.
+        report: receives the progress.
+        only: the one branch to finish; all if left out.
+        cuts: where branches may be cut; nowhere if left out.
+    Returns:
+        The outcomes of the steps, and the branches that are not finished because `only` names another one.
+    Raises:
+        Interrupted: the release was asked to stop.
+        TrellisError: what the first failed branch raised, once all others are done.
+    """
+    in_flight, begun = InFlight(start), set[Step]()
+    while True:
+        for step in next_steps(mechanism, keeper.job.record, only, cuts):
+            if step in begun:
+                continue
+            if isinstance(step, Cut):
+                cuts = _cut(keeper, step, cuts)
+                break  # what comes next is another question now
+            begun.add(step)
+            if isinstance(step, Measure):
+                keeper.prepare(step)
+            in_flight.start(step)
+        else:
+            if not in_flight:
+                break
+            made = in_flight.take()
+            if made:
+                keeper.commit(made)
+                _tell(keeper.job.record, made, report)
+    in_flight.raise_first()
+    return in_flight.outcomes, missing_branches(keeper.job.record)
+
+
+def _cut(keeper: Keeper, step: Cut, cuts: Cuts) -> Cuts:
+    """Cut a branch, or remember that it goes on whole."""
+    shard = keeper.job.record.frontiers[step.level, step.branch]
+    parts = cut_branch(keeper.job, shard, step.most_cells)
+    if not parts:
+        return replace(cuts, whole=cuts.whole | {(step.level, step.branch)})
+    keeper.cut(parts)
+    return cuts
+
+
+def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
+    """Report how far the levels are that something was made of, or that follow."""
+    for shard in made:
+        level = shard.level if isinstance(shard, Seal) else shard.level + 1
+        if isinstance(shard, EstimateShard) or level > record.finest or record.settled:
+            continue
+        report(level, *record.cells_of(level))

@@ -1,0 +1,176 @@
+"""The work on one release: what its steps read and write, and the loading of its tree and its frontiers."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from storage.counts.shards import frontier_name, noisy_name, read_codebook
+from storage.counts.shelf import FolderShelf, Shelf, read_columns
+from storage.database.connections import store
+from storage.machine.claims import shard_folder
+from storage.machine.locks import check_going_on
+from storage.record import Record, load_record
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
+from tasks.tree.axis import IntArray, axis_from_codebook
+from tasks.tree.branches import branch_name, pieces_of, slices_of
+from tasks.tree.codes import numbered
+from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """What the steps of one release work on. Nothing here reads a true count.
+
+    Attributes:
+        record: what is known of the release.
+        shelf: where its shards are.
+        load_tree: returns its tree.
+        check_going_on: raises where the release is asked to stop.
+    """
+
+    record: Record
+    shelf: Shelf
+    load_tree: Callable[[], Tree]
+    check_going_on: Callable[[], None]
+
+    @property
+    def tree(self) -> Tree:
+        """The tree; where no codebook lists some codes, there is none before its leaves are kept."""
+        return self.load_tree()
+
+    def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
+        """Yield the sealed noisy counts of a level of a branch, in parts."""
+        sealed = self.shelf.groups(noisy_name(level, branch), self.record.seals[level, branch].sha256)
+        return (group["noisy"] for group in sealed)
+
+    def nodes(self, shard: FrontierShard) -> Frontier:
+        """Return the nodes that are left of one level of one branch."""
+        columns = read_columns(self.shelf, frontier_name(shard), shard.sha256)
+        return Frontier(shard.level, self._areas(columns), columns["count"])
+
+    def parents(self, level: int, branch: str, shards: Mapping[Place, FrontierShard] | None = None) -> Frontier:
+        """Return the nodes whose children are the cells of one level (> 0) of one branch.
+
+        Args:
+            level: of the cells.
+            branch: of the cells.
+            shards: the counts from which the nodes are taken; those of the first pass if left out.
+        """
+        shards = self.record.frontiers if shards is None else shards
+        if branch != TRUNK and self.record.branches[branch].cut_level == level - 1:
+            cut = self.record.branches[branch]
+            above = shards[level - 1, cut.parent]
+            return self.nodes(above)[self.rows_of(above, cut)].copy()
+        return self.nodes(shards[level - 1, branch])
+
+    def rows_of(self, shard: FrontierShard, branch: Branch) -> slice:
+        """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
+        if not shard.is_settled:
+            return slice(branch.first_node, branch.end_node)
+        row = read_columns(self.shelf, frontier_name(shard), shard.sha256)["row"]
+        return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
+
+    def level(self, level: int, shards: Mapping[Place, FrontierShard]) -> Iterator[Frontier]:
+        """Yield all released nodes of a level in the order of the tree, a row group of a branch at a time."""
+        for (of, _), shard in shards.items():
+            if of == level:
+                for columns in self.shelf.groups(frontier_name(shard), shard.sha256):
+                    yield Frontier(level, self._areas(columns), columns["count"])
+
+    def coded_leaves(self, seal: Seal) -> tuple[Frontier, dict[str, pl.DataFrame]]:
+        """Return the leaves that were kept where no codebook lists the codes, in the order of the tree, from what is sealed alone.
+
+        Returns:
+            The leaves, whose areas are numbered among themselves; and the codebooks of these areas, by axis.
+        Raises:
+            StoreError: the shard is missing or not what was sealed.
+        """
+        table, release = self.shelf.table(noisy_name(seal.level, seal.branch), seal.sha256), self.record.release
+        areas, codebooks = [], {}
+        for number, axis in enumerate(release.terms.axes):
+            if axis in release.terms.unlisted:
+                levels = [name for name in dict.fromkeys(terms.axes[axis] for terms in release.levels) if name]
+                texts = [table.column(f"code_{number}_{own}") for own in range(1, len(levels) + 1)]
+                codebooks[axis], of_axis = numbered(pl.DataFrame(dict(zip(levels, texts, strict=True))))
+                areas.append(of_axis)
+            else:
+                areas.append(table.column(f"area_{number}").to_numpy())
+        return Frontier(seal.level, tuple(areas), table.column("noisy").to_numpy()), codebooks
+
+    def _areas(self, columns: Mapping[str, IntArray]) -> tuple[IntArray, ...]:
+        return tuple(columns[f"area_{axis}"] for axis in range(len(self.record.release.terms.axes)))
+
+
+def stored_job(release_id: str) -> Job:
+    """Return the work on a release as the store knows it now.
+
+    Raises:
+        UsageError: there is no release of that id.
+        StoreError: the ledger does not add up.
+    """
+    with store() as con:
+        return job_of(load_record(con, release_id))
+
+
+def job_of(record: Record) -> Job:
+    """Return the work on a release of which the store has a record."""
+    release = record.release
+    return Job(record, FolderShelf(release.id), partial(tree_of, release), partial(check_going_on, release.id))
+
+
+def tree_of(release: Release) -> Tree:
+    """Return the tree of a release that the store knows."""
+    return load_tree(shard_folder(release.id), release.terms.axes, release.terms.steps)
+
+
+@lru_cache(maxsize=4)
+def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
+    """Return the tree of a release from the codebooks that were kept among its shards when it was ingested.
+
+    A release without a codebook has its codes there once its leaves are kept, and has no tree before.
+    """
+    return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
+
+
+def cut_branch(job: Job, shard: FrontierShard, most_cells: int) -> list[Branch]:
+    """Return the branches into which a branch is cut at a frontier, by public counts alone; none if it goes on whole.
+
+    Args:
+        job: the release.
+        shard: the frontier.
+        most_cells: that a branch may have on one level.
+    """
+    tree, is_trunk = job.tree, shard.branch == TRUNK
+    count = pieces_of(tree.depth, shard.level, shard.nonzero, shard.cells_below, most_cells, is_trunk=is_trunk)
+    if not count:
+        return []
+    frontier = job.nodes(shard)
+    parts = slices_of(tree, frontier, count, most_cells)
+    if len(parts) == 1:
+        return []
+    return [
+        Branch(
+            branch_name(number, "" if is_trunk else shard.branch),
+            shard.branch,
+            shard.level,
+            nodes.start,
+            nodes.stop,
+            _ends(tree, frontier[nodes]),
+        )
+        for number, nodes in enumerate(parts)
+    ]
+
+
+def _ends(tree: Tree, nodes: Frontier) -> dict[str, list[str]]:
+    """Return, per axis that is refined already, the codes of the first and the last node."""
+    return {
+        axis.name: axis.codes[reached - 1].gather([int(areas[0]), int(areas[-1])]).to_list()
+        for axis, areas, reached in zip(tree.axes, nodes.areas, tree.axis_levels(nodes.level), strict=True)
+        if reached
+    }
