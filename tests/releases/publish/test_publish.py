@@ -588,7 +588,7 @@ from tasks.verify.folder import verify
 folder = Path(sys.argv[1])
 for name in sys.argv[2:]:
     content = (folder / name).read_bytes()
-    for at in range(0, len(content), 1 + len(content) // 300):
+    for at in range(0, len(content), 1 + len(content) // 100):
         (folder / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         try:
             whole = not verify(folder)
