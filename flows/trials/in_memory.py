@@ -6,6 +6,7 @@ Nothing is stored and nothing is charged. The charges are there because no step 
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from storage.ledger.books import Charge
 from storage.record import Record, Shard
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch
+from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from tasks.accounting.opendp import privacy_map
 from tasks.noise.task import draw
 from tasks.noise.truth import TruthInMemory
 from tasks.optimize.reconcile import UpDown
@@ -128,6 +131,68 @@ def try_release(
 
     walk(keeper, mechanism, start, report_nothing)
     return Trial(keeper.job)
+
+
+def try_scales(
+    table: SeenTable, mechanism: Mechanism, sigmas: Sequence[float], sampler: Any, priority: str | None = None
+) -> Trial:
+    """Make a release in memory with noise of given scales, which no budget has to be found for.
+
+    Args:
+        table: the table.
+        mechanism: the mechanism.
+        sigmas: the scale of each level from 0 to T, records; 0 where a level is exact. Of a mechanism that measures the
+            finest level alone, the last one counts.
+        sampler: draws the noise.
+        priority: which of equally good counts are taken; the mechanism's first choice if left out.
+    """
+    tree, first = table.tree, mechanism.views(table.tree)[0].number
+    levels = tuple(_level_of_scale(tree, level, sigma, level < first) for level, sigma in enumerate(sigmas))
+    privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
+    terms = Terms(
+        axes=tuple(axis.name for axis in tree.axes),
+        steps=tree.steps,
+        mechanism=mechanism.name,
+        priority=priority,
+        sampler="",
+        keep_vault=False,
+        keep_noisy_counts=True,
+        published_spec={},
+        unprotected=(),
+        codebooks={},
+        unlisted=(),
+        waived=(),
+        csv=None,
+        records=False,
+        noisy_counts=False,
+        intervals=IntervalTerms(0.9, simultaneous=False, rounded=False),
+        privacy=privacy,
+        run=RunTerms("threads", None),
+        files=FileTerms("", {}),
+    )
+    release = Release("trial", "trial", "trial", "reserved", "", "", "", terms, "", levels)
+    charges = [
+        Charge(release.id, level.level, "reserved", level.rho, level.sigma, level.l2_sensitivity_squared)
+        for level in levels
+        if level.is_charged
+    ]
+    return try_release(table, release, charges, mechanism, sampler)
+
+
+def _level_of_scale(tree: Tree, level: int, sigma: float, is_summed: bool) -> LevelTerms:
+    """Return the terms of a level whose counts one unit moves by one, at the cost of its scale."""
+    is_noisy = sigma > 0 and not is_summed
+    return LevelTerms(
+        level=level,
+        axes=tree.level_names(level),
+        possible_cells=None,
+        is_invariant=not (is_noisy or is_summed),
+        rho=Fraction(privacy_map(sigma, 1.0)) if is_noisy else Fraction(0),
+        sigma=sigma,
+        l2_sensitivity_squared=int(is_noisy),
+        bound=None,
+        is_summed=is_summed,
+    )
 
 
 def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, sampler: Any) -> Shard | Sequence[Shard]:

@@ -25,16 +25,14 @@ from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.shards import noisy_path, read_shard
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
-from storage.releases.seals import branches_of_level, list_branches, list_released, list_seals
 from tasks.noise.samplers import Sampler
 from tasks.stage import in_processes
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
+from tasks.tree.job import stored_job
 from tasks.tree.order import Tree
-from tasks.tree.task import load_level
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
 from tests.support.cases import Case
 
@@ -209,9 +207,8 @@ def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
 
 def levels_of(release: Release) -> list[Frontier]:
     """Return the released nodes of levels 0 to T, as the store has them."""
-    with store() as con:
-        released = list_released(con, release.id)
-    return [joined(list(load_level(release, terms.level, released))) for terms in release.levels]
+    job = stored_job(release.id)
+    return [joined(list(job.level(terms.level, job.record.released))) for terms in release.levels]
 
 
 def joined(parts: list[Frontier]) -> Frontier:
@@ -222,14 +219,8 @@ def joined(parts: list[Frontier]) -> Frontier:
 
 def sealed_of(release: Release) -> list[IntArray]:
     """Return the sealed noisy counts of levels 0 to T, in the order of the tree."""
-    with store() as con:
-        seals, branches = list_seals(con, release.id), list_branches(con, release.id)
+    job = stored_job(release.id)
     return [
-        np.concatenate(
-            [
-                read_shard(noisy_path(release.id, level, branch), seals[level, branch].sha256)["noisy"]
-                for branch in branches_of_level(branches, level)
-            ]
-        )
+        np.concatenate([part for branch in job.record.branches_of(level) for part in job.noisy(level, branch)])
         for level in range(len(release.levels))
     ]
