@@ -13,7 +13,7 @@ from flows.walks.in_flight import InFlight
 from flows.walks.runner import Future, Report
 from flows.walks.steps import NOWHERE, Cut, Cuts, Measure, Step, missing_branches, next_steps
 from storage.record import Record, Shard
-from storage.releases.seals import Branch, EstimateShard, Seal
+from storage.releases.seals import Branch, FrontierShard, Seal
 from tasks.stage import Outcome
 from tasks.tree.job import Job, cut_branch
 
@@ -97,9 +97,12 @@ def _cut(keeper: Keeper, step: Cut, cuts: Cuts) -> Cuts:
 
 
 def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
-    """Report how far the levels are that something was made of, or that follow."""
+    """Report how far the levels are of which something was made, and those that follow."""
     for shard in made:
-        level = shard.level if isinstance(shard, Seal) else shard.level + 1
-        if isinstance(shard, EstimateShard) or level > record.finest or record.settled:
-            continue
-        report(level, *record.cells_of(level))
+        if isinstance(shard, Seal):
+            report(shard.level, *record.cells_of(shard.level))
+        elif isinstance(shard, FrontierShard) and not shard.is_settled:
+            if record.release.levels[shard.level].is_summed:
+                report(shard.level, 0, 0)
+            elif shard.level < record.finest:
+                report(shard.level + 1, *record.cells_of(shard.level + 1))
