@@ -15,7 +15,7 @@ from flows.mechanisms import Mechanism
 from flows.walks.runner import report_nothing
 from flows.walks.steps import Down, Measure, Repair, Step, Sum, Up
 from flows.walks.walk import walk
-from storage.counts.shelf import MemoryShelf
+from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge
 from storage.record import Record, Shard
 from storage.releases.register import Release
@@ -218,7 +218,7 @@ class _RecordInMemory:
 
     def __init__(self, release: Release, charges: Sequence[Charge], tree: Tree) -> None:
         record = Record(release, {charge.level: charge for charge in charges}, {}, {}, {}, {}, {})
-        self.job = Job(record, MemoryShelf(), lambda: tree, lambda: None)
+        self.job = Job(record, memory_shelf(), lambda: tree, lambda: None)
 
     def prepare(self, step: Measure) -> None:
         if step.level in self.job.record.charges:

@@ -20,14 +20,13 @@ from tasks.capacity import memory_of
 from tasks.noise.measure import measure
 from tasks.noise.samplers import Sampler
 from tasks.noise.thresholding import Thresholded, ThresholdedSampler, measure_thresholded
-from tasks.noise.truth import Truth
+from tasks.noise.truth import Truth, true_counts_below
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
+from tasks.tree.frontier import CHUNK_CELLS, cell_counts
 from tasks.tree.job import Job, stored_job
 from tasks.tree.leaves import nodes_above_leaves
-from tasks.tree.order import Tree
-from tasks.tree.true_tree import TrueFamilies, true_counts_of
+from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured
 
 _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and some 10 µs each
@@ -82,13 +81,13 @@ def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, It
     if level == 0:
         return 1, iter([truth.root()])
     parents = job.parents(level, branch)
-    return int(cell_counts(job.tree, parents).sum()), truth.below(job.tree, parents)
+    return int(cell_counts(job.tree, parents).sum()), true_counts_below(truth, job.tree, parents)
 
 
 def _cells_of_universe(job: Job, truth: Truth) -> tuple[int, Iterator[IntArray]]:
     """Return how many leaves there are, and the true counts of all; only a part of them is in memory at a time. Confidential."""
     tree = job.tree
-    parts = (truth.below(tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
+    parts = (true_counts_below(truth, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
     return tree.possible_cells(tree.depth), (true_counts for part in parts for true_counts in part)
 
 
@@ -162,16 +161,11 @@ class _Vault:
     def root(self) -> IntArray:
         return read_true_slice(self.con, 0, 0, 0, 1)[1]
 
-    def below(self, tree: Tree, parents: Frontier) -> Iterator[IntArray]:
-        for nodes in chunks(cell_counts(tree, parents), CHUNK_CELLS):
-            chunk = parents[nodes]
-            lowest = [int(areas.min()) for areas in chunk.areas]
-            highest = [int(areas.max()) for areas in chunk.areas]
-            *areas, first_child, children = read_true_nodes(self.con, chunk.level, lowest, highest).values()
-            first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
-            of_children = read_true_slice(self.con, chunk.level + 1, tree.steps[chunk.level], first, end)
-            families = TrueFamilies(tuple(areas), first_child - first, children, *of_children)
-            yield true_counts_of(tree, chunk, families)
+    def families(self, level: int, refined: int, lowest: Sequence[int], highest: Sequence[int]) -> TrueFamilies:
+        *areas, first_child, children = read_true_nodes(self.con, level, lowest, highest).values()
+        first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
+        of_children = read_true_slice(self.con, level + 1, refined, first, end)
+        return TrueFamilies(tuple(areas), first_child - first, children, *of_children)
 
     def leaves(self, level: int, axes: int, most: int) -> Iterator[tuple[Sequence[IntArray], IntArray]]:
         return read_true_leaves(self.con, level, axes, most)

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.shards import estimates_name, frontier_name, settled_name
-from storage.counts.shelf import read_columns
 from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
 from tasks.optimize.reconcile import Estimates, UpDown
 from tasks.optimize.task import in_chunks
@@ -116,7 +115,7 @@ def _totals(job: Job, branch: str) -> IntArray:
     stands_on = job.record.branches[branch]
     above = job.record.settled[stands_on.cut_level, stands_on.parent]
     rows = job.rows_of(above, stands_on)
-    columns = read_columns(job.shelf, frontier_name(above), above.sha256)
+    columns = job.shelf.columns(frontier_name(above), above.sha256)
     totals = np.zeros(stands_on.end_node - stands_on.first_node, dtype=np.int64)
     totals[columns["row"][rows] - stands_on.first_node] = columns["count"][rows]
     return totals
@@ -142,7 +141,7 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
 
 def _read(job: Job, level: int, branch: str) -> Estimates:
     shard = job.record.estimates[level, branch]
-    columns = read_columns(job.shelf, estimates_name(level, branch), shard.sha256)
+    columns = job.shelf.columns(estimates_name(level, branch), shard.sha256)
     return Estimates(columns["value"], columns["variance"])
 
 

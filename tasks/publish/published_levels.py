@@ -9,7 +9,6 @@ import numpy as np
 
 from storage.counts.columns import interval_columns
 from storage.counts.shards import frontier_name
-from storage.counts.shelf import read_columns
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.register import Release
@@ -187,7 +186,7 @@ class ReleasedLevels:
         shard = self.record.released[level, branch]
         if not shard.is_settled:
             return slice(None), kept.counts
-        columns = read_columns(self._job.shelf, frontier_name(shard), shard.sha256)
+        columns = self._job.shelf.columns(frontier_name(shard), shard.sha256)
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[Rows]:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from storage.counts.shards import frontier_name, noisy_name, read_codebook
-from storage.counts.shelf import FolderShelf, Shelf, read_columns
+from storage.counts.shelf import Shelf, folder_shelf
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.locks import check_going_on
@@ -51,7 +51,7 @@ class Job:
 
     def nodes(self, shard: FrontierShard) -> Frontier:
         """Return the nodes that are left of one level of one branch."""
-        columns = read_columns(self.shelf, frontier_name(shard), shard.sha256)
+        columns = self.shelf.columns(frontier_name(shard), shard.sha256)
         return Frontier(shard.level, self._areas(columns), columns["count"])
 
     def parents(self, level: int, branch: str, shards: Mapping[Place, FrontierShard] | None = None) -> Frontier:
@@ -73,7 +73,7 @@ class Job:
         """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
         if not shard.is_settled:
             return slice(branch.first_node, branch.end_node)
-        row = read_columns(self.shelf, frontier_name(shard), shard.sha256)["row"]
+        row = self.shelf.columns(frontier_name(shard), shard.sha256)["row"]
         return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
 
     def level(self, level: int, shards: Mapping[Place, FrontierShard]) -> Iterator[Frontier]:
@@ -121,7 +121,7 @@ def stored_job(release_id: str) -> Job:
 def job_of(record: Record) -> Job:
     """Return the work on a release of which the store has a record."""
     release = record.release
-    return Job(record, FolderShelf(release.id), partial(tree_of, release), partial(check_going_on, release.id))
+    return Job(record, folder_shelf(release.id), partial(tree_of, release), partial(check_going_on, release.id))
 
 
 def tree_of(release: Release) -> Tree:

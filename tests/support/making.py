@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.optimize.second_pass
 import tasks.optimize.task
 import tasks.publish.published_levels
@@ -111,7 +112,7 @@ class NoiseOfTheCell:
 def noise_of_the_cell_in_a_worker() -> Sampler:
     """Return the sampler in a process that will end with the test."""
     assert multiprocessing.parent_process()
-    tasks.noise.task.true_counts_of = noted
+    tasks.noise.truth.true_counts_of = noted
     return NoiseOfTheCell()
 
 
@@ -119,7 +120,7 @@ def noise_of_the_cell_in_a_worker() -> Sampler:
 def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
     """Yield the sampler, with its cells noted in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.noise.task, "true_counts_of", noted)
+        patch.setattr(tasks.noise.truth, "true_counts_of", noted)
         yield NoiseOfTheCell()
 
 
@@ -162,6 +163,7 @@ def make(
             ("BRANCH_CELLS", tasks.tree.branches),
             ("CELL_BYTES", tasks.tree.branches),
             ("CHUNK_CELLS", tasks.noise.task),
+            ("CHUNK_CELLS", tasks.noise.truth),
             ("CHUNK_CELLS", tasks.optimize.task),
             ("CHUNK_CELLS", tasks.optimize.second_pass),
             ("CHUNK_CELLS", tasks.publish.published_levels),
