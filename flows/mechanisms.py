@@ -1,8 +1,7 @@
-"""Mechanisms: noise × traversal × optimiser, each a frozen value in one table. A new one takes a function and a line."""
+"""Mechanisms: noise law × traversal × optimiser, each a frozen value in one table. A new one takes a function and a line."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
@@ -11,33 +10,19 @@ from flows.walks.leaves_only import walk_leaves
 from flows.walks.top_down import Traversal, walk_top_down
 from flows.walks.trial import Trial, histogram, reconciled, top_down, universe
 from flows.walks.two_passes import walk_twice
-from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
-from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table_sampler import LARGEST_TAU, table_noise
+from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Law, LevelNoise
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.noise.task import measure_histogram, measure_universe
-from tasks.noise.thresholding import ThresholdedSampler, thresholded_laplace
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
-from tasks.validate.bounds import chebyshev_bounds, gaussian_bounds
+from tasks.validate.bounds import bounds_of_sums, chebyshev_bounds
 
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """A sampler and its distance from the law that it draws from.
-
-    Attributes:
-        sampler: adds noise of a scale to true counts.
-        tau: the total variation distance of one draw from its law is at most this; 0 if it is exact.
-    """
-
-    sampler: Sampler | ThresholdedSampler
-    tau: Fraction = Fraction(0)
-
-
-DISCRETE_GAUSSIANS = {"opendp": Noise(discrete_gaussian), "table": Noise(table_noise, LARGEST_TAU)}
+EVERY_CELL: Mapping[str, Law] = MappingProxyType({"gaussian": GAUSSIAN})  # laws of noise for any cell, empty or not
 
 NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
@@ -48,35 +33,48 @@ class Mechanism:
 
     Attributes:
         name: its name in the spec.
-        noises: the samplers of its noise, by their names in the spec; all draw from one law.
+        laws: the laws of noise that it can use, by their names in the spec; the first one is the default.
         traverse: the order in which levels and branches are measured and optimised.
         trial: the same in memory, for data that may be seen.
         optimisers: from noisy counts and their parents' totals to consistent counts, by the `priority` that the spec names
             for equally good counts; without a priority the first one is used. Empty if there is nothing to repair.
-        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds; None
+        bounds: from the noise and the possible cells of all levels, and a confidence, to the levels' error bounds; None
             if it states none.
         measured: which levels it measures; with `leaves` the others are the sums of the finest.
-        is_thresholded: whether it measures only leaves with records and keeps those that reach a threshold: its charge is
-            (ε, δ), and has no ρ.
         most_leaves: the most leaves that a release may have; None for any number.
         waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows with a count of 0 are left
             out), `fixed_total` (a public total is not met). Releases do not check what is waived, and publish that it is.
         refused: keys of the spec's privacy that it does not take, with the reason.
+        how_counted: how its counts come from measurements, in words that follow "the noise in one measurement,".
         caution: what a plan says about it; empty for most.
     """
 
     name: str
-    noises: Mapping[str, Noise]
+    laws: Mapping[str, Law]
     traverse: Traversal
     trial: Trial
     optimisers: Mapping[str, Optimiser]
-    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]] | None = None
+    bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     measured: Literal["every_level", "leaves"] = "every_level"
-    is_thresholded: bool = False
     most_leaves: int | None = None
     waived: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
+    how_counted: str = ADJUSTED
     caution: str = ""
+
+    @property
+    def law(self) -> Law:
+        """The law of its noise."""
+        return next(iter(self.laws.values()))
+
+    @property
+    def shows_codes(self) -> bool:
+        """Whether it looks only at cells with records, and shows the codes of those that enough records have.
+
+        Such a mechanism needs no codebook, and its released counts are its noisy counts. Others measure cells without
+        records too, and so must know all of them.
+        """
+        return all(law.keeps_some for law in self.laws.values())
 
     def optimiser(self, priority: str | None) -> Optimiser | None:
         """Return the optimiser that a priority names, or the first one; None if there is nothing to repair."""
@@ -86,6 +84,7 @@ class Mechanism:
 _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
 _ONE_SHARE = "one level is measured, and it takes all"
 _LENIENT: Mapping[str, Any] = MappingProxyType({"first_optimiser": spread_in_euclid, "settling": settle_and_prune})
+_FROM_SEVERAL = "not in a count: each count is estimated from its own measurement and those below it, and adjusted so that all add up"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
@@ -96,7 +95,7 @@ MECHANISMS = {
     for recipe in (
         Mechanism(
             name="inftda",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             traverse=walk_top_down,
             trial=top_down,
             optimisers={
@@ -108,28 +107,30 @@ MECHANISMS = {
         ),
         Mechanism(
             name="inftda_reconciled",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             traverse=walk_twice,
             trial=reconciled,
             optimisers={"false_positives": nearest_in_chebyshev},
+            how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_lenient",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             traverse=partial(walk_twice, **_LENIENT),
             trial=partial(reconciled, **_LENIENT),
             optimisers={"least_squares": nearest_in_euclid},
+            how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="tda_l2",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             traverse=walk_top_down,
             trial=top_down,
             optimisers={"least_squares": nearest_in_euclid},
         ),
         Mechanism(
             name="tda_linf",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             traverse=walk_top_down,
             trial=top_down,
             optimisers={"any": nearest_by_solver},
@@ -139,11 +140,11 @@ MECHANISMS = {
         ),
         Mechanism(
             name="gaussian",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             traverse=partial(walk_leaves, measure_universe),
             trial=universe,
             optimisers=NOTHING_TO_REPAIR,
-            bounds=gaussian_bounds,
+            bounds=bounds_of_sums,
             measured="leaves",
             most_leaves=10**8,
             waived=frozenset({COUNTS_POSITIVE, FIXED_TOTAL}),
@@ -151,12 +152,11 @@ MECHANISMS = {
         ),
         Mechanism(
             name="stability_histogram",
-            noises={"opendp": Noise(thresholded_laplace)},
+            laws={"laplace": THRESHOLDED_LAPLACE},
             traverse=partial(walk_leaves, measure_histogram),
             trial=histogram,
             optimisers=NOTHING_TO_REPAIR,
             measured="leaves",
-            is_thresholded=True,
             waived=frozenset({FIXED_TOTAL}),
             refused={
                 "rho": _NO_RHO,

@@ -27,6 +27,7 @@ from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
+from tasks.laws.law import LevelNoise
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
@@ -73,9 +74,14 @@ class Entry:
     sampler: Any
 
     @property
+    def noises(self) -> list[LevelNoise]:
+        """The noise of levels 0 to T."""
+        return self.scheme.noises(self.guarantee.noises)
+
+    @property
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""
-        return self.scheme.sigmas(self.guarantee.sigmas)
+        return [noise.sigma for noise in self.noises]
 
     def measure(self, level: int, true_counts: IntArray) -> Any:
         """Return what a release would draw of a level: a `Measure`."""
@@ -88,14 +94,14 @@ class Entry:
 
     def bounds(self, tree: Tree, tried: Tried, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
-        confidence = terms.confidence
-        if noise := self.guarantee.thresholded:
-            leaves = thresholded_bounds(tree, tried.released[-1], noise.scale, noise.threshold, confidence)
+        confidence, noises = terms.confidence, self.guarantee.noises
+        if kept := self.guarantee.thresholded:
+            leaves = thresholded_bounds(tree, tried.released[-1], noises[-1], kept.threshold, confidence)
             return [None] * tree.depth + [leaves]
         if self.scheme.is_summed:
-            return [summed_bounds(tree, nodes, self.guarantee.sigmas[0], confidence) for nodes in tried.released]
+            return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in tried.released]
         steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
-        margins = margins_of(self.sigmas, confidence)
+        margins = margins_of(self.noises, confidence)
         return list[Bounds | None](measured_bounds(tree, tried.measured, tried.released, margins, steps))
 
 
@@ -270,7 +276,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         if key not in _REPLACED
         and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
     ]
-    if spec.noise.sampler not in mechanism.noises:
+    if spec.noise.sampler not in mechanism.law.samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if spec.priority and not named:
         has = spec.priority in mechanism.optimisers
@@ -283,7 +289,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
 def _sampler(plan: Plan, mechanism: Mechanism) -> str:
     """Return the spec's sampler where the mechanism has it, otherwise its first."""
     sampler: str = plan.file.spec.noise.sampler
-    return sampler if sampler in mechanism.noises else next(iter(mechanism.noises))
+    samplers = mechanism.law.samplers
+    return sampler if sampler in samplers else next(iter(samplers))
 
 
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
@@ -300,7 +307,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
         mechanism.optimiser(priority),
         scheme,
         guarantee_of(scheme),
-        mechanism.noises[sampler].sampler,
+        mechanism.law.samplers[sampler].draw,
     )
 
 

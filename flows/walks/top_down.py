@@ -26,7 +26,7 @@ from storage.releases.seals import (
     list_branches,
 )
 from tasks.capacity import cores, memory_of
-from tasks.noise.samplers import Sampler
+from tasks.laws.law import Sampler
 from tasks.noise.task import measure_branch
 from tasks.optimize.task import Optimiser, optimise_branch
 from tasks.stage import Outcome

@@ -12,7 +12,7 @@ from flows.walks.top_down import walk_top_down
 from storage.database.connections import Connection, store, transaction
 from storage.record import load_record
 from storage.releases.seals import TRUNK, add_estimates, add_settled
-from tasks.noise.samplers import Sampler
+from tasks.laws.law import Sampler
 from tasks.optimize.reconcile import Settling, settle
 from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import Optimiser

@@ -18,9 +18,9 @@ from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import LevelTerms
 from tasks.capacity import memory_of
-from tasks.noise.measure import measure
-from tasks.noise.samplers import Sampler
-from tasks.noise.thresholding import Thresholded, ThresholdedSampler, measure_thresholded
+from tasks.laws.law import Sampler, ThresholdedSampler
+from tasks.laws.thresholded import Thresholded
+from tasks.noise.measure import measure, measure_thresholded
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks
