@@ -23,8 +23,8 @@ from results import save
 from flows.mechanisms import MECHANISMS
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
+from tasks.laws.table_sampler import table_noise
 from tasks.noise.measure import measure
-from tasks.noise.table_sampler import table_noise
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import spread_in_euclid

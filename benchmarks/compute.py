@@ -18,11 +18,12 @@ import numpy as np
 import polars as pl
 from flows.walks.trial import Truth, measured_below, truth_of
 
-from flows.mechanisms import DISCRETE_GAUSSIANS
+from flows.walks.trial import Truth, measured_below, truth_of
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Sampler
 from tasks.noise.measure import measure
-from tasks.noise.samplers import Sampler
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
@@ -60,7 +61,7 @@ class Compute:
 
 def samplers(wanted: str) -> dict[str, Sampler]:
     """Return the samplers named `opendp`, `table` or `both`."""
-    return {name: noise.sampler for name, noise in DISCRETE_GAUSSIANS.items() if wanted in {name, "both"}}
+    return {name: sampling.draw for name, sampling in GAUSSIAN.samplers.items() if wanted in {name, "both"}}
 
 
 def measurements(levels: int, epsilon: float, accountant: str = "lemma") -> tuple[Measurement, ...]:

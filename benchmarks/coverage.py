@@ -20,14 +20,16 @@ from flows.walks.trial import MeasuredLevel, Truth
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
+from flows.walks.trial import MeasuredLevel, Truth
+from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
+from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.laws.table_sampler import table_noise
 from tasks.noise.measure import measure
-from tasks.noise.table_sampler import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
 from tasks.validate.coverage import GROUPS, SELECTED, TRUE_COUNTS, Bounds, level_coverages, measured_bounds
 from tasks.validate.intervals import CONFIDENCE, margins_of
-from tasks.validate.quantiles import gaussian_quantile
 
 EPSILONS = (1.0, 10.0)
 NAMES = ("inftda", "inftda_reconciled")
@@ -108,7 +110,10 @@ def trials(truth: Truth, name: str, epsilon: float, runs: int) -> Iterator[dict[
     recipe, tree = MECHANISMS[name], truth.tree
     terms = measurements(tree.depth, epsilon, "pld")
     sigmas = [0.0, *(of_level.sigma for of_level in terms)]
-    margins, noise = margins_of(sigmas, CONFIDENCE), noise_of(sigmas, terms)
+    margins, noise = (
+        margins_of([LevelNoise(GAUSSIAN, sigma) if sigma else NO_NOISE for sigma in sigmas], CONFIDENCE),
+        noise_of(sigmas, terms),
+    )
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
     usual = [gaussian_quantile(sigma, log((1 - CONFIDENCE) / 2)) if sigma else 0 for sigma in sigmas]
     for _ in range(runs):

@@ -21,7 +21,7 @@ import numpy as np
 from compute import DELTA, axis_of, measurements, release, samplers
 from results import save
 
-from tasks.noise.samplers import Sampler
+from tasks.laws.law import Sampler
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 

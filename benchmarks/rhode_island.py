@@ -50,15 +50,19 @@ def thread_times(spec: Path) -> None:
     """Make the release with the plain driver and print thread time per cell."""
     from flows.execution.driver import make_release
     from flows.execution.reservation import new_release
-    from flows.mechanisms import MECHANISMS, Noise
+    from flows.mechanisms import MECHANISMS
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store
     from storage.releases.seals import list_seals
+    from tasks.laws.gaussian import GAUSSIAN
+    from tasks.laws.law import Sampling
 
-    watch = StopWatch(MECHANISMS["inftda"].noises["opendp"].sampler)
-    MECHANISMS["inftda"] = dataclasses.replace(MECHANISMS["inftda"], noises={"opendp": Noise(watch)})
+    watch = StopWatch(GAUSSIAN.samplers["opendp"].draw)
+    MECHANISMS["inftda"] = dataclasses.replace(
+        MECHANISMS["inftda"], laws={"gaussian": dataclasses.replace(GAUSSIAN, samplers={"opendp": Sampling(watch)})}
+    )
     plan = make_plan(load_spec(spec))
     release = new_release(plan)
     with ThreadPoolExecutor(os.cpu_count()) as executor:

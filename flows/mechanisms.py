@@ -6,14 +6,13 @@ happens once everything is sealed. One loop carries them all (`flows.walks.walk`
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
-from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
-from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table_sampler import LARGEST_TAU, table_noise
-from tasks.noise.thresholding import ThresholdedSampler, thresholded_laplace
+from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Law, LevelNoise
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
@@ -22,23 +21,9 @@ from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
-from tasks.validate.bounds import chebyshev_bounds, gaussian_bounds
+from tasks.validate.bounds import bounds_of_sums, chebyshev_bounds
 
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """A sampler and its distance from the law that it draws from.
-
-    Attributes:
-        sampler: adds noise of a scale to true counts.
-        tau: the total variation distance of one draw from its law is at most this; 0 if it is exact.
-    """
-
-    sampler: Sampler | ThresholdedSampler
-    tau: Fraction = Fraction(0)
-
-
-DISCRETE_GAUSSIANS = {"opendp": Noise(discrete_gaussian), "table": Noise(table_noise, LARGEST_TAU)}
+EVERY_CELL: Mapping[str, Law] = MappingProxyType({"gaussian": GAUSSIAN})  # laws of noise for any cell, empty or not
 
 NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
@@ -49,36 +34,49 @@ class Mechanism:
 
     Attributes:
         name: its name in the spec.
-        noises: the samplers of its noise, by their names in the spec; all draw from one law.
+        laws: the laws of noise that it can use, by their names in the spec; the first one is the default.
         views: from the tree to what is measured, coarse to fine.
         cells: which of their cells: the children of those that are left above, all, or those with records.
         repair: from noisy counts and their parents' totals to consistent counts, on the way down, by the `priority` that the
             spec names for equally good counts; without a priority the first one is used. Empty if there is nothing to
             repair.
         finish: what happens once everything is sealed; None if nothing does.
-        bounds: from the scales and the possible cells of all levels, and a confidence, to the levels' error bounds; None
+        bounds: from the noise and the possible cells of all levels, and a confidence, to the levels' error bounds; None
             if it states none.
-        is_thresholded: whether it measures only leaves with records and keeps those that reach a threshold: its charge is
-            (ε, δ), and has no ρ.
         most_leaves: the most leaves that a release may have; None for any number.
         waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows with a count of 0 are left
             out), `fixed_total` (a public total is not met). Releases do not check what is waived, and publish that it is.
         refused: keys of the spec's privacy that it does not take, with the reason.
+        how_counted: how its counts come from measurements, in words that follow "the noise in one measurement,".
         caution: what a plan says about it; empty for most.
     """
 
     name: str
-    noises: Mapping[str, Noise]
+    laws: Mapping[str, Law]
     views: Callable[[Tree], Sequence[View]]
     cells: Measured
     repair: Mapping[str, Optimiser]
     finish: UpDown | AddUp | None = None
-    bounds: Callable[[Sequence[float], Sequence[int], float], list[float]] | None = None
-    is_thresholded: bool = False
+    bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
     waived: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
+    how_counted: str = ADJUSTED
     caution: str = ""
+
+    @property
+    def law(self) -> Law:
+        """The law of its noise."""
+        return next(iter(self.laws.values()))
+
+    @property
+    def shows_codes(self) -> bool:
+        """Whether it looks only at cells with records, and shows the codes of those that enough records have.
+
+        Such a mechanism needs no codebook, and its released counts are its noisy counts. Others measure cells without
+        records too, and so must know all of them.
+        """
+        return all(law.keeps_some for law in self.laws.values())
 
     def optimiser(self, priority: str | None) -> Optimiser | None:
         """Return the optimiser that a priority names, or the first one; None if there is nothing to repair."""
@@ -87,6 +85,7 @@ class Mechanism:
 
 _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
 _ONE_SHARE = "one level is measured, and it takes all"
+_FROM_SEVERAL = "not in a count: each count is estimated from its own measurement and those below it, and adjusted so that all add up"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
@@ -97,7 +96,7 @@ MECHANISMS = {
     for recipe in (
         Mechanism(
             name="inftda",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             views=every_level,
             cells="survivors",
             repair={
@@ -109,30 +108,32 @@ MECHANISMS = {
         ),
         Mechanism(
             name="inftda_reconciled",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             views=every_level,
             cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
             finish=least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
+            how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_lenient",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             views=every_level,
             cells="survivors",
             repair={"least_squares": spread_in_euclid},
             finish=least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
+            how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="tda_l2",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             views=every_level,
             cells="survivors",
             repair={"least_squares": nearest_in_euclid},
         ),
         Mechanism(
             name="tda_linf",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             views=every_level,
             cells="survivors",
             repair={"any": nearest_by_solver},
@@ -142,24 +143,23 @@ MECHANISMS = {
         ),
         Mechanism(
             name="gaussian",
-            noises=DISCRETE_GAUSSIANS,
+            laws=EVERY_CELL,
             views=finest_level,
             cells="universe",
             repair=NOTHING_TO_REPAIR,
             finish=AddUp(),
-            bounds=gaussian_bounds,
+            bounds=bounds_of_sums,
             most_leaves=10**8,
             waived=frozenset({COUNTS_POSITIVE, FIXED_TOTAL}),
             refused={"split": _ONE_SHARE, "invariants": _NO_EXACT_LEVEL},
         ),
         Mechanism(
             name="stability_histogram",
-            noises={"opendp": Noise(thresholded_laplace)},
+            laws={"laplace": THRESHOLDED_LAPLACE},
             views=finest_level,
             cells="records",
             repair=NOTHING_TO_REPAIR,
             finish=AddUp(),
-            is_thresholded=True,
             waived=frozenset({FIXED_TOTAL}),
             refused={
                 "rho": _NO_RHO,

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
+from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import PRIVACY_MAP
-from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import l2_sensitivity_squared, touched_cells
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
-from tasks.noise.thresholding import privacy_cost, standard_deviation
+from tasks.laws.law import Law
+from tasks.laws.thresholded import privacy_cost
 from tasks.tree.views import AddUp
 from tasks.verify.folder import verify
 
@@ -45,12 +45,15 @@ def _guarantee_failures(folder: Path) -> list[str]:
     summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()
     if {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
-    if manifest.unlisted and not recipe.is_thresholded:
+    if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]
-    if recipe.is_thresholded:
-        return _threshold_failures(manifest)
-    if any(entry.epsilon or entry.mechanism != DISCRETE_GAUSSIAN for entry in manifest.levels):
-        return [f"manifest.json: mechanism {recipe.name} draws only discrete Gaussian noise."]
+    law = recipe.law
+    if {entry.mechanism for entry in manifest.levels if entry.rho or entry.epsilon} != {law.name}:
+        return [f"manifest.json: mechanism {recipe.name} draws only {law.name.replace('_', ' ')} noise."]
+    if law.keeps_some:
+        return _threshold_failures(manifest, law)
+    if any(entry.epsilon for entry in manifest.levels):
+        return [f"manifest.json: {law.name.replace('_', ' ')} noise costs rho, and no epsilon of a level."]
     if privacy.accountant not in ACCOUNTANTS:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
@@ -62,7 +65,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
         for entry in manifest.levels
         if entry.rho
     ]
-    if privacy.tau < _least_tau(manifest):
+    if privacy.tau < _least_tau(manifest, law):
         return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau states."]
     if measurements and privacy.tau:
         measurements[0] = replace(measurements[0], tau=Fraction(privacy.tau))
@@ -71,7 +74,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
     return ["manifest.json: its noise costs more than its epsilon and delta state."]
 
 
-def _threshold_failures(manifest: Manifest) -> list[str]:
+def _threshold_failures(manifest: Manifest, law: Law) -> list[str]:
     """Return where (ε, δ) of a thresholded histogram does not follow from its scale and its threshold."""
     privacy, finest = manifest.privacy, manifest.levels[-1]
     if privacy.accountant != PRIVACY_MAP or any(entry.rho for entry in manifest.levels):
@@ -84,22 +87,22 @@ def _threshold_failures(manifest: Manifest) -> list[str]:
         return ["manifest.json: its finest level costs more than its epsilon and delta state."]
     if not (epsilon <= finest.epsilon * _SLACK and delta <= finest.delta * _SLACK):
         return ["manifest.json: its scale and threshold cost more than its epsilon and delta state."]
-    if not math.isclose(finest.sigma, standard_deviation(finest.scale), rel_tol=1e-9):
+    if not math.isclose(finest.sigma, law.deviation(finest.scale), rel_tol=1e-9):
         return ["manifest.json: the sigma of its finest level is not that of its scale."]
     return []
 
 
-def _least_tau(manifest: Manifest) -> float:
+def _least_tau(manifest: Manifest, law: Law) -> float:
     """Return the τ of all cells that one unit can touch, by the sampler that a manifest names."""
-    privacy, noise = manifest.privacy, DISCRETE_GAUSSIANS.get(manifest.privacy.sampler)
-    if noise is None:
+    privacy, sampling = manifest.privacy, law.samplers.get(manifest.privacy.sampler)
+    if sampling is None:
         return math.inf
     cells = (
         touched_cells(privacy.neighbours, privacy.max_records_per_unit, is_root=entry.level == 0)
         for entry in manifest.levels
         if entry.rho
     )
-    return float(noise.tau * sum(cells))
+    return float(sampling.tau * sum(cells))
 
 
 def _moves_further(privacy: Privacy, entry: LevelEntry) -> bool:

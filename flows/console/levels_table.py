@@ -45,7 +45,7 @@ def level_table(levels: "Sequence[Level]", counted: Mapping[str, Sequence[int | 
 
 def _noise_cells(level: "Level") -> list[str]:
     summed = bool(level.summed)
-    rho = "summed" if summed else "none" if level.threshold else f"{level.rho:.4g}"
+    rho = "summed" if summed else "none" if level.epsilon else f"{level.rho:.4g}"
     return [rho, format_sigma(level.sigma, summed=summed), format_bound(level.sigma, level.bound, summed=summed)]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def show_plan(forecast: "Forecast") -> None:
     """Draw a plan: the levels, what is unprotected, and the budget before and after."""
     forecast = escaped(forecast)
-    by_map = any(level.threshold for level in forecast.levels)
+    by_map = any(level.epsilon for level in forecast.levels)
     _show_guarantee(forecast, by_map=by_map)
     out.print(level_table(forecast.levels, {"possible cells": [level.possible_cells for level in forecast.levels]}))
     show_bound_note(forecast.levels)

@@ -39,7 +39,7 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero.",
             field="release.records",
         )
-    if spec.release.noisy_counts and mechanism.is_thresholded:
+    if spec.release.noisy_counts and mechanism.shows_codes:
         yield SpecError(
             f"release.noisy_counts must be left out with mechanism {mechanism.name}: its released counts are its noisy counts.",
             field="release.noisy_counts",
@@ -53,9 +53,9 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             " intervals must hold at once is unknown.",
             field="release.intervals.simultaneous",
         )
-    if spec.noise.sampler not in mechanism.noises:
+    if spec.noise.sampler not in mechanism.law.samplers:
         yield SpecError(
-            f"noise.sampler must be {' or '.join(mechanism.noises)} with mechanism {mechanism.name}, got"
+            f"noise.sampler must be {' or '.join(mechanism.law.samplers)} with mechanism {mechanism.name}, got"
             f" {spec.noise.sampler}.",
             field="noise.sampler",
         )
@@ -70,8 +70,8 @@ def check_listed(spec: Spec, mechanism: Mechanism) -> None:
 
 def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     for key, hierarchy in map(spec.hierarchy_of, spec.axes):
-        if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.is_thresholded:
-            only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_thresholded)
+        if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.shows_codes:
+            only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.shows_codes)
             yield SpecError(
                 f"{key}.table must be given with mechanism {mechanism.name}, which measures every possible area: areas"
                 " known only from the records would reveal who is in them.",

@@ -2,24 +2,26 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
-from math import inf, sqrt
+from math import inf
 
 from flows.mechanisms import Mechanism
 from flows.spec.privacy import Finest, Geometric, PrivacyKeys, Target
 from storage.errors import SpecError
 from storage.ledger.books import Charge
-from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant
 from tasks.accounting.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform
 from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho
 from tasks.accounting.floats import float_above, float_below
 from tasks.accounting.pld import check_pld
 from tasks.accounting.sensitivity import derivation, l2_sensitivity_squared, touched_cells
-from tasks.noise.thresholding import Thresholded, thresholded_for
-from tasks.noise.thresholding import derivation as thresholded_derivation
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.laws.named import LAWS
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded, thresholded_for
+from tasks.laws.thresholded import derivation as thresholded_derivation
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp
 
@@ -53,30 +55,29 @@ class Scheme:
         """Whether the levels above the measured one are its sums."""
         return isinstance(self.mechanism.finish, AddUp)
 
-    def sigmas(self, measured: Sequence[float]) -> list[float]:
-        """Return σ of levels 0 to T, given σ of the measured levels: 0 where a level is exact, and σ_T √w for sums.
+    def noises(self, measured: Sequence[LevelNoise]) -> list[LevelNoise]:
+        """Return the noise of levels 0 to T, given that of the measured levels; of sums that of the widest cell.
 
-        w is the most leaves in one cell of the level. Sums of leaves that reached a threshold have no σ, and 0
-        here: they miss the leaves that are left out, which is not noise.
+        Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out.
         """
-        if self.mechanism.is_thresholded or not self.is_summed:
-            return [0.0] * self.first_measured + list(measured)
+        if self.mechanism.law.keeps_some or not self.is_summed:
+            return [NO_NOISE] * self.first_measured + list(measured)
         leaves = self.tree.axis_levels(self.tree.depth)
-        levels = range(self.tree.depth + 1)
-        return [measured[0] * sqrt(self.tree.most_cells_below(self.tree.axis_levels(of), leaves)) for of in levels]
+        widest = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
+        return [replace(measured[0], terms=terms) for terms in widest]
 
     def bounds(self, measurements: Sequence[Measurement], confidence: float) -> list[float] | None:
         """Return the error bounds of levels 0 to T; None where the mechanism states none."""
         if self.mechanism.bounds is None:
             return None
         possible = [self.tree.possible_cells(level) for level in range(self.tree.depth + 1)]
-        return self.mechanism.bounds(self.sigmas([of.sigma for of in measurements]), possible, confidence)
+        return self.mechanism.bounds(self.noises(gaussians(measurements)), possible, confidence)
 
     def derivation(self, level: int) -> str:
         """Return how Δ₂² of a level is computed, in words, or why the level has no Δ₂²."""
         if level < self.first_measured:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
-        if self.mechanism.is_thresholded:
+        if self.mechanism.law.keeps_some:
             return thresholded_derivation(self.keys.neighbours, self.keys.max_records_per_unit)
         return derivation(
             self.keys.neighbours,
@@ -118,9 +119,11 @@ class Guarantee:
         return ((self.thresholded.epsilon, self.thresholded.delta),) if self.thresholded else ()
 
     @property
-    def sigmas(self) -> tuple[float, ...]:
-        """σ of the measured levels, from the first to the finest."""
-        return (self.thresholded.sigma,) if self.thresholded else tuple(of.sigma for of in self.measurements)
+    def noises(self) -> tuple[LevelNoise, ...]:
+        """The noise of the measured levels, from the first to the finest."""
+        if self.thresholded:
+            return (LevelNoise(THRESHOLDED_LAPLACE, self.thresholded.scale),)
+        return tuple(gaussians(self.measurements))
 
     @property
     def tau(self) -> Fraction:
@@ -135,6 +138,11 @@ class Guarantee:
         return [
             CurvePoint(epsilon, min(1.0, self.accountant.least_delta(self.measurements, epsilon))) for epsilon in points
         ]
+
+
+def gaussians(measurements: Sequence[Measurement]) -> list[LevelNoise]:
+    """Return the noise of measurements that are charged in ρ."""
+    return [LevelNoise(GAUSSIAN, of.sigma) for of in measurements]
 
 
 def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> float:
@@ -166,7 +174,7 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
         epsilon: the stated ε.
         delta: the stated δ.
     """
-    only = [charge for charge in charges if charge.mechanism != DISCRETE_GAUSSIAN]
+    only = [charge for charge in charges if not _is_in_rho(charge)]
     if any(charge.rho or not charge.epsilon > 0 for charge in only):
         return False
     epsilon = float_below(Fraction(epsilon) - sum(Fraction(charge.epsilon) for charge in only))
@@ -178,7 +186,7 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     measurements = [
         Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau)
         for charge in charges
-        if charge.mechanism == DISCRETE_GAUSSIAN
+        if _is_in_rho(charge)
     ]
     if ACCOUNTANTS["zcdp"].holds(measurements, epsilon, delta):
         return True
@@ -189,6 +197,12 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     except ValueError:
         return False
     return ACCOUNTANTS["pld"].holds(measurements, epsilon, delta)
+
+
+def _is_in_rho(charge: Charge) -> bool:
+    """Return whether a charge is for noise that costs ρ, as that of the Euclidean norm does."""
+    law = LAWS.get(charge.mechanism)
+    return law is not None and law.norm == 2
 
 
 def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str) -> Scheme:
@@ -205,7 +219,7 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
     """
     most_distinct = None
     promised = promised_levels(keys, whole)
-    if keys.distinct and not mechanism.is_thresholded:  # its map depends on the number of records alone
+    if keys.distinct and mechanism.law.norm == 2:  # ℓ₁ depends on the number of records alone
         most_distinct = tuple(
             whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
         )
@@ -226,7 +240,7 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
         )
         for level in measured
     )
-    per_draw = mechanism.noises[sampler].tau
+    per_draw = mechanism.law.samplers[sampler].tau
     taus = tuple(
         per_draw * touched_cells(keys.neighbours, keys.max_records_per_unit, is_root=level == 0) for level in measured
     )
@@ -248,7 +262,7 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     """
     keys = scheme.keys
     try:
-        if scheme.mechanism.is_thresholded:
+        if scheme.mechanism.law.keeps_some:
             return _guarantee_by_map(keys)
         if keys.epsilon is not None:
             accountant = _accountant(keys, scheme.allocation, keys.epsilon)

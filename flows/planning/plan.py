@@ -22,7 +22,6 @@ from storage.errors import SpecError
 from storage.ledger.books import Asked, Claim, Spending
 from storage.ledger.events import Reservation
 from storage.releases.terms import (
-    THRESHOLDED_LAPLACE,
     FileTerms,
     IntervalTerms,
     LevelTerms,
@@ -35,7 +34,8 @@ from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.noise.thresholding import Thresholded
+from tasks.laws.law import Law
+from tasks.laws.thresholded import Thresholded
 from tasks.tree.order import Tree
 from tasks.validate.bounds import CONFIDENCE
 from tasks.words.levels import place
@@ -163,15 +163,15 @@ class Plan:
     @property
     def noisy_counts_asked(self) -> bool | None:
         """Whether to publish noisy counts; None where the spec leaves it open. False where they are not kept or do not exist."""
-        may_be = self.file.spec.keep_noisy_counts and not self.mechanism.is_thresholded
+        may_be = self.file.spec.keep_noisy_counts and not self.mechanism.shows_codes
         return self.file.spec.release.noisy_counts if may_be else False
 
     @property
     def terms(self) -> Terms:
         """What the stages need to know of this plan, as the store keeps it."""
-        spec, finest = self.file.spec, self.levels[-1]
+        spec = self.file.spec
         asked = spec.release.intervals
-        is_rounded = not (spec.keep_noisy_counts or finest.threshold or self.levels[0].is_summed)
+        is_rounded = not (spec.keep_noisy_counts or self.levels[0].is_summed)
         tables = {axis.name: axis.codebook for axis in self.source.axes}
         return Terms(
             axes=tuple(axis.name for axis in self.tree.axes),
@@ -186,6 +186,7 @@ class Plan:
             codebooks=self.codebooks,
             unlisted=tuple(self.unlisted),
             waived=tuple(sorted(self.mechanism.waived)),
+            how_counted=self.mechanism.how_counted,
             csv=spec.release.csv,
             records=spec.release.records,
             noisy_counts=self.noisy_counts_asked,
@@ -252,7 +253,7 @@ def make_plan(file: SpecFile) -> Plan:
     unlisted = [axis.name for axis in source.axes if isinstance(axis.codebook, Unlisted)]
     tree = tree_over({end.name: down_to(end.codebook, end.finest) for end in ends}, spec, unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
-    if not mechanism.is_thresholded:  # a thresholded mechanism lists no children
+    if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run.max_memory)
     check_leaves(spec, tree, mechanism)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
@@ -279,7 +280,7 @@ def run_terms(keys: RunKeys) -> RunTerms:
 def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated = scheme.bounds(guarantee.measurements, CONFIDENCE)
-    sigmas, noise = scheme.sigmas(guarantee.sigmas), guarantee.thresholded
+    noises, noise = scheme.noises(guarantee.noises), guarantee.thresholded
     terms = []
     for level in range(scheme.tree.depth + 1):
         above = level < scheme.first_measured
@@ -290,22 +291,22 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
             possible_cells=scheme.tree.possible_cells(level) if scheme.tree.is_listed(level) else None,
             is_invariant=above and not scheme.is_summed,
             rho=measurement.rho if measurement else Fraction(0),
-            sigma=sigmas[level],
+            sigma=noises[level].sigma,
             l2_sensitivity_squared=measurement.l2_sensitivity_squared if measurement else 0,
             bound=stated[level] if stated else None,
             derivation=scheme.derivation(level),
             tau=measurement.tau if measurement else Fraction(0),
             is_summed=above and scheme.is_summed,
         )
-        terms.append(term if above or noise is None else _thresholded(term, noise))
+        terms.append(term if above or noise is None else _thresholded(term, scheme.mechanism.law, noise))
     return tuple(terms)
 
 
-def _thresholded(term: LevelTerms, noise: Thresholded) -> LevelTerms:
+def _thresholded(term: LevelTerms, law: Law, noise: Thresholded) -> LevelTerms:
     """Return the terms of a level that keeps only counts that reach a threshold."""
     return replace(
         term,
-        mechanism=THRESHOLDED_LAPLACE,
+        mechanism=law.name,
         epsilon=noise.epsilon,
         delta=noise.delta,
         scale=noise.scale,

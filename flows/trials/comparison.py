@@ -29,6 +29,7 @@ from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
+from tasks.laws.law import LevelNoise
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
@@ -66,26 +67,31 @@ class Entry:
     @property
     def sigmas(self) -> list[float]:
         """σ of levels 0 to T, 0 where a level is exact."""
-        return [level.sigma for level in self.plan.levels]
+        return [noise.sigma for noise in self.noises]
+
+    @property
+    def noises(self) -> list[LevelNoise]:
+        """The noise of levels 0 to T."""
+        return self.plan.scheme.noises(self.plan.guarantee.noises)
 
     def try_on(self, table: SeenTable) -> Trial:
         """Make a release in memory, by the steps of a release."""
         plan = self.plan
         release = reserved_release(plan, self.name, Path())
         release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
-        sampler = plan.mechanism.noises[release.terms.sampler].sampler
+        sampler = plan.mechanism.law.samplers[release.terms.sampler].draw
         return try_release(table, release, plan.reservation(release.id).charges, plan.mechanism, sampler)
 
     def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
-        confidence, guarantee = terms.confidence, self.plan.guarantee
-        if noise := guarantee.thresholded:
-            leaves = thresholded_bounds(tree, trial.released[-1], noise.scale, noise.threshold, confidence)
+        plan, confidence, noises = self.plan, terms.confidence, self.plan.guarantee.noises
+        if kept := plan.guarantee.thresholded:
+            leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], kept.threshold, confidence)
             return [None] * tree.depth + [leaves]
-        if self.plan.scheme.is_summed:
-            return [summed_bounds(tree, nodes, guarantee.sigmas[0], confidence) for nodes in trial.released]
+        if plan.scheme.is_summed:
+            return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
         steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
-        margins = margins_of(self.sigmas, confidence)
+        margins = margins_of(self.noises, confidence)
         return list[Bounds | None](measured_bounds(tree, trial.measured, trial.released, margins, steps))
 
 
@@ -260,7 +266,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         if key not in _REPLACED
         and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
     ]
-    if spec.noise.sampler not in mechanism.noises:
+    if spec.noise.sampler not in mechanism.law.samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair
@@ -273,7 +279,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
 def _sampler(plan: Plan, mechanism: Mechanism) -> str:
     """Return the spec's sampler where the mechanism has it, otherwise its first."""
     sampler: str = plan.file.spec.noise.sampler
-    return sampler if sampler in mechanism.noises else next(iter(mechanism.noises))
+    samplers = mechanism.law.samplers
+    return sampler if sampler in samplers else next(iter(samplers))
 
 
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:

@@ -159,6 +159,7 @@ def try_scales(
         keep_noisy_counts=True,
         published_spec={},
         unprotected=(),
+        how_counted="",
         codebooks={},
         unlisted=(),
         waived=(),

@@ -51,7 +51,7 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
     """Return the stage that takes a step, and its arguments but for the release."""
     match step:
         case Measure(level, branch):
-            return measure_branch, level, branch, mechanism.cells, mechanism.noises[release.terms.sampler].sampler
+            return measure_branch, level, branch, mechanism.cells, mechanism.law.samplers[release.terms.sampler].draw
         case Repair(level, branch):
             return optimise_branch, level, branch, mechanism.cells, mechanism.optimiser(release.terms.priority)
         case Sum(level, branch):

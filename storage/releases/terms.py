@@ -12,9 +12,10 @@ from storage.errors import StoreError
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
 COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 
-# what levels are charged for
-DISCRETE_GAUSSIAN = "discrete_gaussian"
-THRESHOLDED_LAPLACE = "thresholded_discrete_laplace"
+# how most mechanisms count, in words that follow "the noise in one measurement,"
+ADJUSTED = "before the counts were adjusted to add up"
+
+DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
 
 # stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
 RELEASED_CODES = "from the released counts"
@@ -114,6 +115,7 @@ class Terms:
         codebooks: per axis, the sha256 of its codebook, or `from the released counts`.
         unlisted: the axes whose codes no codebook lists.
         waived: what the mechanism cannot meet by nature.
+        how_counted: how its counts come from measurements, in words that follow "the noise in one measurement,".
         csv: whether the finest level is published as CSV too, or every level is; None where the number of rows decides.
         records: whether the finest level is published as synthetic records too.
         noisy_counts: whether the sealed noisy counts are published; None where the number of cells decides.
@@ -137,6 +139,7 @@ class Terms:
     codebooks: Mapping[str, str]
     unlisted: tuple[str, ...]
     waived: tuple[str, ...]
+    how_counted: str
     csv: bool | Literal["every_level"] | None
     records: bool
     noisy_counts: bool | None

@@ -3,10 +3,11 @@
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from storage.counts.columns import interval_columns
 from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES
+from tasks.laws.named import LAWS
 
 # left out of the file where they have their default
 _OF_SOME_LEVELS = (
@@ -112,6 +113,13 @@ class LevelEntry(_Part):
     half_width: int | None = None
     cap_margin: int | None = None
     simultaneous_half_width: int | None = None
+
+    @field_validator("mechanism")
+    @classmethod
+    def _has_a_law(cls, name: str) -> str:
+        if name not in LAWS:
+            raise ValueError(f"there is no noise law {name}.")
+        return name
 
 
 class Intervals(_Part):

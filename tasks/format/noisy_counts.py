@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import NOISY, VARIANCE
 from storage.releases.terms import LevelTerms
+from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
-from tasks.validate.quantiles import gaussian_variance
 
 FOLDER = "noisy_counts"
 CODEBOOK = f"{FOLDER}/codebook.parquet"
@@ -69,7 +69,7 @@ class NoisyCounts:
             path = noisy_counts_path(self._folder, level)
             self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, store_schema=False)
         columns: list[Any] = [areas[axis].astype(np.int32) for axis in axes]
-        variance = np.broadcast_to(np.float64(noise_variance(self._levels[level].sigma)), len(noisy))
+        variance = np.broadcast_to(np.float64(noise_of(self._levels[level]).variance), len(noisy))
         self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
@@ -89,11 +89,6 @@ class NoisyCounts:
     def _axes(self, level: int) -> list[int]:
         """Return the numbers of the axes that are refined at a level."""
         return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
-
-
-def noise_variance(sigma: float) -> float:
-    """Return the variance of the noise of a level, or 0 if the level is exact."""
-    return gaussian_variance(sigma) if sigma else 0.0
 
 
 def _codebook(axis: Axis) -> pa.Table:

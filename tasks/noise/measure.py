@@ -4,7 +4,8 @@ from fractions import Fraction
 
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
-from tasks.noise.samplers import Sampler
+from tasks.laws.law import Sampler, ThresholdedSampler
+from tasks.laws.thresholded import Thresholded, privacy_cost
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import LARGEST_TOTAL
 
@@ -36,3 +37,27 @@ def measure(
     if len(true_counts) and not (true_counts.min() >= 0 and true_counts.max() <= LARGEST_TOTAL):
         raise ValueError("true counts must be from 0 to 2**40: noise could carry others beyond 64 bits.")
     return sampler(true_counts, scale)
+
+
+def measure_thresholded(
+    true_counts: IntArray, noise: Thresholded, neighbours: str, max_records: int, sampler: ThresholdedSampler
+) -> tuple[IntArray, IntArray]:
+    """Return which of some cells with records are kept, and their noisy counts.
+
+    Args:
+        true_counts: int64, shape (cells,), records, > 0. Confidential.
+        noise: the noise, and its charge.
+        neighbours: `substitution` or `add_remove`.
+        max_records: m, records per unit.
+        sampler: the noise; `thresholded_laplace` outside of tests.
+    Guarantees:
+        Nothing is drawn unless OpenDP's map of exactly this scale and threshold is within the charge.
+    Raises:
+        ValueError: the cost would exceed the charge, or a true count is out of range.
+    """
+    epsilon, delta = privacy_cost(neighbours, max_records, noise.scale, noise.threshold)
+    if not (epsilon <= noise.epsilon and delta <= noise.delta):
+        raise ValueError(f"scale {noise.scale} and threshold {noise.threshold} cost more than the level is charged.")
+    if len(true_counts) and not (true_counts.min() > 0 and true_counts.max() <= LARGEST_TOTAL):
+        raise ValueError("true counts must be from 1 to 2**40: a cell without records is never looked at.")
+    return sampler(true_counts, noise.scale, noise.threshold)

@@ -17,9 +17,9 @@ from storage.record import Record
 from storage.releases.seals import Seal
 from storage.releases.terms import LevelTerms
 from tasks.capacity import memory_of
-from tasks.noise.measure import measure
-from tasks.noise.samplers import Sampler
-from tasks.noise.thresholding import Thresholded, ThresholdedSampler, measure_thresholded
+from tasks.laws.law import Sampler, ThresholdedSampler
+from tasks.laws.thresholded import Thresholded
+from tasks.noise.measure import measure, measure_thresholded
 from tasks.noise.truth import Truth, true_counts_below
 from tasks.stage import stage
 from tasks.tree.axis import IntArray

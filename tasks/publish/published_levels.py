@@ -15,6 +15,7 @@ from storage.releases.register import Release
 from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.format.rows import Rows, in_order
+from tasks.laws.named import noise_of
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.job import Job, job_of
@@ -31,7 +32,6 @@ from tasks.validate.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.validate.quantiles import laplace_quantile
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -42,12 +42,12 @@ Sink = Callable[
 
 def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
     """Return, per kind of interval, the margins of levels 0 to T; empty unless every level is measured."""
-    if any(level.is_summed for level in levels) or levels[-1].threshold:
+    if any(level.is_summed for level in levels):
         return []
-    sigmas = [level.sigma for level in levels]
-    kinds = [margins_of(sigmas, terms.confidence)]
+    noises = [noise_of(level) for level in levels]
+    kinds = [margins_of(noises, terms.confidence)]
     if terms.simultaneous:
-        kinds.append(simultaneous_margins(sigmas, [level.possible_cells or 1 for level in levels], terms.confidence))
+        kinds.append(simultaneous_margins(noises, [level.possible_cells or 1 for level in levels], terms.confidence))
     return kinds
 
 
@@ -192,7 +192,7 @@ class ReleasedLevels:
     def _leaves(self, level: int) -> Iterator[Rows]:
         """Yield a level of a mechanism that measures leaves only, with intervals where they can be stated."""
         finest = self._release.levels[-1]
-        is_finest = level == self.tree.depth
+        is_finest, noise = level == self.tree.depth, noise_of(finest)
         if is_finest and not finest.threshold:
             self.bias[level] = 0.0
             self._give_leaves(level)
@@ -200,10 +200,11 @@ class ReleasedLevels:
             areas, counts = part.areas, part.counts
             bounds: list[IntArray] = []
             for log_tail in self._log_tails(level):
-                if finest.threshold:
-                    margin: int | IntArray = laplace_quantile(finest.scale, log_tail)
-                else:
-                    margin = sum_margins(finest.sigma, self.tree.leaves_below(level, areas), log_tail)
+                margin: int | IntArray = (
+                    noise.quantile(log_tail)
+                    if is_finest
+                    else sum_margins(noise, self.tree.leaves_below(level, areas), log_tail)
+                )
                 bounds += intervals(counts, margin, NO_CAP, counts)
             yield Rows(areas, counts, tuple(bounds))
 

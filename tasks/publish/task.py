@@ -62,7 +62,7 @@ def publish(release_id: str) -> None:
         collector = Collector(tree_of(release), release.levels)
         records = _write_counts(beside, record, levels, collector, csv=csv, noisy=noisy)
         manifest = _write_manifest(beside, record, levels, ledger, csv=csv, records=records, noisy=noisy)
-        page = report(manifest, collector.facts(), passed_checks(checks))
+        page = report(manifest, collector.facts(), passed_checks(checks), release.terms.how_counted)
         (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
@@ -166,7 +166,7 @@ def _write_manifest(
         supersedes=release.supersedes,
     )
     (folder / "manifest.json").write_text(manifest.text())
-    (folder / "README.md").write_text(readme(manifest))
+    (folder / "README.md").write_text(readme(manifest, terms.how_counted))
     files = _csv_files(folder, len(levels) - 1)
     if files:
         (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from tasks.laws.named import noise_of
 from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.explanations import (
@@ -22,7 +23,6 @@ from tasks.query.explanations import (
 from tasks.query.folder import PublishedFolder
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.validate.intervals import simultaneous_margins
-from tasks.validate.quantiles import laplace_quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ def _of_measured(folder: PublishedFolder, known: Answer, areas: Sequence[Area], 
     """Return the answer from the noisy counts of every level."""
     manifest, box = folder.manifest, _box(areas)
     levels = _met_cells(folder, known.level, box)
-    sigmas = [entry.sigma for entry in manifest.levels]
+    noises = [noise_of(entry) for entry in manifest.levels]
     confidence = _confidence(folder)
     if simultaneous:
-        possible = [folder.tree.possible_cells(level) for level in range(len(sigmas))]
-        found = simultaneous_box_interval(levels, simultaneous_margins(sigmas, possible, confidence), known.count)
+        possible = [folder.tree.possible_cells(level) for level in range(len(noises))]
+        found = simultaneous_box_interval(levels, simultaneous_margins(noises, possible, confidence), known.count)
     else:
-        found = box_interval(levels, sigmas, confidence, known.count)
+        found = box_interval(levels, noises, confidence, known.count)
     cells = known.cells | {
         "possible": levels[-1].possible,
         "measured": found.measured,
@@ -150,18 +150,18 @@ def _of_leaves(
         leaves = (
             1 if is_cell and known.level == finest.level else finest.cells
         )  # the noise of all leaves reaches further
-        low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
+        low, high = leaf_sum_interval(known.count, leaves, noise_of(finest), log_tail)
         return replace(known, how=describe_leaves(leaves, are_known=leaves == 1), low=low, high=high)
     tree, box = folder.tree, _box(areas)
     own, below = areas_met(tree, known.level, box), areas_met(tree, finest.level, box)
     leaves, possible = math.prod(map(len, below)), math.prod(map(len, own))
     known = replace(known, cells=known.cells | {"possible": possible, "leaves": leaves}, how=describe_leaves(leaves))
     if kind == INTERVAL:
-        low, high = leaf_sum_interval(known.count, leaves, finest.sigma, log_tail)
+        low, high = leaf_sum_interval(known.count, leaves, noise_of(finest), log_tail)
     else:
         log_tail -= math.log(len(folder.manifest.levels) * tree.possible_cells(known.level))
         most = most_leaves(tree, known.level, own)
-        low, high = leaf_sum_interval(known.count, most, finest.sigma, log_tail, cells=possible)
+        low, high = leaf_sum_interval(known.count, most, noise_of(finest), log_tail, cells=possible)
     return replace(known, low=low, high=high)
 
 
@@ -176,7 +176,7 @@ def _of_thresholded(
         return _of_row(folder, known, rows, kind)
     if kind == SIMULTANEOUS:
         return replace(known, how=explain_missing_simultaneous(0))
-    z = laplace_quantile(finest.scale, math.log((1 - _confidence(folder)) / 2))
+    z = noise_of(finest).quantile(math.log((1 - _confidence(folder)) / 2))
     return replace(known, how=describe_below_threshold(finest.threshold), low=0, high=finest.threshold - 1 + z)
 
 

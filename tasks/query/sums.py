@@ -5,12 +5,12 @@ noise of all cells that could be measured, as if all of it had been drawn in adv
 k. Each of those uses δ of α, and level k uses the rest.
 
 - Which cells of level k are measured follows from the noise above k alone. Given that, the noise of those in the box, n of
-  them, is the sum of n independent discrete Gaussians: it is within z, above and below, with probability 1 − (α − a δ).
+  them, is the sum of n independent draws of its law: it is within z, above and below, with probability 1 − (α − a δ).
 - At a level j above k, m_j cells overlap the box; the query fixes m_j. If m_j is one, the noise of that cell is not below −z_j
   with probability 1 − δ. If there are more cells, they share δ/2, which is δ / 2 m_j each, and two sums use the other δ/2. With
   probability 1 − δ/4, the noise of those that were measured, M_j, is not below −s_j in sum. With probability 1 − δ/4, the noise
   of C_j is not above t_j in sum; C_j are the measured children of those cells of M_j that were kept, and not all of them are in
-  the box. Both sets follow from the noise above their levels, so each sum is one of independent discrete Gaussians, one per cell.
+  the box. Both sets follow from the noise above their levels, so each sum is one of independent draws, one per cell.
 
 So with probability 1 − α all of this holds at once. A cell of M_j counts no more than its cap, max(0, x + z_j), and neither does
 its part in the box. The dropped cells D_j count together no more than the sum of their caps. Since children add up to the cells
@@ -29,9 +29,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.validate.intervals import Margins, above_share, sum_margins
-from tasks.validate.quantiles import gaussian_quantile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,12 +76,14 @@ class BoxInterval:
     level_above: int | None
 
 
-def box_interval(levels: Sequence[MetCells], sigmas: Sequence[float], confidence: float, count: int) -> BoxInterval:
+def box_interval(
+    levels: Sequence[MetCells], noises: Sequence[LevelNoise], confidence: float, count: int
+) -> BoxInterval:
     """Return the interval of a box, extended to contain its released count.
 
     Args:
         levels: the cells that the box overlaps, at levels 0 to k, its own.
-        sigmas: σ of levels 0 to T, records; 0 where a level is exact, so that a cap uses no probability.
+        noises: of levels 0 to T; where a level is exact, a cap uses no probability.
         confidence: 1 − α, in (0, 1).
         count: the released count, records.
     Guarantees:
@@ -89,34 +91,33 @@ def box_interval(levels: Sequence[MetCells], sigmas: Sequence[float], confidence
         probability of at least 1 − α; the proof is above.
     """
     *above, own = levels
-    share = above_share(sigmas, confidence)
+    share = above_share(noises, confidence)
     most = [
-        _most_of(met, of_level, below, share) for met, (of_level, below) in zip(above, pairwise(sigmas), strict=False)
+        _most_of(met, of_level, below, share) for met, (of_level, below) in zip(above, pairwise(noises), strict=False)
     ]
-    measured, sigma = len(own.noisy), sigmas[len(above)]
-    tail = 1 - confidence - share * sum(of_level > 0 for of_level in sigmas[: len(above)])
-    z = gaussian_quantile(sigma, math.log(tail / 2), measured) if sigma and measured else 0
+    tail = 1 - confidence - share * sum(map(bool, noises[: len(above)]))
+    z = noises[len(above)].quantile(math.log(tail / 2), len(own.noisy))
     total = int(own.noisy.sum())
     return _under(levels, most, max(total - z, 0), max(total + z, 0), count)
 
 
-def _most_of(met: MetCells, sigma: float, sigma_below: float, share: float) -> tuple[int, int]:
+def _most_of(met: MetCells, noise: LevelNoise, noise_below: LevelNoise, share: float) -> tuple[int, int]:
     """Return the most that the measured cells of a level above count together, and the dropped ones among them, records.
 
     Args:
         met: the cells of that level that the box overlaps.
-        sigma: σ of the level, records.
-        sigma_below: σ of the level below it, records.
+        noise: of the level.
+        noise_below: of the level below it.
         share: δ.
     """
-    if not sigma:
+    if not noise:
         return _capped(met, 0)
     if met.possible == 1 or not len(met.noisy):
-        return _capped(met, gaussian_quantile(sigma, math.log(share) - math.log(met.possible)))
-    of_all, of_dropped = _capped(met, gaussian_quantile(sigma, math.log(share / 2) - math.log(met.possible)))
+        return _capped(met, noise.quantile(math.log(share) - math.log(met.possible)))
+    of_all, of_dropped = _capped(met, noise.quantile(math.log(share / 2) - math.log(met.possible)))
     log_tail = math.log(share / 4)
-    together = int(met.noisy.sum()) + gaussian_quantile(sigma, log_tail, len(met.noisy))
-    stayed = met.below - (gaussian_quantile(sigma_below, log_tail, met.children) if met.children and sigma_below else 0)
+    together = int(met.noisy.sum()) + noise.quantile(log_tail, len(met.noisy))
+    stayed = met.below - noise_below.quantile(log_tail, met.children)
     return min(of_all, max(together, 0)), min(of_dropped, max(together - max(stayed, 0), 0))
 
 
@@ -153,15 +154,17 @@ def _under(levels: Sequence[MetCells], most: Sequence[tuple[int, int]], low: int
     return BoxInterval(min(low, count), max(int(least), count), len(levels[-1].noisy), under, cap, level_above)
 
 
-def leaf_sum_interval(total: int, leaves: int, sigma: float, log_tail: float, *, cells: int = 1) -> tuple[int, int]:
+def leaf_sum_interval(
+    total: int, leaves: int, noise: LevelNoise, log_tail: float, *, cells: int = 1
+) -> tuple[int, int]:
     """Return low and high of a box whose leaves were all measured, extended to contain its count.
 
     Args:
         total: the sum of the noisy counts of its leaves, which is its count, records.
         leaves: the number of leaves, or more; for several cells, the number in the largest cell.
-        sigma: σ of a leaf, records.
+        noise: of a leaf.
         log_tail: the logarithm of the probability that the noise of the sum exceeds the margin on one side.
         cells: how many cells are added up; the noise of each is within its margin.
     """
-    z = cells * int(sum_margins(sigma, np.array([leaves]), log_tail)[0])
+    z = cells * int(sum_margins(noise, np.array([leaves]), log_tail)[0])
     return min(max(total - z, 0), total), max(total + z, 0)

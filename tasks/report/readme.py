@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
-
-TWO_PASSES = frozenset({"inftda_reconciled", "inftda_lenient"})  # their counts are estimates from several measurements
 
 _CSV: dict[bool | str, str] = {
     True: "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n",
@@ -33,8 +31,13 @@ _RECORDS = {
 }
 
 
-def readme(manifest: Manifest) -> str:
-    """Return the text of README.md, from the manifest alone."""
+def readme(manifest: Manifest, how_counted: str = ADJUSTED) -> str:
+    """Return the text of README.md.
+
+    Args:
+        manifest: the release's manifest.
+        how_counted: how its mechanism counts, in words that follow "the noise in one measurement,".
+    """
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
     places = zip(*columns.values(), strict=True)
@@ -58,7 +61,7 @@ Not protected, because it is published exactly:
 
 ## How to read the counts
 
-{reading(manifest)}
+{reading(manifest, how_counted)}
 
 | level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95%) |
 |---|{"---|" * len(columns)}---|---|---|
@@ -89,7 +92,7 @@ def protection(manifest: Manifest) -> str:
     return f"{_records(privacy)}\n{_promise(manifest)}\n\n{privacy.statement}\n\n{_cost(manifest)}"
 
 
-def reading(manifest: Manifest) -> str:
+def reading(manifest: Manifest, how_counted: str) -> str:
     """Return how to read the counts: a list in Markdown."""
     of_trips = "origin" in level_columns([level.axes for level in manifest.levels])
     refinements = (
@@ -97,7 +100,7 @@ def reading(manifest: Manifest) -> str:
     )
     return f"""{_counts(manifest)}
 - The counts of every level add up to those of the level above it, and to the total.{_total(manifest)}
-{_noise(manifest)}
+{_noise(manifest, how_counted)}
 {_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}"""
 
 
@@ -164,7 +167,7 @@ def _total(manifest: Manifest) -> str:
     return " The total is the sum of\n  the counts of the finest level, not the number of records."
 
 
-def _noise(manifest: Manifest) -> str:
+def _noise(manifest: Manifest, how_counted: str) -> str:
     """Return how far counts can be from the true counts."""
     finest = manifest.levels[-1]
     if finest.threshold:
@@ -175,12 +178,7 @@ def _noise(manifest: Manifest) -> str:
         )
     if finest.bound is None:
         measured = "- Counts are noisy; no error bound is stated. `sigma` is the standard deviation of the noise in one measurement"
-        if manifest.mechanism in TWO_PASSES:
-            return (
-                f"{measured},\n  not in a count: each count is estimated from its own measurement and those below it, and"
-                " adjusted so that all add up."
-            )
-        return f"{measured},\n  before the counts were adjusted to add up."
+        return f"{measured},\n  {how_counted}."
     bound = (
         "- Counts are noisy. With 95% probability, *every* count at a level is within the level's error bound of its true\n"
         "  count (one level at a time)"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from storage.releases.terms import FIXED_TOTAL
+from storage.releases.terms import ADJUSTED, FIXED_TOTAL
 from tasks.format.manifest import Manifest
 from tasks.report.charts import (
     areas_picture,
@@ -125,13 +125,14 @@ tables in the same folder and from <code>manifest.json</code>; the page needs no
 whole folder and needs nothing else.</p></footer>"""
 
 
-def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
+def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = ADJUSTED) -> str:
     """Return the page.
 
     Args:
         manifest: the release's manifest.
         facts: what the report shows of its released counts.
         checks: the checks recorded before it was published.
+        how_counted: as in `readme`.
     """
     name = str(manifest.spec.get("name", manifest.id))
     body = _BODY.format(
@@ -143,7 +144,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks) -> str:
         line=_noise_line(manifest, facts),
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
-        reading=_as_html(reading(manifest)),
+        reading=_as_html(reading(manifest, how_counted)),
         pictures="\n".join(_pictures(manifest, facts)),
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),

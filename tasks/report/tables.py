@@ -123,7 +123,7 @@ def _noise_cells(entry: LevelEntry, facts: Facts) -> list[str]:
     return [
         str(entry.level),
         escape(place(entry.axes)) or "everything",
-        "summed" if entry.summed else _NOTHING if entry.threshold else f"{entry.rho:.4g}",
+        "summed" if entry.summed else _NOTHING if entry.epsilon else f"{entry.rho:.4g}",
         format_sigma(entry.sigma, summed=entry.summed),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
         _NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",

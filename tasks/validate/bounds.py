@@ -5,22 +5,25 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import takewhile
 
+from tasks.laws.law import LevelNoise
+
 CONFIDENCE = 0.95
 ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
 
 
 def chebyshev_bounds(
-    sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float = CONFIDENCE
+    noises: Sequence[LevelNoise], possible_cells: Sequence[int], confidence: float = CONFIDENCE
 ) -> list[float]:
     r"""Return, per level, a bound such that, with the given probability, the error of every node of the level is within it.
 
-    .. math:: e_k = \sqrt{2 \sigma_0^2 \ln(2 n_k / \beta)} + 2 \sum_{l=1}^{k} \sqrt{2 \sigma_l^2 \ln(2 n_k N_l / \beta)}
+    .. math:: e_k = t_0(2 n_k / \beta) + 2 \sum_{l=1}^{k} t_l(2 n_k N_l / \beta)
 
     with n_k the number of measured levels down to k (k + 1 with a measured root, k with an exact one) and β one minus the
-    confidence. Holds for InfTDA, level by level; it is not one statement about all levels at once.
+    confidence; t_l(x) is what the noise of level l reaches to one side with a probability of at most 1/x, which of a discrete
+    Gaussian is √(2σ² ln x). Holds for InfTDA, level by level; it is not one statement about all levels at once.
 
     Args:
-        sigmas: σ of levels 0 to T, records; 0 where a level is exact.
+        noises: of levels 0 to T.
         possible_cells: N of levels 0 to T.
         confidence: in (0, 1).
     Returns:
@@ -32,46 +35,44 @@ def chebyshev_bounds(
     """
     beta = 1 - confidence
     bounds = []
-    for level in range(len(sigmas)):
-        down_to = list(zip(sigmas[: level + 1], possible_cells[: level + 1], strict=True))
-        measured = sum(sigma > 0 for sigma, _ in down_to)
+    for level in range(len(noises)):
+        down_to = list(zip(noises[: level + 1], possible_cells[: level + 1], strict=True))
+        measured = sum(bool(noise) for noise, _ in down_to)
         bounds.append(
             math.fsum(
-                (1 if above == 0 else 2) * sigma * math.sqrt(2 * (math.log(2 * measured * cells) - math.log(beta)))
-                for above, (sigma, cells) in enumerate(down_to)
-                if sigma > 0
+                (1 if above == 0 else 2) * noise.reach(math.log(2 * measured * cells) - math.log(beta))
+                for above, (noise, cells) in enumerate(down_to)
+                if noise
             )
         )
     return bounds
 
 
-def gaussian_bounds(
-    sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float = CONFIDENCE
+def bounds_of_sums(
+    noises: Sequence[LevelNoise], possible_cells: Sequence[int], confidence: float = CONFIDENCE
 ) -> list[float]:
     r"""Return, per level, a bound such that, with the given probability, the error of every cell of the level is within it.
 
-    .. math:: e_k = \sigma_k \sqrt{2 \ln(2 N_k / \beta)}, \qquad \sigma_k = \sigma_T \sqrt{w_k}
+    .. math:: e_k = t_k(2 N_k / \beta)
 
-    with w_k the most leaves in one cell of level k and β one minus the confidence. Holds for leaves that all bear noise, and
+    with β one minus the confidence, and t_k(x) what the noise of the widest cell of level k reaches to one side with a
+    probability of at most 1/x: of w discrete Gaussians σ √(2w ln x). Holds for leaves that all bear noise, and
     levels that are their sums; level by level, not all levels at once. It holds as well for cells that are not listed:
     their count is 0, exactly as summed.
 
-    A discrete Gaussian of scale σ is sub-Gaussian: E exp(λZ) ≤ exp(λ²σ²/2). The noise of a cell with w leaves is the sum of
-    as many independent ones, so that P(|Z| ≥ t) ≤ 2 exp(−t² / 2wσ²) ≤ 2 exp(−t² / 2σ_k²); at t = e_k that is β/N_k, and
-    a union over the N_k cells leaves β.
+    The noise of a cell with fewer leaves reaches no further. So both sides together are reached with a probability of at
+    most β/N_k, and a union over the N_k cells leaves β.
 
     Args:
-        sigmas: σ_k of levels 0 to T, records: of the widest cell.
+        noises: of the widest cells of levels 0 to T.
         possible_cells: N of levels 0 to T.
         confidence: in (0, 1).
     Returns:
         The bounds of levels 0 to T, records.
-    Source:
-        Canonne, Kamath and Steinke (2020), for the discrete Gaussian's tails.
     """
     beta = 1 - confidence
-    pairs = zip(sigmas, possible_cells, strict=True)
-    return [sigma * math.sqrt(2 * math.log(2 * cells / beta)) for sigma, cells in pairs]
+    pairs = zip(noises, possible_cells, strict=True)
+    return [noise.reach(math.log(2 * cells / beta)) for noise, cells in pairs]
 
 
 def finest_above_noise(

@@ -12,12 +12,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Cells, Frontier, locate
 from tasks.tree.keys import begins_run
 from tasks.tree.order import Tree
 from tasks.validate.intervals import NO_CAP, Margins, caps, intervals, rounded_outwards, sum_margins
-from tasks.validate.quantiles import laplace_quantile
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -138,13 +138,13 @@ def measured_bounds(
     return bounds
 
 
-def summed_bounds(tree: Tree, released: Frontier, sigma: float, confidence: float) -> Bounds:
+def summed_bounds(tree: Tree, released: Frontier, noise: LevelNoise, confidence: float) -> Bounds:
     """Return the bounds of a level whose cells are sums of noisy leaves, or of the leaves themselves; all leaves are measured.
 
     Args:
         tree: the axes and their order.
         released: the nodes of the level that do not add up to 0.
-        sigma: σ of a leaf, records.
+        noise: of a leaf.
         confidence: 1 − α.
     """
     level, tail = released.level, log((1 - confidence) / 2)
@@ -163,14 +163,14 @@ def summed_bounds(tree: Tree, released: Frontier, sigma: float, confidence: floa
             part = part * len(values) + which[of_axis]
         return part
 
-    margins = sum_margins(sigma, leaves, tail)
+    margins = sum_margins(noise, leaves, tail)
     part = part_of(released.areas)
     ends = intervals(released.counts, margins[part], NO_CAP, released.counts)
     others -= np.bincount(part, minlength=len(others))
     return Bounds(level, released.areas, released.counts, *ends, margins, others, part_of=part_of)
 
 
-def thresholded_bounds(tree: Tree, released: Frontier, scale: float, threshold: int, confidence: float) -> Bounds:
+def thresholded_bounds(tree: Tree, released: Frontier, noise: LevelNoise, threshold: int, confidence: float) -> Bounds:
     """Return the bounds of leaves that are released where their noisy counts reach a threshold.
 
     A leaf that is not was below the threshold, or counts nothing, so that it counts at most θ - 1 + z.
@@ -178,11 +178,11 @@ def thresholded_bounds(tree: Tree, released: Frontier, scale: float, threshold: 
     Args:
         tree: the axes and their order.
         released: the leaves.
-        scale: s of the noise, records.
+        noise: of a leaf.
         threshold: θ, records.
         confidence: 1 − α.
     """
-    margin = laplace_quantile(scale, log((1 - confidence) / 2))
+    margin = noise.quantile(log((1 - confidence) / 2))
     ends = intervals(released.counts, margin, NO_CAP, released.counts)
     most = np.array([threshold - 1 + margin], dtype=np.int64)
     others = np.array([float(tree.possible_cells(released.level)) - len(released)])

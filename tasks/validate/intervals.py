@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
-from tasks.validate.quantiles import gaussian_quantile
 
 CONFIDENCE = 0.9  # of intervals, where a spec says nothing
 
@@ -35,7 +35,7 @@ class Margins:
     cap: int
 
 
-def margins_of(sigmas: Sequence[float], confidence: float) -> list[Margins]:
+def margins_of(noises: Sequence[LevelNoise], confidence: float) -> list[Margins]:
     r"""Return the margins of the levels 0 to T.
 
     .. math:: \delta = \frac{\alpha / 2}{L - 1}, \qquad P[X' < -z'] \le \delta, \qquad P[|X| > z] \le \alpha - a \delta
@@ -43,43 +43,47 @@ def margins_of(sigmas: Sequence[float], confidence: float) -> list[Margins]:
     with L the number of levels that bear noise and a how many of them are above. The finest level keeps α/2 to itself.
 
     Args:
-        sigmas: σ of levels 0 to T, records; 0 where a level is exact, which then has the margins 0.
+        noises: of levels 0 to T; a level that is exact has the margins 0.
         confidence: 1 − α, in (0, 1).
+    Raises:
+        ValueError: a law has no quantiles.
     """
     alpha = 1 - confidence
-    share = above_share(sigmas, confidence)
+    share = above_share(noises, confidence)
     margins, above = [], 0
-    for sigma in sigmas:
-        if not sigma:
+    for noise in noises:
+        if not noise:
             margins.append(Margins(0, 0))
             continue
-        own = gaussian_quantile(sigma, math.log((alpha - above * share) / 2))
-        margins.append(Margins(own, gaussian_quantile(sigma, math.log(share)) if share else own))
+        own = noise.quantile(math.log((alpha - above * share) / 2))
+        margins.append(Margins(own, noise.quantile(math.log(share)) if share else own))
         above += 1
     return margins
 
 
-def above_share(sigmas: Sequence[float], confidence: float) -> float:
+def above_share(noises: Sequence[LevelNoise], confidence: float) -> float:
     """Return δ, the part of α that each level above a cell takes if it bears noise; 0 where no two levels do."""
-    noisy = sum(sigma > 0 for sigma in sigmas)
+    noisy = sum(map(bool, noises))
     return (1 - confidence) / 2 / (noisy - 1) if noisy > 1 else 0.0
 
 
-def simultaneous_margins(sigmas: Sequence[float], possible_cells: Sequence[int], confidence: float) -> list[Margins]:
+def simultaneous_margins(
+    noises: Sequence[LevelNoise], possible_cells: Sequence[int], confidence: float
+) -> list[Margins]:
     r"""Return margins with which, with the given probability, the intervals of all cells of all levels hold at once.
 
     .. math:: P[|X| > z] \le \frac{\alpha}{L N_k}
 
     Args:
-        sigmas: as in `margins_of`.
+        noises: as in `margins_of`.
         possible_cells: N of levels 0 to T: every cell that could have been measured.
         confidence: 1 − α, in (0, 1).
     """
-    noisy = sum(sigma > 0 for sigma in sigmas)
+    noisy = sum(map(bool, noises))
     margins = []
-    for sigma, cells in zip(sigmas, possible_cells, strict=True):
+    for noise, cells in zip(noises, possible_cells, strict=True):
         tail = math.log((1 - confidence) / 2) - (math.log(noisy * cells) if noisy else 0.0)
-        margin = gaussian_quantile(sigma, tail) if sigma else 0
+        margin = noise.quantile(tail)
         margins.append(Margins(margin, margin))
     return margins
 
@@ -127,19 +131,19 @@ def rounding_step(sigma: float) -> int:
     return max(1, math.ceil(sigma))
 
 
-def sum_margins(sigma: float, leaves: IntArray, log_tail: float) -> IntArray:
+def sum_margins(noise: LevelNoise, leaves: IntArray, log_tail: float) -> IntArray:
     """Return z of cells that are sums of noisy leaves, shape (cells,), records, at most some percent too large.
 
     The noise of more leaves goes further, so that z may be that of a few leaves more: those of a geometric series, of which
     so few are computed as there are.
 
     Args:
-        sigma: σ of a leaf, records.
+        noise: of a leaf.
         leaves: of each cell, shape (cells,), int64, >= 1.
         log_tail: the logarithm of the probability that the sum goes beyond z to one side.
     """
     steps = np.ceil(np.log(leaves) / _STEP).astype(np.int64)
     steps, which = np.unique(np.where(leaves <= _FEW, -leaves, steps), return_inverse=True)
     terms = [-int(step) if step < 0 else math.ceil(math.exp(int(step) * _STEP)) + 1 for step in steps]
-    margins = np.array([gaussian_quantile(sigma, log_tail, number) for number in terms], dtype=np.int64)
+    margins = np.array([noise.quantile(log_tail, number) for number in terms], dtype=np.int64)
     return margins[which]

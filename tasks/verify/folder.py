@@ -17,6 +17,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
+from tasks.laws.named import noise_of
 from tasks.validate.intervals import margins_of
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
@@ -91,9 +92,9 @@ def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
 
 def _margins(manifest: Manifest) -> list[str]:
     """Return which levels state margins that do not follow from their noise and the stated confidence."""
-    if manifest.levels[-1].threshold or any(entry.summed for entry in manifest.levels):
+    if any(entry.summed for entry in manifest.levels):
         return []
-    margins = margins_of([entry.sigma for entry in manifest.levels], manifest.intervals.confidence)
+    margins = margins_of([noise_of(entry) for entry in manifest.levels], manifest.intervals.confidence)
     return [
         f"manifest.json: level {entry.level} has a half_width or cap_margin that does not follow from the noise and the confidence."
         for entry, margin in zip(manifest.levels, margins, strict=True)

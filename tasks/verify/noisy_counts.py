@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY, VARIANCE
 from tasks.format.batches import UNREADABLE
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noise_variance, noisy_counts_path, noisy_schema
+from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_counts_path, noisy_schema
+from tasks.laws.named import noise_of
 
 _BATCH_ROWS = 500_000  # rows read at once
 _OWN = "\0own"
@@ -64,7 +65,7 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
             rows += len(batch)
             if any(column.null_count for column in batch.columns):
                 return "must not have missing values."
-            if not np.isclose(batch.column(VARIANCE).to_numpy(), noise_variance(entry.sigma), rtol=1e-9, atol=0).all():
+            if not np.isclose(batch.column(VARIANCE).to_numpy(), noise_of(entry).variance, rtol=1e-9, atol=0).all():
                 return "has a variance that does not follow from the manifest's sigma."
             for axis, level in refined.items():
                 numbers = batch.column(axis).to_numpy()

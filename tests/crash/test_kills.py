@@ -15,10 +15,10 @@ import pytest
 
 from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
-from flows.mechanisms import DISCRETE_GAUSSIANS
 from storage.database.connections import store
 from storage.ledger.events import head
 from storage.releases.register import list_releases
+from tasks.laws.gaussian import GAUSSIAN
 from tasks.verify.folder import verify
 from tests.support.draws import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
 from tests.support.launcher import Launcher, launcher
@@ -74,7 +74,7 @@ def launch() -> Iterator[Launcher]:
 @pytest.fixture(scope="module")
 def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Write a small country for each sampler, and return the paths of the specs."""
-    return {named: write_small(tmp_path_factory.mktemp("small") / named, named) for named in DISCRETE_GAUSSIANS}
+    return {named: write_small(tmp_path_factory.mktemp("small") / named, named) for named in GAUSSIAN.samplers}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import sweep_orphans
 from flows.execution.reservation import new_release
 from flows.execution.resumption import refresh_run_keys
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing
@@ -31,6 +30,7 @@ from storage.machine.locks import held
 from storage.releases.register import claim_id, find_release
 from storage.releases.terms import RunTerms
 from tasks.capacity import cores, default_memory
+from tasks.laws.law import Sampling
 from tasks.noise.task import measure_branch
 from tests.support.draws import (
     BRANCH_CELLS,
@@ -44,6 +44,7 @@ from tests.support.draws import (
     read_books,
     write_small,
 )
+from tests.support.laws import drawn_by
 
 
 @pytest.fixture
@@ -53,7 +54,11 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", CHUNK_CELLS)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
     draws = Draws()
-    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)}))
+    monkeypatch.setitem(
+        MECHANISMS,
+        "inftda",
+        drawn_by("inftda", {"opendp": Sampling(draws.sample)}),
+    )
     return draws
 
 
@@ -69,12 +74,14 @@ from pathlib import Path
 import tasks.noise.task, tasks.optimize.task, tasks.tree.branches
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Sampling
 from flows.planning.plan import make_plan
 from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.database.connections import store
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian
 
 tasks.tree.branches.BRANCH_CELLS = {BRANCH_CELLS}
 tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = {CHUNK_CELLS}
@@ -97,7 +104,7 @@ def submit(stage, *arguments):
         return result
     return executor.submit(run)
 
-MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={{"opendp": Noise(sample)}})
+MECHANISMS["inftda"] = drawn_by("inftda", {{"opendp": Sampling(sample)}})
 plan = make_plan(load_spec(Path(sys.argv[1])))
 with store() if "draw" in sys.argv[3] else nullcontext(), ThreadPoolExecutor(2) as executor:
     make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
@@ -317,7 +324,11 @@ def test_a_release_goes_on_with_its_branches_whatever_memory_there_is_now(
 
     monkeypatch.undo()
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draws.sample)}))
+    monkeypatch.setitem(
+        MECHANISMS,
+        "inftda",
+        drawn_by("inftda", {"opendp": Sampling(draws.sample)}),
+    )
     draws.forget()
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release("quartered", draws.submit_to(executor), report_nothing, only="b02-00")

@@ -21,7 +21,7 @@ import tasks.tree.branches
 from flows.execution.crashes import note_crashes
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.server.artifacts import Progress
 from flows.server.runs import seen_alive, tell_prefect_of_crashes
@@ -37,9 +37,11 @@ from storage.machine.locks import ask_to_stop, held, holder_of, in_turn
 from storage.releases.register import add_release, find_release, list_releases, set_state, state_of
 from storage.releases.runs import open_run, open_runs
 from storage.releases.seals import list_seals
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.law import Sampling
+from tasks.laws.samplers import discrete_gaussian
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
+from tests.support.laws import drawn_by
 
 # The noise is small and every pair of municipalities has people: the tree is full at every run.
 SPEC = """
@@ -292,7 +294,7 @@ def test_progress_begins_where_earlier_runs_have_ended(
 ) -> None:
     """What the UI is told of a release that is gone on with counts the levels that are sealed, before anything is drawn."""
     plan = make_plan(load_spec(write_small(tmp_path)))
-    Sampling(monkeypatch, 5, lambda: ask_to_stop("small-1"))
+    WatchedSampler(monkeypatch, 5, lambda: ask_to_stop("small-1"))
     shown: list[float] = []
     monkeypatch.setattr(Progress, "_update", lambda _, per_cent: shown.append(per_cent))
     with store(), ThreadPoolExecutor(1) as executor:
@@ -362,12 +364,16 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 8)
 
 
-class Sampling:
+class WatchedSampler:
     """A sampler that counts the cells that it draws, and at a call does something first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, act_at: int, act: Any) -> None:
         self.cells, self.calls, self.act_at, self.act = 0, 0, act_at, act
-        monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(self.sample)}))
+        monkeypatch.setitem(
+            MECHANISMS,
+            "inftda",
+            drawn_by("inftda", {"opendp": Sampling(self.sample)}),
+        )
 
     def sample(self, true_counts: IntArray, scale: float) -> IntArray:
         """Draw, once what is to be done at this call is done."""
@@ -391,7 +397,7 @@ def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(
 ) -> None:
     """What is sealed by then stays, what is being drawn reaches no shard, and going on draws only what is missing."""
     plan = make_plan(load_spec(write_small(tmp_path)))
-    sampling = Sampling(monkeypatch, 5, lambda: ask_to_stop("small-1"))
+    sampling = WatchedSampler(monkeypatch, 5, lambda: ask_to_stop("small-1"))
     with store() as con, ThreadPoolExecutor(1) as executor:
         release = new_release(plan, release_id="small-1")
         with pytest.raises(Interrupted, match="interrupted") as stopped:
@@ -433,7 +439,7 @@ def test_one_branch_alone_is_finished_and_the_others_are_named(
             stopped.set()
             ask_to_stop("small-1")
 
-    sampling = Sampling(monkeypatch, 3, stop_once)  # the first draw below the trunk
+    sampling = WatchedSampler(monkeypatch, 3, stop_once)  # the first draw below the trunk
     with store() as con, ThreadPoolExecutor(1) as executor:
         release = new_release(plan, release_id="small-1")
         with pytest.raises(Interrupted):

@@ -5,7 +5,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
@@ -24,9 +24,12 @@ from storage.errors import InputError, StageFailed
 from storage.ledger.events import head
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release, list_releases
-from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table_sampler import LARGEST_TABLE_SCALE
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Sampler, Sampling
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import LARGEST_TABLE_SCALE
 from tasks.tree.axis import IntArray
+from tests.support.laws import drawn_by
 
 # Epsilon is so small (sigma is 7e7) that no noisy and no released count is a true one, but for one run in a million.
 SPEC = """
@@ -121,7 +124,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         monkeypatch.setitem(
             MECHANISMS,
             "inftda",
-            replace(MECHANISMS["inftda"], noises={named: Noise(note_the_truth, DISCRETE_GAUSSIANS[named].tau)}),
+            drawn_by("inftda", {named: Sampling(note_the_truth, GAUSSIAN.samplers[named].tau)}),
         )
         plan = make_plan(load_spec(tmp_path / "spec.yaml"))
         release = new_release(plan)
@@ -152,7 +155,7 @@ def hiding(named: str) -> Sampler:
     """
 
     def sample(true_counts: IntArray, scale: float) -> IntArray:
-        return discrete_gaussian(DISCRETE_GAUSSIANS[named].sampler(true_counts, LARGEST_TABLE_SCALE), scale)
+        return discrete_gaussian(GAUSSIAN.samplers[named].draw(true_counts, LARGEST_TABLE_SCALE), scale)
 
     return sample
 
@@ -162,7 +165,7 @@ def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
     return true_counts.copy()
 
 
-@pytest.mark.parametrize("named", DISCRETE_GAUSSIANS)
+@pytest.mark.parametrize("named", GAUSSIAN.samplers)
 def test_nothing_but_the_vault_holds_a_true_count(make: Make, named: str) -> None:
     """A release with so much noise that no count is right leaves no right count in any file or record."""
     made = make(hiding(named), named=named)
@@ -174,7 +177,7 @@ def test_nothing_but_the_vault_holds_a_true_count(make: Make, named: str) -> Non
     assert not vault_path(made.release_id).exists()
 
 
-@pytest.mark.parametrize("named", DISCRETE_GAUSSIANS)
+@pytest.mark.parametrize("named", GAUSSIAN.samplers)
 def test_the_search_finds_a_count_that_is_there(make: Make, named: str) -> None:
     """Without noise the same search finds true counts in every shard, every published table and the store."""
     made = make(return_the_truth, named=named)

@@ -11,7 +11,7 @@ from hypothesis import given
 
 import flows.mechanisms
 from flows.mechanisms import MECHANISMS, Mechanism
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian
 from tasks.optimize.task import Optimiser
 from tasks.verify.folder import verify
 from tests.support.cases import case_csv

@@ -73,11 +73,14 @@ def release_often(
     """
     from flows.execution.driver import make_release
     from flows.execution.reservation import new_release
-    from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+    from flows.mechanisms import MECHANISMS
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store
+    from tasks.laws.gaussian import GAUSSIAN
+    from tasks.laws.law import Sampling
+    from tests.support.laws import drawn_by
 
     here = Path(folder)
     cells = zip(("a,a", "a,b", "b,a", "b,b"), extra, strict=True)
@@ -85,9 +88,9 @@ def release_often(
     (here / "codebook.csv").write_text("area\na\nb\n")
     (here / "spec.yaml").write_text(spec_of(neighbours, epsilon, sampler))
     if less != 1:
-        claimed = DISCRETE_GAUSSIANS[sampler].sampler
-        halved = Noise(lambda counts, scale: claimed(counts, scale / less))
-        MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={sampler: halved})
+        claimed = GAUSSIAN.samplers[sampler].draw
+        halved = Sampling(lambda counts, scale: claimed(counts, scale / less))
+        MECHANISMS["inftda"] = drawn_by("inftda", {sampler: halved})
     plan = make_plan(load_spec(here / "spec.yaml"))
     samples = []
     with ThreadPoolExecutor(1) as executor:

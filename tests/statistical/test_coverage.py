@@ -13,6 +13,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
 from tasks.validate.intervals import margins_of
+from tests.support.laws import gaussians
 
 COPIES = 1000  # of a small set, side by side below a level that is exact: as many independent runs
 CONFIDENCE = 0.9
@@ -47,7 +48,8 @@ def coverages(truth: Truth, mechanism: str, fudge: float) -> dict[tuple[int, str
     recipe = MECHANISMS[mechanism]
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
     margins = [
-        replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins_of(SIGMAS, CONFIDENCE)
+        replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge))
+        for of in margins_of(gaussians(SIGMAS), CONFIDENCE)
     ]
     tried = recipe.trial(truth, discrete_gaussian, SIGMAS, recipe.optimiser(None))
     bounds = measured_bounds(truth.tree, tried.measured, tried.released, margins, [1] * len(SIGMAS))

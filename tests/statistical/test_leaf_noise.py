@@ -8,14 +8,17 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 
-from tasks.noise.samplers import discrete_gaussian
-from tasks.noise.table_sampler import table_noise
-from tasks.noise.thresholding import Thresholded, measure_thresholded, thresholded_for, thresholded_laplace
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import LevelNoise
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import table_noise
+from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
+from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
+from tasks.noise.measure import measure_thresholded
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import TrueLevel, grow
-from tasks.validate.bounds import gaussian_bounds
+from tasks.validate.bounds import bounds_of_sums
 from tests.support.universe import Universe, universe_of
 
 FALSE_ALARM = 1e-6
@@ -148,7 +151,7 @@ def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> N
     tree, sigma, runs = universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
     levels = list(grow(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1))
     widest = [36, 18, 9, 3, 1]
-    bounds = gaussian_bounds([sigma * math.sqrt(w) for w in widest], [1, 2, 4, 12, 36])
+    bounds = bounds_of_sums([LevelNoise(GAUSSIAN, sigma, w) for w in widest], [1, 2, 4, 12, 36])
     kept, furthest = np.zeros(5, dtype=int), np.zeros(5)
     for _ in range(runs):
         frontiers = frontiers_of_universe(tree, levels, lambda true_counts: table_noise(true_counts, sigma))

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tasks.accounting.allocation import scale_for
+from tasks.laws.law import Sampler
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import LARGEST_TABLE_SCALE, table_noise
 from tasks.noise.measure import measure
-from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table_sampler import LARGEST_TABLE_SCALE, table_noise
 from tasks.tree.axis import IntArray
 
 FALSE_ALARM = 1e-6
@@ -251,8 +252,8 @@ WITHOUT_ENTROPY = """
 import ctypes, struct
 import numpy as np, numpy.ctypeslib
 from tasks.accounting.opendp import privacy_map
-from tasks.noise.samplers import discrete_gaussian
-from tasks.noise.table_sampler import noise_table, table_noise
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import noise_table, table_noise
 
 privacy_map(3.0, 1.0), noise_table(3.0)  # loads and builds what there is to load and to build
 if {starved}:

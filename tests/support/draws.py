@@ -22,7 +22,8 @@ from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release
 from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
-from tasks.noise.samplers import Sampler, discrete_gaussian
+from tasks.laws.law import Sampler
+from tasks.laws.samplers import discrete_gaussian
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, active_count, local
 from typing import Any, NamedTuple
@@ -34,12 +34,15 @@ import tasks.optimize.task
 import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Sampling
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, Draws
+from tests.support.laws import drawn_by
 from tests.support.user import REPOSITORY
 
 PATIENCE = 120.0  # seconds for one run; it takes one or two
@@ -189,9 +192,9 @@ def finish(release_id: str, sampler: str) -> list[tuple[int, str, int]]:
         release_id: the release.
         sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
     """
-    noise = DISCRETE_GAUSSIANS[sampler]
+    noise = GAUSSIAN.samplers[sampler]
     draws = Draws(sampler=noise.sampler)
-    MECHANISMS["inftda"] = replace(MECHANISMS["inftda"], noises={sampler: Noise(draws.sample, noise.tau)})
+    MECHANISMS["inftda"] = drawn_by("inftda", {sampler: Sampling(draws.sample, noise.tau)})
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release(release_id, draws.submit_to(executor), report_nothing)
     return [(*place, cells) for place, cells in draws.cells.items()]

@@ -4,7 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import local
 from typing import Any
@@ -22,13 +22,14 @@ import tasks.publish.published_levels
 import tasks.tree.branches
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
-from tasks.noise.samplers import Sampler
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Sampler, Sampling
 from tasks.stage import in_processes
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
@@ -36,6 +37,7 @@ from tasks.tree.job import stored_job
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
 from tests.support.cases import Case
+from tests.support.laws import drawn_by
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def make(
         patch.setitem(
             MECHANISMS,
             mechanism,
-            replace(MECHANISMS[mechanism], noises={named: Noise(sampler, DISCRETE_GAUSSIANS[named].tau)}),
+            drawn_by(mechanism, {named: Sampling(sampler, GAUSSIAN.samplers[named].tau)}),
         )
         for name, module in (
             ("BRANCH_CELLS", tasks.tree.branches),

@@ -22,7 +22,7 @@ from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS
+from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.forecast import plan_answer
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together, scheme_of
@@ -36,7 +36,8 @@ from storage.ledger.books import Charge, Spending
 from storage.ledger.events import read_books
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
-from tasks.noise.table_sampler import LARGEST_TAU
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.table_sampler import LARGEST_TAU
 from tasks.tree.order import Tree
 
 DELTA = 1e-8
@@ -165,7 +166,7 @@ def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy: dict, t
     """τ of a level is that of one draw times the cells that one unit can touch there; the root is one cell."""
     tree = tree_of_two(universe_of)
     allocation = scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "table").allocation
-    per_draw = DISCRETE_GAUSSIANS["table"].tau
+    per_draw = GAUSSIAN.samplers["table"].tau
     assert [tau / per_draw for tau in allocation.taus] == touched
     assert 0 < allocation.tau < Fraction(1, 2**80)
     assert scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "opendp").allocation.tau == 0
@@ -179,7 +180,7 @@ def test_a_guarantee_by_table_is_that_of_opendp_but_for_a_hair(universe_of) -> N
         for sampler in ("table", "opendp")
     )
     assert by_opendp.rho * Fraction(999_999, 10**6) < by_table.rho <= by_opendp.rho
-    assert by_table.tau == 2 * 2 * DISCRETE_GAUSSIANS["table"].tau
+    assert by_table.tau == 2 * 2 * GAUSSIAN.samplers["table"].tau
     assert by_table.accountant.holds(by_table.measurements, by_table.epsilon, by_table.delta)
 
 

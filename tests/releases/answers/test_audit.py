@@ -37,7 +37,7 @@ from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import set_state, state_of
 from storage.releases.seals import list_seals
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian
 from tasks.noise.task import measure_branch
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country

@@ -20,6 +20,9 @@ from flows.answers.query import AreaCounted, QueryAnswer, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
+from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
+from tasks.laws.laplace import laplace_quantile
+from tasks.laws.law import LevelNoise
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
@@ -29,7 +32,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
-from tasks.validate.quantiles import gaussian_quantile, laplace_quantile
+from tests.support.laws import gaussians
 
 EXAMPLES = settings(max_examples=40)  # each is a universe, and most a first pass over it
 
@@ -191,9 +194,12 @@ def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
     row = data.draw(st.integers(0, len(cells) - 1))
     box = Box(tree.axis_levels(own), tuple(int(areas[row]) for areas in cells.areas))
     inside, count = met(tree, levels, box), int(levels[own].counts[row])
-    found = box_interval(inside, sigmas, CONFIDENCE, count)
-    at_once = simultaneous_box_interval(inside, simultaneous_margins(sigmas, possible, CONFIDENCE), count)
-    kinds = (margins_of(sigmas, CONFIDENCE), found), (simultaneous_margins(sigmas, possible, CONFIDENCE), at_once)
+    found = box_interval(inside, gaussians(sigmas), CONFIDENCE, count)
+    at_once = simultaneous_box_interval(inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), count)
+    kinds = (
+        (margins_of(gaussians(sigmas), CONFIDENCE), found),
+        (simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), at_once),
+    )
     for margins, stated in kinds:
         above = np.array([NO_CAP])
         for level in range(own):
@@ -213,12 +219,12 @@ def test_intervals_hold_counts_and_without_noise_the_truth(universes, data):
     tree, inside = truth.tree, met(truth.tree, levels, box)
     own = level_of(tree.steps, box.axis_levels)
     count = released_in(tree, levels[own].frontier, box)
-    found = box_interval(inside, sigmas, CONFIDENCE, count)
+    found = box_interval(inside, gaussians(sigmas), CONFIDENCE, count)
     assert 0 <= found.low <= count <= found.high
     if not any(sigmas):
         assert found.low == found.high == count == true_in(truth, own, box)
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
-    at_once = simultaneous_box_interval(inside, simultaneous_margins(sigmas, possible, CONFIDENCE), count)
+    at_once = simultaneous_box_interval(inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), count)
     assert 0 <= at_once.low <= count <= at_once.high
 
 
@@ -246,7 +252,7 @@ def covered(
         inside = met(tree, levels, box)
         if ignoring:
             inside = [replace(of, dropped=of.dropped[:0]) for of in inside]
-        found = box_interval(inside, sigmas, CONFIDENCE, released_in(tree, frontier, box))
+        found = box_interval(inside, gaussians(sigmas), CONFIDENCE, released_in(tree, frontier, box))
         hits += found.low <= true_count <= found.high
     return hits / RUNS
 
@@ -312,22 +318,22 @@ def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twi
 def test_alpha_is_shared_by_what_could_be_met() -> None:
     """A level above takes δ: one cell all of it, m cells half of it, and two sums a quarter each; n cells keep the rest."""
     sigmas, nothing = [0.0, 4.0, 4.0, 4.0], np.zeros(0, dtype=np.int64)
-    delta, dropped = above_share(sigmas, CONFIDENCE), np.array([1])
+    delta, dropped = above_share(gaussians(sigmas), CONFIDENCE), np.array([1])
     cap = gaussian_quantile(4.0, math.log(delta / 2 / 5))
     root, own = MetCells(1, np.array([9000]), nothing), MetCells(20, np.array([500, 600, 700]), nothing)
     z = gaussian_quantile(4.0, math.log((0.1 - delta) / 2), 3)
     few = [root, MetCells(5, np.array([2000, 30, 5000]), dropped, below=6950, children=8), own]
-    found = box_interval(few, sigmas, CONFIDENCE, 1800)
+    found = box_interval(few, gaussians(sigmas), CONFIDENCE, 1800)
     assert (found.low, found.high) == (1800 - z, 1800 + z + 30 + cap)
     assert (found.measured, found.dropped_under, found.cap, found.level_above) == (3, 1, 30 + cap, None)
     whole, parts = (gaussian_quantile(4.0, math.log(delta / 4), cells) for cells in (3, 8))
     together = [root, replace(few[1], below=7030), own]
-    assert box_interval(together, sigmas, CONFIDENCE, 1800).cap == min(30 + cap, whole + parts)
+    assert box_interval(together, gaussians(sigmas), CONFIDENCE, 1800).cap == min(30 + cap, whole + parts)
     many = [root, MetCells(90, np.array([2000, *[30] * 80]), np.arange(1, 81), below=2000, children=8), own]
     whole = gaussian_quantile(4.0, math.log(delta / 4), 81)
-    assert box_interval(many, sigmas, CONFIDENCE, 1800).cap == 4400 + whole - (2000 - parts)
+    assert box_interval(many, gaussians(sigmas), CONFIDENCE, 1800).cap == 4400 + whole - (2000 - parts)
     little = [root, MetCells(1, np.array([3]), nothing), MetCells(9, np.array([40] * 8), nothing)]
-    bounded = box_interval(little, sigmas, CONFIDENCE, 4)
+    bounded = box_interval(little, gaussians(sigmas), CONFIDENCE, 4)
     assert bounded.level_above == 1  # which counts less than the noise of eight
     assert bounded.high == 3 + gaussian_quantile(4.0, math.log(delta))
 
@@ -336,9 +342,9 @@ def test_sums_of_leaves_have_the_noise_of_all_of_them() -> None:
     """n leaves go as far as n discrete Gaussians; several cells that hold at once add up their margins."""
     log_tail = math.log(0.05)
     z = gaussian_quantile(3.0, log_tail, 40)
-    assert leaf_sum_interval(1000, 40, 3.0, log_tail) == (1000 - z, 1000 + z)
-    assert leaf_sum_interval(-2 * z, 40, 3.0, log_tail) == (-2 * z, 0)
-    assert leaf_sum_interval(1000, 40, 3.0, log_tail, cells=5) == (1000 - 5 * z, 1000 + 5 * z)
+    assert leaf_sum_interval(1000, 40, LevelNoise(GAUSSIAN, 3.0), log_tail) == (1000 - z, 1000 + z)
+    assert leaf_sum_interval(-2 * z, 40, LevelNoise(GAUSSIAN, 3.0), log_tail) == (-2 * z, 0)
+    assert leaf_sum_interval(1000, 40, LevelNoise(GAUSSIAN, 3.0), log_tail, cells=5) == (1000 - 5 * z, 1000 + 5 * z)
 
 
 # --- folders --------------------------------------------------------------------------------------------------------------
@@ -623,14 +629,16 @@ def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):
     check_rows(leaves, ["", "simultaneous_"])
     sigma, tail = leaves.manifest.levels[-1].sigma, math.log(0.05)
     row = leaves.query(destination="town=2").row(0, named=True)
-    assert (row["low"], row["high"]) == leaf_sum_interval(row["count"], 4, sigma, tail)
+    assert (row["low"], row["high"]) == leaf_sum_interval(row["count"], 4, LevelNoise(GAUSSIAN, sigma), tail)
     at_once = leaves.query(origin="town=2", simultaneous=True).row(0, named=True)
     z = gaussian_quantile(sigma, tail - math.log(5 * 16))
     assert (at_once["low"], at_once["high"]) == (max(0, at_once["count"] - 4 * z), at_once["count"] + 4 * z)
     bare = without_noisy_counts(leaves, tmp_path / "bare")
     check_rows(bare, ["", "simultaneous_"])
     row = bare.query(destination="town=2").row(0, named=True)
-    assert (row["low"], row["high"]) == leaf_sum_interval(row["count"], 16, sigma, tail)  # the noise of all
+    assert (row["low"], row["high"]) == leaf_sum_interval(
+        row["count"], 16, LevelNoise(GAUSSIAN, sigma), tail
+    )  # the noise of all
     assert bare.query(destination="town=2", simultaneous=True)["low"].to_list() == [None]
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +24,7 @@ from flows.console.plan_view import show_plan
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.admission import check_budget
 from flows.planning.costs import Cost
 from flows.planning.forecast import plan_answer
@@ -38,9 +38,11 @@ from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, U
 from storage.ledger.events import charges_of, read_books
 from storage.releases.register import find_release, list_checks
 from storage.releases.seals import list_seals
-from tasks.noise.thresholding import thresholded_laplace
+from tasks.laws.law import Sampling
+from tasks.laws.thresholded import thresholded_laplace
 from tasks.validate.size import expected_leaves
 from tests.support.folders import rewrite
+from tests.support.laws import drawn_by
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -154,7 +156,7 @@ def test_every_leaf_of_the_universe_is_noised_and_kept(world: World, monkeypatch
         seen.extend(true_counts.tolist())
         return true_counts + noise
 
-    recipe = replace(MECHANISMS["gaussian"], noises={"opendp": Noise(sampler)})
+    recipe = drawn_by("gaussian", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "gaussian", recipe)
     levels = tables(world.release("gaussian"))
     assert len(seen) == 25
@@ -180,7 +182,11 @@ def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monk
         return np.array([(-1) ** number * 3 for number in range(len(true_counts))])
 
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 10**6)
-    monkeypatch.setitem(MECHANISMS, "gaussian", replace(MECHANISMS["gaussian"], noises={"opendp": Noise(sampler)}))
+    monkeypatch.setitem(
+        MECHANISMS,
+        "gaussian",
+        drawn_by("gaussian", {"opendp": Sampling(sampler)}),
+    )
     folder = world.release("gaussian")
     levels = tables(folder)
     assert any(level.height == 0 or (level["count"] < 0).any() for level in levels[1:])
@@ -198,7 +204,7 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
         seen.extend(true_counts.tolist())
         return thresholded_laplace(true_counts, scale, threshold)
 
-    recipe = replace(MECHANISMS["stability_histogram"], noises={"opendp": Noise(sampler)})
+    recipe = drawn_by("stability_histogram", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
     folder = world.release("stability_histogram")
     assert sorted(seen) == sorted(TRIPS.values())

@@ -22,7 +22,7 @@ from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of
 from storage.releases.register import find_release
 from storage.releases.seals import list_branches, list_seals, list_settled
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian
 from tasks.tree.task import tree_of
 from tasks.tree.true_tree import TrueLevel
 from tasks.verify.folder import verify

@@ -19,8 +19,9 @@ from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import list_checks
 from tasks.format.manifest import Manifest
-from tasks.noise.samplers import Sampler, discrete_gaussian
-from tasks.noise.table_sampler import LARGEST_TABLE_SCALE, table_noise
+from tasks.laws.law import Sampler
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import LARGEST_TABLE_SCALE, table_noise
 from tasks.tree.axis import IntArray
 from tests.support.cases import Case, case_csv
 from tests.support.making import Made, make, no_noise, seeded

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian
 from tasks.validate.intervals import margins_of, simultaneous_margins
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv
+from tests.support.laws import gaussians
 from tests.support.making import CUT, make
 
 Path_ = tuple[str, ...]
@@ -115,7 +116,7 @@ def test_each_interval_is_that_of_the_noisy_counts(published):
     """low and high of every row follow from its own noisy count, those of the cells above, and the manifest's margins."""
     levels, terms = published.manifest["levels"], published.manifest["intervals"]
     sigmas = [level["sigma"] for level in levels]
-    stated = margins_of(sigmas, terms["confidence"])
+    stated = margins_of(gaussians(sigmas), terms["confidence"])
     assert [(level["half_width"], level["cap_margin"]) for level in levels] == [(of.own, of.cap) for of in stated]
     kinds = [("low", "high", stated)]
     if terms["simultaneous"]:
@@ -125,7 +126,7 @@ def test_each_interval_is_that_of_the_noisy_counts(published):
             possible.append(1)
             for axis, own in published.reached(level).items():
                 possible[-1] *= len(paths[axis, own]) if own else 1
-        at_once = simultaneous_margins(sigmas, possible, terms["confidence"])
+        at_once = simultaneous_margins(gaussians(sigmas), possible, terms["confidence"])
         assert [level["simultaneous_half_width"] for level in levels] == [of.own for of in at_once]
         kinds.append(("simultaneous_low", "simultaneous_high", at_once))
     noisy = [published.noisy(level) for level in range(len(levels))]

@@ -15,7 +15,7 @@ import yaml
 
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
@@ -28,14 +28,17 @@ from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.seals import add_frontier, branches_of_level, list_branches, list_frontiers, list_seals
 from tasks.capacity import cores, default_memory
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Sampling
+from tasks.laws.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, case_csv, case_precise, case_rows
+from tests.support.laws import drawn_by
 from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, seeded
 
 
-@pytest.fixture(scope="module", params=product(CASES, DISCRETE_GAUSSIANS), ids=" by ".join)
+@pytest.fixture(scope="module", params=product(CASES, GAUSSIAN.samplers), ids=" by ".join)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Make a release of each case, with the noise that users get, by either sampler, each on one thread and on two.
 
@@ -44,7 +47,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     case, named = request.param
     number = list(CASES).index(case)
     workers, sizes = 1 + (number + (named == "table")) % 2, CUT if number >= len(CASES) // 2 else {}
-    sampler, folder = DISCRETE_GAUSSIANS[named].sampler, tmp_path_factory.mktemp("case") / "made"
+    sampler, folder = GAUSSIAN.samplers[named].draw, tmp_path_factory.mktemp("case") / "made"
     return make(folder, CASES[case], sampler, workers=workers, sizes=sizes, named=named)
 
 
@@ -228,7 +231,11 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(no_noise)}))
+        patch.setitem(
+            MECHANISMS,
+            "inftda",
+            drawn_by("inftda", {"opendp": Sampling(no_noise)}),
+        )
         plan = make_plan(load_spec(folder / "spec.yaml"))
         release = new_release(plan, release_id="walked")
         with store(), pytest.raises(InterruptedError):
@@ -253,7 +260,11 @@ def finish(release: Release) -> None:
         raise AssertionError("what is sealed was drawn again")
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
-        patch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], noises={"opendp": Noise(draw_again)}))
+        patch.setitem(
+            MECHANISMS,
+            "inftda",
+            drawn_by("inftda", {"opendp": Sampling(draw_again)}),
+        )
         finish_release(release.id, submit_to(executor), report_nothing)
 
 

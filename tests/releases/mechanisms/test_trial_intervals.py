@@ -16,8 +16,8 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import Entry
 from storage.releases.register import Release
-from tasks.noise.samplers import discrete_gaussian
-from tasks.noise.thresholding import thresholded_laplace
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.thresholded import thresholded_laplace
 from tasks.tree.order import Tree
 from tasks.tree.task import tree_of
 from tasks.tree.true_tree import TrueLevel

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from flows.console.release_view import show_one
 from flows.execution.driver import finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
@@ -40,8 +40,10 @@ from storage.errors import InputError, SpecError, StoreError
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.seals import list_seals
-from tasks.noise.thresholding import thresholded_laplace
+from tasks.laws.law import Sampling
+from tasks.laws.thresholded import thresholded_laplace
 from tests.support.folders import rewrite
+from tests.support.laws import drawn_by
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -174,7 +176,7 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
         rows = np.flatnonzero(true_counts >= threshold)
         return rows, true_counts[rows]
 
-    recipe = replace(MECHANISMS["stability_histogram"], noises={"opendp": Noise(sampler)})
+    recipe = drawn_by("stability_histogram", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
 
 
@@ -223,7 +225,7 @@ def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypa
         drawn.extend(true_counts.tolist())
         return thresholded_laplace(true_counts, scale, threshold)
 
-    recipe = replace(MECHANISMS["stability_histogram"], noises={"opendp": Noise(sampler)})
+    recipe = drawn_by("stability_histogram", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
     with monkeypatch.context() as patch:
         patch.setattr(flows.walks.leaves_only, "add_seal", crash)
@@ -358,7 +360,7 @@ def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None
     ]
 
 
-OTHERS = [name for name, recipe in MECHANISMS.items() if not recipe.is_thresholded]
+OTHERS = [name for name, recipe in MECHANISMS.items() if not recipe.shows_codes]
 
 
 @pytest.mark.parametrize("mechanism", OTHERS)

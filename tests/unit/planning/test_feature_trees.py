@@ -30,6 +30,7 @@ from tasks.tree.true_tree import grow
 from tasks.validate.bounds import chebyshev_bounds, finest_above_noise
 from tasks.validate.size import MOST_RECORDS, disk_size, expected_cells, records_kind
 from tasks.words.levels import level_columns, place
+from tests.support.laws import gaussians
 
 Keys = dict[str, Any]
 
@@ -392,7 +393,7 @@ HUGE = [1, *(2 ** (20 * features) for features in range(1, 61))]  # the last one
 def test_bounds_and_sizes_of_universes_beyond_every_float() -> None:
     """However many cells there could be, bounds grow with their logarithm, and sizes with the records there can be."""
     sigmas = [0.0, *[3.0] * 60]
-    bounds = chebyshev_bounds(sigmas, HUGE)
+    bounds = chebyshev_bounds(gaussians(sigmas), HUGE)
     assert all(math.isfinite(bound) for bound in bounds)
     assert bounds[60] - bounds[59] == pytest.approx(
         6 * math.sqrt(2 * (math.log(120) + 1200 * math.log(2) - math.log(0.05))), rel=0.05

@@ -42,6 +42,7 @@ ALL_TERMS = st.builds(
     codebooks=PATHS,
     unlisted=several(TEXT),
     waived=several(TEXT),
+    how_counted=TEXT,
     csv=st.sampled_from([True, False, "every_level", None]),
     records=st.booleans(),
     noisy_counts=st.none() | st.booleans(),

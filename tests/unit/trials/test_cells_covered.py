@@ -13,6 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
+from flows.walks.trial import Tried, reconciled, truth_of, universe
+from tasks.laws.laplace import laplace_quantile
+from tasks.laws.law import LevelNoise
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.tree.axis import IntArray
@@ -28,7 +32,7 @@ from tasks.validate.coverage import (
     thresholded_bounds,
 )
 from tasks.validate.intervals import margins_of, sum_margins
-from tasks.validate.quantiles import laplace_quantile
+from tests.support.laws import gaussians
 
 Areas = tuple[int, ...]
 
@@ -121,7 +125,7 @@ def check_same(ours: dict[str, Covered] | None, oracle: dict[str, Covered]) -> N
 def test_every_cell_counts_whether_it_was_measured_or_not(universes, data, steps):
     """Coverage and width are those of listing all cells, each with what its own noisy count and those above it say."""
     small, tried, sigmas = data.draw(trials(universes))
-    margins = margins_of(sigmas, 0.9)
+    margins = margins_of(gaussians(sigmas), 0.9)
     rounding = [steps] * len(sigmas)
     bounds = measured_bounds(small.tree, tried.measured, tried.released, margins, rounding)
     noisy = [tabled(Frontier(level, of.cells.areas, of.noisy)) for level, of in enumerate(tried.measured)]
@@ -146,13 +150,13 @@ def test_sums_of_leaves_are_counted_by_how_many_leaves_they_have(universes, data
     small, sigmas, measure, truth = drawn(data.draw, universes)
     sigma = sigmas[-1]
     released = universe(truth, measure, sigmas, None).released
-    bounds = [summed_bounds(small.tree, nodes, sigma, 0.9) for nodes in released]
+    bounds = [summed_bounds(small.tree, nodes, *gaussians([sigma]), 0.9) for nodes in released]
     leaves_of = [Counter(chain[level] for chain in small.chains[-1].values()) for level in range(len(sigmas))]
     for level, ours in enumerate(level_coverages(small.tree, small.truth, bounds)):
         counts, cells = tabled(released[level]), {}
         for cell in small.chains[level]:
             count = counts.get(cell, 0)
-            margin = int(sum_margins(sigma, np.array([leaves_of[level][cell]]), math.log(0.05))[0])
+            margin = int(sum_margins(*gaussians([sigma]), np.array([leaves_of[level][cell]]), math.log(0.05))[0])
             cells[cell] = small.true[level][cell], count, min(max(count - margin, 0), count), max(count + margin, 0)
         check_same(ours, listed(cells))
 
@@ -167,7 +171,7 @@ def test_leaves_below_a_threshold_count_less_than_it_and_the_noise(universes, da
     depth = small.tree.depth
     released = Frontier(depth, tuple(areas[rows] for areas in true.areas), true.true_counts[rows])
     bounds: list[Bounds | None] = [None] * depth
-    bounds.append(thresholded_bounds(small.tree, released, 1.5, threshold, 0.9))
+    bounds.append(thresholded_bounds(small.tree, released, LevelNoise(THRESHOLDED_LAPLACE, 1.5), threshold, 0.9))
     *above, ours = level_coverages(small.tree, small.truth, bounds)
     assert above == [None] * depth
     counts = tabled(released)
@@ -190,7 +194,7 @@ def test_universes_beyond_64_bits_are_counted(universe_of):
     made = universe_of([paths] * 5, range(5))
     truth = truth_of(made.tree, [np.array([7])] * 5, np.array([5]))
     tried = reconciled(truth, lambda _, true_counts: true_counts, [0.0] * 6, nearest_in_chebyshev)
-    bounds = measured_bounds(made.tree, tried.measured, tried.released, margins_of([0.0] * 6, 0.9), [1] * 6)
+    bounds = measured_bounds(made.tree, tried.measured, tried.released, margins_of(gaussians([0.0] * 6), 0.9), [1] * 6)
     *_, finest = level_coverages(
         made.tree, [Frontier(level, of.areas, of.true_counts) for level, of in enumerate(truth.levels)], bounds
     )

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import scheme_of
 from flows.spec.privacy import PrivacyKeys
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import LevelNoise
 from tasks.validate.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
+from tests.support.laws import gaussians
 
 sigmas = st.floats(0.01, 1e9)
 cells = st.integers(1, 10**15)
@@ -26,7 +29,9 @@ def noise_of_one(sigma: float, events: float, beta: float) -> float:
 def test_with_a_measured_root_its_noise_counts_once(root, below, confidence) -> None:
     """e_k is √(2σ₀² ln(2(k+1)/β)) for the root, and 2√(2σ_l² ln(2(k+1)N_l/β)) for each level l below it."""
     beta = 1 - confidence
-    bounds = chebyshev_bounds([root, *(sigma for sigma, _ in below)], [1, *(many for _, many in below)], confidence)
+    bounds = chebyshev_bounds(
+        gaussians([root, *(sigma for sigma, _ in below)]), [1, *(many for _, many in below)], confidence
+    )
     for k, bound in enumerate(bounds):
         expected = noise_of_one(root, k + 1, beta)
         for sigma, many in below[:k]:
@@ -41,7 +46,7 @@ def test_with_exact_levels_only_the_measured_ones_count(exact, below, confidence
     beta = 1 - confidence
     above = [1, *data.draw(st.lists(cells, min_size=exact - 1, max_size=exact - 1))]
     bounds = chebyshev_bounds(
-        [0.0] * exact + [sigma for sigma, _ in below], above + [many for _, many in below], confidence
+        gaussians([0.0] * exact + [sigma for sigma, _ in below]), above + [many for _, many in below], confidence
     )
     assert bounds[:exact] == [0.0] * exact
     for measured, bound in enumerate(bounds[exact:], 1):
@@ -63,7 +68,7 @@ def test_with_exact_levels_only_the_measured_ones_count(exact, below, confidence
 )
 def test_bounds_have_the_values_worked_out_by_hand(scales, possible, bounds) -> None:
     """At 95 %, to the third decimal: twice √(2·10² ln 160) = 63.719, √(2·10² ln 40) = 27.162, and so on."""
-    assert chebyshev_bounds(scales, possible) == pytest.approx(bounds, abs=1e-3)
+    assert chebyshev_bounds(gaussians(scales), possible) == pytest.approx(bounds, abs=1e-3)
 
 
 @given(levels=measured_levels, lower=confidences, higher=confidences, factor=st.floats(1.01, 100))
@@ -71,19 +76,25 @@ def test_bounds_grow_with_depth_confidence_and_noise(levels, lower, higher, fact
     """Finer levels, more confidence and more cells widen bounds; so many times the noise widens them so many times."""
     scales, possible = [sigma for sigma, _ in levels], [many for _, many in levels]
     lower, higher = sorted((lower, higher))
-    bounds = chebyshev_bounds(scales, possible, lower)
+    bounds = chebyshev_bounds(gaussians(scales), possible, lower)
     assert bounds == sorted(bounds)
-    assert all(ours <= more for ours, more in zip(bounds, chebyshev_bounds(scales, possible, higher), strict=True))
-    doubled = chebyshev_bounds(scales, [2 * many for many in possible], lower)
+    assert all(
+        ours <= more for ours, more in zip(bounds, chebyshev_bounds(gaussians(scales), possible, higher), strict=True)
+    )
+    doubled = chebyshev_bounds(gaussians(scales), [2 * many for many in possible], lower)
     assert all(ours < more for ours, more in zip(bounds, doubled, strict=True))
-    noisier = chebyshev_bounds([factor * sigma for sigma in scales], possible, lower)
+    noisier = chebyshev_bounds(gaussians([factor * sigma for sigma in scales]), possible, lower)
     assert all(math.isclose(factor * ours, more, rel_tol=1e-9) for ours, more in zip(bounds, noisier, strict=True))
 
 
 def test_the_usual_confidence_is_ninety_five_per_cent() -> None:
     """Left out, the confidence is 95 %."""
     assert CONFIDENCE == 0.95
-    assert chebyshev_bounds([3.0], [1]) == chebyshev_bounds([3.0], [1], 0.95) != chebyshev_bounds([3.0], [1], 0.9)
+    assert (
+        chebyshev_bounds(gaussians([3.0]), [1])
+        == chebyshev_bounds(gaussians([3.0]), [1], 0.95)
+        != chebyshev_bounds(gaussians([3.0]), [1], 0.9)
+    )
 
 
 ORIGIN = [("a", "1"), ("a", "2"), ("b", "1")]
@@ -106,10 +117,10 @@ def test_a_release_is_bounded_by_the_scales_of_all_its_levels(universe_of, priva
     keys = PrivacyKeys(unit="one", max_records_per_unit=1, rho=0.5, delta=1e-8, accountant="zcdp", **privacy)
     scheme = scheme_of(keys, tree, tree, MECHANISMS["inftda"], "opendp")
     measurements = scheme.allocation.measurements(keys.rho)
-    scales = scheme.sigmas([of.sigma for of in measurements])
+    scales = [noise.sigma for noise in scheme.noises([LevelNoise(GAUSSIAN, of.sigma) for of in measurements])]
     assert scheme.first_measured == first
     assert [sigma > 0 for sigma in scales] == [level >= first for level in range(5)]
-    assert scheme.bounds(measurements, 0.9) == chebyshev_bounds(scales, [1, 2, 4, 8, 12], 0.9)
+    assert scheme.bounds(measurements, 0.9) == chebyshev_bounds(gaussians(scales), [1, 2, 4, 8, 12], 0.9)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.laws.gaussian import _log_kappa, gaussian_quantile, gaussian_variance
+from tasks.laws.laplace import laplace_quantile
 from tasks.validate.intervals import (
     NO_CAP,
     Margins,
@@ -19,7 +21,7 @@ from tasks.validate.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.validate.quantiles import _log_kappa, gaussian_quantile, gaussian_variance, laplace_quantile
+from tests.support.laws import gaussians
 
 
 def gaussian(sigma: float, terms: int = 1) -> tuple[np.ndarray, int]:
@@ -112,15 +114,15 @@ def test_the_quantile_of_discrete_laplace_noise_is_exact(scale, tail):
 def test_alpha_is_shared_out_as_is_said():
     """Each noisy level above takes δ, the cell keeps the rest, the finest α/2; with one noisy level that keeps all."""
     sigmas = [0.0, 4.0, 4.0, 6.0, 6.0]
-    assert above_share(sigmas, 0.9) == pytest.approx(0.05 / 3)
-    margins = margins_of(sigmas, 0.9)
+    assert above_share(gaussians(sigmas), 0.9) == pytest.approx(0.05 / 3)
+    margins = margins_of(gaussians(sigmas), 0.9)
     for level, (sigma, above) in enumerate(zip(sigmas[1:], range(4), strict=True), 1):
         own, cap = margins[level].own, margins[level].cap
         assert own == gaussian_quantile(sigma, math.log((0.1 - above * 0.05 / 3) / 2))
         assert cap == gaussian_quantile(sigma, math.log(0.05 / 3))
     assert margins[0] == Margins(0, 0)
     assert margins[4].own == gaussian_quantile(6.0, math.log(0.025))
-    assert margins_of([0.0, 4.0], 0.9)[1].own == gaussian_quantile(4.0, math.log(0.05))
+    assert margins_of(gaussians([0.0, 4.0]), 0.9)[1].own == gaussian_quantile(4.0, math.log(0.05))
 
 
 @settings(max_examples=200)
@@ -154,7 +156,11 @@ def test_a_fixed_cell_is_covered_whatever_was_pruned(true, margins):
     Over 20,000 draws of all noise; with 0.9 the mean would have to be 0.9 - 0.0095 to fail by chance once in a million times.
     """
     sigmas, random = CHAIN[0], np.random.default_rng(6)
-    of_levels = margins_of(sigmas, 0.9) if margins == "one" else simultaneous_margins(sigmas, [1, 5, 25, 125], 0.9)
+    of_levels = (
+        margins_of(gaussians(sigmas), 0.9)
+        if margins == "one"
+        else simultaneous_margins(gaussians(sigmas), [1, 5, 25, 125], 0.9)
+    )
     above, alive = np.full(RUNS, NO_CAP), np.ones(RUNS, dtype=bool)
     for sigma, count, margin in zip(sigmas, true, of_levels, strict=True):
         probabilities, zero = gaussian(sigma) if sigma else (np.ones(1), 0)
@@ -182,7 +188,7 @@ def test_margins_of_sums_are_those_of_as_many_leaves_or_a_few_more():
     """Few leaves are taken as they are; of many, the margin is at least that of so many and at most two per cent above."""
     leaves = np.array([1, 2, 99, 100, 101, 150, 5_000, 10**8, 2])
     log_tail = math.log(0.05)
-    margins = sum_margins(3.0, leaves, log_tail)
+    margins = sum_margins(*gaussians([3.0]), leaves, log_tail)
     exact = np.array([gaussian_quantile(3.0, log_tail, int(number)) for number in leaves])
     assert (margins[:4] == exact[:4]).all()
     assert margins[8] == exact[8]

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.noise.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
 
 Words = NDArray[np.uint64]

@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks.accounting.opendp import opendp
-from tasks.noise.thresholding import (
+from tasks.laws.laplace import standard_deviation
+from tasks.laws.thresholded import (
     Thresholded,
-    measure_thresholded,
     privacy_cost,
-    standard_deviation,
     thresholded_for,
     thresholded_laplace,
 )
+from tasks.noise.measure import measure_thresholded
 
 FloatArray = NDArray[np.float64]
 

@@ -23,8 +23,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tasks.noise import table_sampler as table_module
-from tasks.noise.table_sampler import (
+from tasks.laws import table_sampler as table_module
+from tasks.laws.table_sampler import (
     LARGEST_TABLE_SCALE,
     LARGEST_TAU,
     NoiseTable,

@@ -1,13 +1,9 @@
 """Samplers: a sampler adds noise of a given scale to whole chunks of true counts. No sampler takes a seed."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tasks.accounting.opendp import gaussian_measurement
 from tasks.tree.axis import IntArray
-
-Sampler = Callable[[IntArray, float], IntArray]
 
 
 def discrete_gaussian(true_counts: IntArray, scale: float) -> IntArray:

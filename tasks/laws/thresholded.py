@@ -15,10 +15,9 @@ from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
 from tasks.accounting.floats import DIGITS
 from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import SUBSTITUTION, touched_cells
+from tasks.laws.laplace import laplace_quantile, laplace_reach, laplace_variance, standard_deviation
+from tasks.laws.law import Law, Sampling
 from tasks.tree.axis import IntArray
-from tasks.tree.true_tree import LARGEST_TOTAL
-
-ThresholdedSampler = Callable[[IntArray, float, int], tuple[IntArray, IntArray]]
 
 _LARGEST_THRESHOLD = 2**60  # keeps what is compared inside 64 bits
 
@@ -121,35 +120,6 @@ def thresholded_laplace(true_counts: IntArray, scale: float, threshold: int) -> 
     return rows[order], noisy[order]
 
 
-def measure_thresholded(
-    true_counts: IntArray, noise: Thresholded, neighbours: str, max_records: int, sampler: ThresholdedSampler
-) -> tuple[IntArray, IntArray]:
-    """Return which of some cells with records are kept, and their noisy counts.
-
-    Args:
-        true_counts: int64, shape (cells,), records, > 0. Confidential.
-        noise: the noise, and its charge.
-        neighbours: `substitution` or `add_remove`.
-        max_records: m, records per unit.
-        sampler: the noise; `thresholded_laplace` outside of tests.
-    Guarantees:
-        Nothing is drawn unless OpenDP's map of exactly this scale and threshold is within the charge.
-    Raises:
-        ValueError: the cost would exceed the charge, or a true count is out of range.
-    """
-    epsilon, delta = privacy_cost(neighbours, max_records, noise.scale, noise.threshold)
-    if not (epsilon <= noise.epsilon and delta <= noise.delta):
-        raise ValueError(f"scale {noise.scale} and threshold {noise.threshold} cost more than the level is charged.")
-    if len(true_counts) and not (true_counts.min() > 0 and true_counts.max() <= LARGEST_TOTAL):
-        raise ValueError("true counts must be from 1 to 2**40: a cell without records is never looked at.")
-    return sampler(true_counts, noise.scale, noise.threshold)
-
-
-def standard_deviation(scale: float) -> float:
-    r"""Return the standard deviation of discrete Laplace noise, :math:`\sqrt{2q} / (1 - q)` with :math:`q = e^{-1/s}`."""
-    return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
-
-
 def derivation(neighbours: str, max_records: int) -> str:
     """Return in one line how one unit can change the leaves, for plans and manifests."""
     cells = touched_cells(neighbours, max_records)
@@ -193,3 +163,24 @@ def _measurement(scale: float, threshold: int) -> Any:  # an OpenDP measurement:
     return dp.m.make_laplace_threshold(
         counts, dp.l01inf_distance(dp.absolute_distance(T="i64")), scale=scale, threshold=threshold
     )
+
+
+def _quantile(scale: float, log_tail: float, terms: int) -> int:
+    """Return the quantile of the noise of one leaf; sums lack the leaves that are left out, which is not noise."""
+    if terms != 1:
+        raise ValueError(
+            "no interval can be stated for a sum of leaves: those below the threshold are missing from it."
+        )
+    return laplace_quantile(scale, log_tail)
+
+
+THRESHOLDED_LAPLACE = Law(
+    name="thresholded_discrete_laplace",
+    norm=1,
+    samplers={"opendp": Sampling(thresholded_laplace)},
+    deviation=standard_deviation,
+    variance=laplace_variance,
+    reach=laplace_reach,
+    quantile=_quantile,
+    keeps_some=True,
+)

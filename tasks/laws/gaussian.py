@@ -1,4 +1,4 @@
-"""How far noise goes: the least whole number that it exceeds with at most a given probability. No noise is looked at."""
+"""The discrete Gaussian: its variance, its quantiles, and the law. No noise is looked at."""
 
 import math
 from functools import lru_cache
@@ -6,10 +6,13 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtri_exp
 
+from tasks.laws.law import CARE, Law, Sampling
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import LARGEST_TAU, table_noise
+
 _MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far
 _LEAST_LISTED = -500.0  # of a logarithm of a probability: below it sums of floats say nothing
 _SMOOTH = 3.0  # of σ: from here on the variance is σ² to the last digit of a float
-_CARE = 1e-12  # of a probability, by which it is lowered: more than floats lose, or any sampler lacks
 _REACH = 12.0  # in units of one over the standard deviation, beyond which a characteristic function is taken to be 0
 _LOST = 1e-15  # of a logarithm, by every term whose characteristic function is multiplied
 _POINTS = 4096  # at which that is summed up
@@ -50,7 +53,7 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     Source:
         Canonne, Kamath and Steinke (2020) for the discrete Gaussian; Banaszczyk (1993) for lattices that are moved.
     """
-    log_tail -= _CARE
+    log_tail -= CARE
     if terms == 1 and sigma <= _MOST_LISTED and log_tail > _LEAST_LISTED:
         return _listed(sigma, math.exp(log_tail))
     log_kappa = _log_kappa(sigma, terms)
@@ -58,16 +61,9 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     return max(0, math.ceil(sigma * math.sqrt(terms) * deviations))
 
 
-def laplace_quantile(scale: float, log_tail: float) -> int:
-    r"""Return the least z >= 0 that discrete Laplace noise exceeds with at most a given probability.
-
-    .. math:: P[X > z] = q^{z + 1} / (1 + q), \qquad q = e^{-1/s}
-
-    Args:
-        scale: s, records, > 0.
-        log_tail: the natural logarithm of the probability, < 0.
-    """
-    return max(0, math.ceil(-scale * (log_tail - _CARE + math.log1p(math.exp(-1 / scale)))) - 1)
+def _reach(sigma: float, terms: int, log_odds: float) -> float:
+    """Return σ √n √(2x): a discrete Gaussian is sub-Gaussian, E exp(λZ) ≤ exp(λ²σ²/2) (Canonne, Kamath and Steinke, 2020)."""
+    return sigma * math.sqrt(terms) * math.sqrt(2 * log_odds)
 
 
 def _listed(sigma: float, tail: float) -> int:
@@ -93,4 +89,16 @@ def _log_kappa(sigma: float, terms: int) -> float:
     with np.errstate(divide="ignore"):
         powers = np.exp(terms * np.log(np.maximum(wrapped / wrapped[0], 0)))
     integral = float(np.trapezoid(powers, dx=reach / _POINTS)) * math.sqrt(2 / math.pi)
-    return math.log(integral * sigma * math.sqrt(terms) / deviation) + _CARE + _LOST * terms
+    return math.log(integral * sigma * math.sqrt(terms) / deviation) + CARE + _LOST * terms
+
+
+GAUSSIAN = Law(
+    name="discrete_gaussian",
+    norm=2,
+    samplers={"opendp": Sampling(discrete_gaussian), "table": Sampling(table_noise, LARGEST_TAU)},
+    deviation=lambda scale: scale,
+    variance=gaussian_variance,
+    reach=_reach,
+    quantile=gaussian_quantile,
+    states_scale=False,
+)

@@ -1,0 +1,116 @@
+"""What a noise law is: one value that says how noise is drawn, what it costs, and how far it goes.
+
+Nothing else knows a law: plans, intervals, reports and checks ask it, and a law without quantiles states no interval.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from tasks.tree.axis import IntArray
+
+Sampler = Callable[[IntArray, float], IntArray]  # from true counts and a scale to noisy counts
+ThresholdedSampler = Callable[
+    [IntArray, float, int], tuple[IntArray, IntArray]
+]  # to the rows that are kept, and theirs
+
+
+CARE = 1e-12  # of the logarithm of a probability, lowered by it: more than floats lose, or any sampler lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """A sampler and its distance from the law that it draws from.
+
+    Attributes:
+        draw: adds noise of a scale to true counts; of a law with a threshold, a `ThresholdedSampler`.
+        tau: the total variation distance of one draw from its law is at most this; 0 if it is exact.
+    """
+
+    draw: Any
+    tau: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A noise law.
+
+    Attributes:
+        name: as the ledger and the manifest name it.
+        norm: which norm of a unit's change its cost depends on: 1 or 2.
+        samplers: by their names in the spec.
+        deviation: from a scale to the σ that is stated of it, records: the standard deviation, or a little more.
+        variance: from a scale to the variance, records squared.
+        reach: from a scale, a number of terms and x > 0 to a bound that the sum of as many independent draws reaches with a
+            probability of at most exp(-x): the law's textbook bound, by which errors are stated before anything is drawn.
+        quantile: from a scale, the logarithm of a probability and a number of terms to the least z >= 0 that the sum of as
+            many independent draws exceeds with at most that probability, or a bound on it; None for a law of which none is
+            known: nothing that it measures can be published with intervals.
+        states_scale: whether levels state its scale beside σ; otherwise σ is the scale.
+        keeps_some: whether only cells with records are looked at, and only those kept whose noisy count reaches a threshold.
+    """
+
+    name: str
+    norm: Literal[1, 2]
+    samplers: Mapping[str, Sampling]
+    deviation: Callable[[float], float]
+    variance: Callable[[float], float]
+    reach: Callable[[float, int, float], float]
+    quantile: Callable[[float, float, int], int] | None = None
+    states_scale: bool = True
+    keeps_some: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LevelNoise:
+    """The noise of the cells of a level, or of the widest one where they are sums. It is false where there is none.
+
+    Attributes:
+        law: None where the level is exact.
+        scale: of one draw, records; 0 where the level is exact.
+        terms: how many draws one cell bears.
+    """
+
+    law: Law | None
+    scale: float
+    terms: int = 1
+
+    def __bool__(self) -> bool:
+        """Return whether there is noise."""
+        return self.law is not None
+
+    @property
+    def sigma(self) -> float:
+        """The σ that is stated, records; 0 where the level is exact."""
+        return self.law.deviation(self.scale) * math.sqrt(self.terms) if self.law else 0.0
+
+    @property
+    def variance(self) -> float:
+        """The variance, records squared; 0 where the level is exact."""
+        return self.law.variance(self.scale) * self.terms if self.law else 0.0
+
+    def reach(self, log_odds: float) -> float:
+        """Return what the noise reaches, to one side, with a probability of at most exp(-log_odds), records; 0 for none."""
+        return self.law.reach(self.scale, self.terms, log_odds) if self.law else 0.0
+
+    def quantile(self, log_tail: float, terms: int = 1) -> int:
+        """Return the least z >= 0 that the sum of independent draws exceeds with at most a given probability, or a bound on it.
+
+        Args:
+            log_tail: the natural logarithm of the probability, < 0.
+            terms: how many cells are added up, >= 0.
+        Returns:
+            Records; 0 where the level is exact, or nothing is drawn. By symmetry it is as improbable that the sum is below -z.
+        Raises:
+            ValueError: the law has no quantiles.
+        """
+        if self.law is None or not terms:
+            return 0
+        if self.law.quantile is None:
+            raise ValueError(f"no intervals can be stated: the law {self.law.name} has no quantiles.")
+        return self.law.quantile(self.scale, log_tail, terms * self.terms)
+
+
+NO_NOISE = LevelNoise(None, 0.0)

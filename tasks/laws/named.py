@@ -1,0 +1,35 @@
+"""The noise laws by the names that ledgers and manifests give them."""
+
+from types import MappingProxyType
+from typing import Protocol
+
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
+
+LAWS = MappingProxyType({law.name: law for law in (GAUSSIAN, THRESHOLDED_LAPLACE)})
+
+
+class MeasuredLevel(Protocol):
+    """What terms and manifests state of a level that is measured or exact.
+
+    Attributes:
+        mechanism: the name of its law.
+        sigma: σ, records; 0 where the level is exact.
+        scale: the scale of its noise, records; 0 where σ is the scale.
+    """
+
+    @property
+    def mechanism(self) -> str: ...  # noqa: D102
+    @property
+    def sigma(self) -> float: ...  # noqa: D102
+    @property
+    def scale(self) -> float: ...  # noqa: D102
+
+
+def noise_of(level: MeasuredLevel) -> LevelNoise:
+    """Return the noise of a level that is measured or exact, as its terms or its manifest state it."""
+    if not level.sigma:
+        return NO_NOISE
+    law = LAWS[level.mechanism]
+    return LevelNoise(law, level.scale if law.states_scale else level.sigma)
