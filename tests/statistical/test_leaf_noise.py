@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import table_noise
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
-from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 from tasks.noise.measure import measure_thresholded
 from tasks.tree.axis import IntArray
 from tasks.tree.true_tree import TrueLevel, grow

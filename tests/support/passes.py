@@ -1,41 +1,106 @@
-"""Tables and noise for passes in memory, and the laws of what the passes release."""
+"""Tables and noise for releases in memory, and the laws of what they release."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from flows.walks.trial import (
-    Measure,
-    Truth,
-    truth_of,
-)
 from hypothesis import strategies as st
+from tasks.noise.samplers import Sampler
+from tasks.noise.thresholding import Thresholded
 
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
+from storage.counts.shards import estimates_name
+from storage.counts.shelf import read_columns
+from storage.ledger.books import Charge
+from storage.releases.seals import TRUNK
+from storage.releases.terms import THRESHOLDED_LAPLACE
+from tasks.optimize.reconcile import Estimates
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
+from tasks.tree.leaves import joined
+from tasks.tree.order import Tree
+from tasks.tree.true_tree import TrueLevel
 
 
-def noise_of(seed: int, sigmas: list[float], asked: Counter | None = None) -> Measure:
-    """Return a measure of rounded normal noise that counts, per level, the cells that it is asked for."""
+def noise_of(seed: int, asked: list[int] | None = None) -> Sampler:
+    """Return a sampler of rounded normal noise that notes, call by call, of how many cells it is asked for noise."""
     random = np.random.default_rng(seed)
 
-    def measure(level: int, true_counts: IntArray) -> IntArray:
+    def sample(true_counts: IntArray, sigma: float) -> IntArray:
         if asked is not None:
-            asked[level] += len(true_counts)
-        return true_counts + np.rint(random.normal(0, sigmas[level], len(true_counts))).astype(np.int64)
+            asked.append(len(true_counts))
+        return true_counts + np.rint(random.normal(0, sigma, len(true_counts))).astype(np.int64)
 
-    return measure
+    return sample
+
+
+def replayed(levels: Sequence[IntArray]) -> Sampler:
+    """Return a sampler that gives, call by call, the noisy counts of the levels that are drawn, and looks at no true count."""
+    left = iter(levels)
+
+    def sample(true_counts: IntArray, sigma: float) -> IntArray:
+        noisy = next(left)
+        assert len(noisy) == len(true_counts)
+        return noisy
+
+    return sample
+
+
+def unseen_table(tree: Tree, total: int) -> SeenTable:
+    """Return a table of which nothing is known but its total: every other true count is 0."""
+    nothing, zero = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    root = TrueLevel(tuple(zero for _ in tree.axes), zero + total, zero, zero)
+    below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
+    return SeenTable(tree, (root, *(below,) * tree.depth))
+
+
+def first_pass_of(trial: Trial) -> list[Frontier]:
+    """Return the nodes of levels 0 to T that are left on the way down, before any finish."""
+    job = trial.job
+    return [joined(level, job.level(level, job.record.frontiers)) for level in range(job.record.finest + 1)]
+
+
+def estimates_of(trial: Trial) -> list[Estimates]:
+    """Return what the finish has estimated of the nodes of levels 0 to T."""
+    job = trial.job
+    shards = [job.record.estimates[level, TRUNK] for level in range(job.record.finest + 1)]
+    columns = [read_columns(job.shelf, estimates_name(shard.level, TRUNK), shard.sha256) for shard in shards]
+    return [Estimates(of["value"], of["variance"]) for of in columns]
+
+
+def try_threshold(table: SeenTable, noise: Thresholded, neighbours: str, most_records: int, sampler: Any) -> Trial:
+    """Make a release of the histogram in memory with a scale and a threshold for which no budget has to be found."""
+    depth, mechanism = table.tree.depth, MECHANISMS["stability_histogram"]
+    like = try_scales(table, MECHANISMS["gaussian"], [1.0] * (depth + 1), noise_of(1)).job.record.release
+    privacy = replace(like.terms.privacy, neighbours=neighbours, max_records_per_unit=most_records)
+    costs = {"epsilon": noise.epsilon, "delta": noise.delta}
+    finest = replace(
+        like.levels[-1],
+        **{"rho": 0, "l2_sensitivity_squared": 0, "mechanism": THRESHOLDED_LAPLACE, **costs},
+        scale=noise.scale,
+        threshold=noise.threshold,
+    )
+    release = replace(
+        like,
+        terms=replace(like.terms, mechanism=mechanism.name, privacy=privacy),
+        levels=(*like.levels[:-1], finest),
+    )
+    charge = Charge(release.id, depth, "reserved", finest.rho, finest.sigma, 0, THRESHOLDED_LAPLACE, **costs)
+    return try_release(table, release, [charge], mechanism, sampler)
 
 
 @st.composite
 def tables(draw: Callable, universes: st.SearchStrategy) -> tuple:
-    """Draw a universe, some of its leaves with counts, and them as a truth."""
+    """Draw a universe, some of its leaves with counts, and them as a table."""
     universe = draw(universes)
     leaves = st.sampled_from(universe.leaves())
     records = draw(st.dictionaries(leaves, st.integers(1, 30), min_size=1, max_size=15))
     finest = np.array([universe.areas(leaf) for leaf in records]).T
-    return universe, records, truth_of(universe.tree, list(finest), np.array(list(records.values())))
+    return universe, records, seen_table(universe.tree, list(finest), np.array(list(records.values())))
 
 
 def counts_of(frontier: Frontier) -> dict[tuple[int, ...], int]:
@@ -45,22 +110,22 @@ def counts_of(frontier: Frontier) -> dict[tuple[int, ...], int]:
     )
 
 
-def family(truth: Truth, node: tuple[int, ...], level: int) -> tuple[int, ...]:
+def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
     """Return the node above a node."""
-    refined = truth.tree.steps[level - 1]
-    own = truth.tree.axis_levels(level)[refined]
-    axis = truth.tree.axes[refined]
+    refined = tree.steps[level - 1]
+    own = tree.axis_levels(level)[refined]
+    axis = tree.axes[refined]
     return tuple(int(axis.parent[own - 1][area]) if at == refined else area for at, area in enumerate(node))
 
 
-def check_consistent(truth: Truth, frontiers: list[Frontier]) -> None:
+def check_consistent(tree: Tree, frontiers: list[Frontier]) -> None:
     """Check that counts are whole, positive but for the root's, and add up to those of the level above."""
-    assert [frontier.level for frontier in frontiers] == list(range(truth.tree.depth + 1))
+    assert [frontier.level for frontier in frontiers] == list(range(tree.depth + 1))
     for frontier in frontiers:
         assert frontier.counts.dtype == np.int64
         assert (frontier.counts > 0).all() or (frontier.level == 0 and frontier.counts.tolist() == [0])
     for above, below in pairwise(frontiers):
         sums: Counter = Counter()
         for node, count in counts_of(below).items():
-            sums[family(truth, node, below.level)] += count
+            sums[family(tree, node, below.level)] += count
         assert {node: count for node, count in counts_of(above).items() if count} == sums

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pytest
-from flows.walks.trial import Tried, reconciled, truth_of, universe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.mechanisms import MECHANISMS
 from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
-from flows.walks.trial import Tried, reconciled, truth_of, universe
+from flows.trials.in_memory import Trial, seen_table, try_scales
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
-from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.coverage import (
@@ -33,8 +31,11 @@ from tasks.validate.coverage import (
 )
 from tasks.validate.intervals import margins_of, sum_margins
 from tests.support.laws import gaussians
+from tests.support.passes import noise_of
 
 Areas = tuple[int, ...]
+
+TWICE = MECHANISMS["inftda_reconciled"]
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ def tabled(nodes: Frontier) -> dict[Areas, int]:
 
 
 @st.composite
-def trials(draw: Callable, universes: st.SearchStrategy) -> tuple[Small, Tried, list[float]]:
+def trials(draw: Callable, universes: st.SearchStrategy) -> tuple[Small, Trial, list[float]]:
     """Draw a universe with records, and a trial of two passes with much or little noise."""
-    of, sigmas, measure, truth = drawn(draw, universes)
-    return of, reconciled(truth, measure, sigmas, nearest_in_chebyshev), sigmas
+    of, sigmas, sampler, table = drawn(draw, universes)
+    return of, try_scales(table, TWICE, sigmas, sampler), sigmas
 
 
 def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
@@ -71,23 +72,18 @@ def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
     leaves = made.leaves()
     records = draw(st.dictionaries(st.sampled_from(leaves), st.integers(1, 30), max_size=15))
     finest = np.array([made.areas(leaf) for leaf in records], dtype=np.int64).reshape(-1, len(made.tree.axes)).T
-    truth = truth_of(made.tree, list(finest), np.array(list(records.values()), dtype=np.int64))
+    table = seen_table(made.tree, list(finest), np.array(list(records.values()), dtype=np.int64))
     levels = range(made.tree.depth + 1)
     chains: list[dict] = [{} for _ in levels]
     for leaf in leaves:
         chain = [made.areas(made.node(leaf, level)) for level in levels]
         for level in levels:
             chains[level][chain[level]] = chain[: level + 1]
-    frontiers = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    frontiers = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
     sigma = draw(st.sampled_from([0.4, 3.0, 20.0]))
     sigmas = [draw(st.sampled_from([0.0, sigma])), *[sigma] * made.tree.depth]
-    random = np.random.default_rng(draw(st.integers(0, 2**32)))
-
-    def measure(level: int, true_counts: IntArray) -> IntArray:
-        return true_counts + np.rint(random.normal(0, sigmas[level], len(true_counts))).astype(np.int64)
-
     small = Small(made.tree, chains, frontiers, [Counter(tabled(nodes)) for nodes in frontiers])
-    return small, sigmas, measure, truth
+    return small, sigmas, noise_of(draw(st.integers(0, 2**32))), table
 
 
 def listed(cells: dict[Areas, tuple[int, int, int, int]]) -> dict[str, Covered]:
@@ -147,9 +143,9 @@ def test_every_cell_counts_whether_it_was_measured_or_not(universes, data, steps
 @given(data=st.data())
 def test_sums_of_leaves_are_counted_by_how_many_leaves_they_have(universes, data):
     """Where all leaves are measured, every cell of every level has its count, or 0, and the margin of as many leaves."""
-    small, sigmas, measure, truth = drawn(data.draw, universes)
+    small, sigmas, sampler, table = drawn(data.draw, universes)
     sigma = sigmas[-1]
-    released = universe(truth, measure, sigmas, None).released
+    released = try_scales(table, MECHANISMS["gaussian"], sigmas, sampler).released
     bounds = [summed_bounds(small.tree, nodes, *gaussians([sigma]), 0.9) for nodes in released]
     leaves_of = [Counter(chain[level] for chain in small.chains[-1].values()) for level in range(len(sigmas))]
     for level, ours in enumerate(level_coverages(small.tree, small.truth, bounds)):
@@ -165,8 +161,8 @@ def test_sums_of_leaves_are_counted_by_how_many_leaves_they_have(universes, data
 @given(data=st.data(), threshold=st.integers(2, 12))
 def test_leaves_below_a_threshold_count_less_than_it_and_the_noise(universes, data, threshold):
     """A leaf that is not released is covered up to the threshold; levels above state no intervals."""
-    small, _, _, truth = drawn(data.draw, universes)
-    true, margin = truth.levels[-1], laplace_quantile(1.5, math.log(0.05))
+    small, _, _, table = drawn(data.draw, universes)
+    true, margin = table.levels[-1], laplace_quantile(1.5, math.log(0.05))
     rows = np.flatnonzero(true.true_counts >= threshold)
     depth = small.tree.depth
     released = Frontier(depth, tuple(areas[rows] for areas in true.areas), true.true_counts[rows])
@@ -192,11 +188,11 @@ def test_universes_beyond_64_bits_are_counted(universe_of):
     """Of a hundred thousand areas on each of five axes, 10²⁵ cells are told by the node above them that was pruned."""
     paths = [(f"{area:05}",) for area in range(100_000)]
     made = universe_of([paths] * 5, range(5))
-    truth = truth_of(made.tree, [np.array([7])] * 5, np.array([5]))
-    tried = reconciled(truth, lambda _, true_counts: true_counts, [0.0] * 6, nearest_in_chebyshev)
+    table = seen_table(made.tree, [np.array([7])] * 5, np.array([5]))
+    tried = try_scales(table, TWICE, [0.0] * 6, noise_of(1))
     bounds = measured_bounds(made.tree, tried.measured, tried.released, margins_of(gaussians([0.0] * 6), 0.9), [1] * 6)
     *_, finest = level_coverages(
-        made.tree, [Frontier(level, of.areas, of.true_counts) for level, of in enumerate(truth.levels)], bounds
+        made.tree, [Frontier(level, of.areas, of.true_counts) for level, of in enumerate(table.levels)], bounds
     )
     assert finest is not None
     assert finest["all"].cells == pytest.approx(1e25)

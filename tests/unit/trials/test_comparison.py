@@ -57,9 +57,9 @@ def spec_at(folder: Path, **keys: object) -> Path:
 def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every mechanism, with every priority that it has, is tried on every level, gets nearer as ε grows, and is shown."""
     names = [
-        f"{name}:{priority}" if len(mechanism.optimisers) > 1 else name
+        f"{name}:{priority}" if len(mechanism.repair) > 1 else name
         for name, mechanism in MECHANISMS.items()
-        for priority in list(mechanism.optimisers) or [""]
+        for priority in list(mechanism.repair) or [""]
     ]
     comparison = make_comparison(load_spec(spec_at(tmp_path)), names, [0.1, 100.0], runs=2)
     rows = pl.DataFrame([row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2])])
@@ -149,8 +149,9 @@ def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
     names = ["inftda", "inftda:false_positives", "inftda_reconciled", "gaussian", "stability_histogram"]
     comparison = make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=1)
     assert comparison.refused == {}
-    optimisers = {entry.name: entry.optimiser for entry in comparison.entries}
-    of_inftda = MECHANISMS["inftda"].optimisers
+    plans = {entry.name: entry.plan for entry in comparison.entries}
+    optimisers = {name: plan.mechanism.optimiser(plan.terms.priority) for name, plan in plans.items()}
+    of_inftda = MECHANISMS["inftda"].repair
     assert optimisers["inftda"] is of_inftda["least_squares"]
     assert optimisers["inftda:false_positives"] is of_inftda["false_positives"]
     assert optimisers["inftda_reconciled"] is of_inftda["false_positives"]

@@ -5,11 +5,9 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 
 from tasks.tree.frontier import Frontier, cell_counts, expand
 from tasks.tree.leaves import nodes_above_leaves, sums_of_children
-from tasks.tree.true_tree import grow
 from tests.support.universe import Universe, universes
 
 COUNTS = st.integers(-2, 2)
@@ -65,26 +63,3 @@ def test_sums_are_those_of_all_leaves_below_and_zero_has_no_row(universe, data):
         assert found == [(node, sums[node]) for node in order if sums[node] or level == 0]
         areas = tuple(np.array([node[axis] for node, _ in found], dtype=np.int64) for axis in range(len(tree.axes)))
         below = Frontier(level, areas, np.array([count for _, count in found], dtype=np.int64))
-
-
-@settings(max_examples=30)
-@given(universes(), st.data())
-def test_without_noise_both_release_the_truth(universe, data):
-    """Leaf by leaf, summed up to the root: the true tree again, however few leaves are measured at a time."""
-    tree, leaves = universe.tree, universe.leaves()
-    counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(leaves), max_size=len(leaves))))
-    areas = np.array([universe.areas(leaf) for leaf in leaves], dtype=np.int64)[counts > 0]
-    levels = list(grow(tree, list(areas.T), counts[counts > 0].astype(np.int64)))
-    seen: list[int] = []
-
-    def measure(true_counts):
-        seen.append(len(true_counts))
-        return true_counts
-
-    universes = frontiers_of_universe(tree, levels, measure, most_cells=data.draw(st.integers(1, 9)))
-    histograms = frontiers_of_histogram(tree, levels[-1], lambda true: (np.arange(len(true)), true))
-    assert sum(seen) == len(leaves)  # every leaf of the universe, zeros too
-    for true, one, other in zip(levels, universes, histograms, strict=True):
-        truth = list(zip(*(column.tolist() for column in (*true.areas, true.true_counts)), strict=True))
-        assert [(*node, count) for node, count in counted(one).items()] == truth
-        assert [(*node, count) for node, count in counted(other).items()] == truth

@@ -1,0 +1,234 @@
+"""Releases in memory: one way down, a finish that measures nothing and keeps the laws, and leaves that are summed up."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tasks.noise.thresholding import Thresholded
+
+import tasks.noise.task
+import tasks.noise.truth
+import tasks.optimize.task
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import SeenTable, seen_table, try_release, try_scales
+from storage.errors import StoreError
+from storage.ledger.books import Charge
+from tasks.tree.axis import IntArray
+from tests.support.passes import (
+    check_consistent,
+    counts_of,
+    estimates_of,
+    first_pass_of,
+    noise_of,
+    replayed,
+    tables,
+    try_threshold,
+    unseen_table,
+)
+
+BINARY = [(a, b, c) for a in "12" for b in "12" for c in "12"]
+ONCE, TWICE, LEAVES = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"], MECHANISMS["gaussian"]
+
+
+def no_noise(true_counts: IntArray, sigma: float) -> IntArray:
+    """Add nothing."""
+    return true_counts
+
+
+@given(st.data(), st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 3.0, 20.0]), st.booleans())
+def test_passes_are_consistent_and_the_second_is_within_the_first(universes, data, seed, sigma, exact):
+    """Both passes release whole positive counts that add up; the second measures nothing, and keeps no other node."""
+    _, _, table = data.draw(tables(universes))
+    sigmas = [0.0 if exact else sigma, *[sigma] * table.tree.depth]
+    asked: list[int] = []
+    first = try_scales(table, ONCE, sigmas, noise_of(seed, asked))
+    once: list[int] = []
+    both = try_scales(table, TWICE, sigmas, noise_of(seed, once))
+    assert once == asked
+    check_consistent(table.tree, first.released)
+    check_consistent(table.tree, both.released)
+    for kept, settled in zip(first.released, both.released, strict=True):
+        assert counts_of(settled).keys() <= counts_of(kept).keys()
+    assert [counts_of(kept) for kept in first_pass_of(both)] == [counts_of(kept) for kept in first.released]
+    if exact:
+        assert both.released[0].counts.tolist() == table.levels[0].true_counts.tolist()
+
+
+@settings(max_examples=50)  # each is six releases
+@given(st.data())
+def test_without_noise_both_passes_release_the_truth(universes, data):
+    """Zero noise is the identity, whether its scale is said to be zero or not."""
+    universe, records, table = data.draw(tables(universes))
+    depth = table.tree.depth
+    for sigmas in ([0.0] * (depth + 1), [0.0, *[5.0] * depth], [5.0] * (depth + 1)):
+        for mechanism in (ONCE, TWICE):
+            released = try_scales(table, mechanism, sigmas, no_noise).released
+            for level, frontier in enumerate(released):
+                grouped: Counter = Counter()
+                for leaf, count in records.items():
+                    grouped[universe.areas(universe.node(leaf, level))] += count
+                assert counts_of(frontier) == grouped
+
+
+@given(st.data(), st.integers(0, 2**32), st.integers(1, 9))
+def test_every_cell_is_measured_once(universes, data, seed, most):
+    """The sampler is asked once per level, in order, for all children of the nodes that stay, in parts at most, never again."""
+    _, _, table = data.draw(tables(universes))
+    sigmas, asked = [3.0] * (table.tree.depth + 1), []
+    trial = try_scales(table, TWICE, sigmas, noise_of(seed, asked))
+    cells = [len(level.cells) for level in trial.measured]
+    assert asked == [of_level for of_level in cells if of_level]
+    record = trial.job.record
+    assert [record.seals[level, "trunk"].cells for level in range(len(cells))] == cells
+    assert {charge.state for charge in record.charges.values()} == {"sealed"}
+    in_parts: list[int] = []
+    with parts_of(most):
+        try_scales(table, TWICE, sigmas, noise_of(seed, in_parts))
+    assert sum(in_parts) == sum(asked)
+
+
+@settings(max_examples=50)
+@given(st.data(), st.integers(0, 2**32))
+def test_what_was_measured_is_told_as_it_was(universes, data, seed):
+    """Cells, their noisy counts and which of them are left are those of the way down; replayed, they give the same counts."""
+    _, _, table = data.draw(tables(universes))
+    sigmas = [0.0, *[3.0] * table.tree.depth]
+    trial = try_scales(table, ONCE, sigmas, noise_of(seed))
+    for level, of in enumerate(trial.measured):
+        assert of.cells.level == level
+        cells = list(zip(*(areas.tolist() for areas in of.cells.areas), strict=True))
+        left = [cell for cell, stays in zip(cells, of.kept, strict=True) if stays]
+        assert left == list(counts_of(trial.released[level]))
+    drawn = [of.noisy for of in trial.measured[1:]]
+    again = try_scales(unseen_table(table.tree, int(trial.measured[0].noisy[0])), ONCE, sigmas, replayed(drawn))
+    assert [counts_of(nodes) for nodes in again.released] == [counts_of(nodes) for nodes in trial.released]
+
+
+def test_the_finish_is_deterministic(universe_of):
+    """The same noisy counts settle to the same counts."""
+    table = binary_table(universe_of, 40)
+    first = try_scales(table, TWICE, SIGMAS, noise_of(5))
+    drawn = [of.noisy for of in first.measured]
+    again = try_scales(unseen_table(table.tree, 0), TWICE, SIGMAS, replayed(drawn))
+    assert [counts_of(frontier) for frontier in first.released] == [counts_of(frontier) for frontier in again.released]
+
+
+def test_an_empty_table_releases_nothing(universe_of):
+    """A table without records has an exact total of 0, and nothing below it."""
+    universe = universe_of([BINARY], [0, 0, 0])
+    table = seen_table(universe.tree, [np.array([], dtype=np.int64)], np.array([], dtype=np.int64))
+    for mechanism in (ONCE, TWICE):
+        frontiers = try_scales(table, mechanism, [0.0, 2.0, 2.0, 2.0], noise_of(1)).released
+        assert [len(frontier) for frontier in frontiers] == [1, 0, 0, 0]
+        assert frontiers[0].counts.tolist() == [0]
+
+
+def test_nothing_is_drawn_that_is_not_charged(universe_of):
+    """A release in memory is refused where a level has no charge, has another one, or has drawn already."""
+    table = binary_table(universe_of, 40)
+    record = try_scales(table, ONCE, SIGMAS, noise_of(1)).job.record
+    reserved = [replace(charge, state="reserved") for charge in record.charges.values()]
+    asked: list[int] = []
+
+    def refused(charges: list[Charge], says: str) -> None:
+        asked.clear()
+        with pytest.raises(StoreError, match=says):
+            try_release(table, record.release, charges, ONCE, noise_of(1, asked))
+        assert asked == [1, 2]  # levels 0 and 1
+
+    refused([charge for charge in reserved if charge.level != 2], "has no charge for level 2")
+    refused([replace(charge, sigma=4.0) if charge.level == 2 else charge for charge in reserved], "differs from its")
+    refused([replace(charge, state="void") if charge.level == 2 else charge for charge in reserved], "has no charge")
+    refused([replace(charge, state="sealed") if charge.level == 2 else charge for charge in reserved], "has no charge")
+
+
+@contextmanager
+def parts_of(cells: int) -> Iterator[None]:
+    """Let chunks have so many cells."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (tasks.noise.task, tasks.noise.truth, tasks.optimize.task):
+            patch.setattr(module, "CHUNK_CELLS", cells)
+        yield
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_leaves_without_noise_are_the_truth(universes, data):
+    """Leaf by leaf, summed up to the root: the true tree again, however few leaves are measured at a time."""
+    universe, _, table = data.draw(tables(universes))
+    seen: list[int] = []
+
+    def sampler(true_counts: IntArray, sigma: float) -> IntArray:
+        seen.append(len(true_counts))
+        return true_counts
+
+    def all_that_is_there(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
+        return np.arange(len(true_counts)), true_counts
+
+    with parts_of(data.draw(st.integers(1, 9))):
+        universes = try_scales(table, LEAVES, [1.0] * (table.tree.depth + 1), sampler)
+        histograms = try_threshold(table, Thresholded(8.0, 2, 1e9, 1.0), "add_remove", 1, all_that_is_there)
+    assert sum(seen) == len(universe.leaves())  # every leaf of the universe, zeros too
+    assert set(universes.job.record.seals) == set(histograms.job.record.seals) == {(table.tree.depth, "trunk")}
+    for true, one, other in zip(table.levels, universes.released, histograms.released, strict=True):
+        truth = list(zip(*(column.tolist() for column in (*true.areas, true.true_counts)), strict=True))
+        assert [(*node, count) for node, count in counts_of(one).items()] == truth
+        assert [(*node, count) for node, count in counts_of(other).items()] == truth
+
+
+SIGMAS = [5.0, 5.0, 5.0, 5.0]
+RUNS = 2000
+SAID = 25 * 8 / 15  # v_leaves 2, 2/3, then 4/3, 4/7, then 8/7, 8/15
+
+
+def binary_table(universe_of: Callable, count: int) -> SeenTable:
+    """Return eight leaves in three binary levels that all have the same count."""
+    universe = universe_of([BINARY], [0, 0, 0])
+    return seen_table(universe.tree, [np.arange(8)], np.full(8, count))
+
+
+def test_the_root_is_estimated_from_all_that_was_measured(universe_of):
+    """Where nothing is pruned, the root's estimate is that of least squares over the noisy counts of all levels."""
+    trial = try_scales(binary_table(universe_of, 1000), TWICE, SIGMAS, noise_of(4))
+    below = [np.repeat(np.eye(2**level), 8 >> level, axis=1) for level in range(4)]  # which leaves a cell holds
+    leaves, *_ = np.linalg.lstsq(np.concatenate(below), np.concatenate([of.noisy for of in trial.measured]), rcond=None)
+    estimate = estimates_of(trial)[0]
+    assert estimate.values[0] == pytest.approx(leaves.sum())
+    assert estimate.variances[0] == pytest.approx(SAID)
+
+
+@pytest.fixture(scope="module")
+def totals(universe_of) -> np.ndarray:
+    """Return the estimates of the roots of many trees of which nothing is pruned, side by side below an exact level."""
+    copies = [(f"{copy:04}",) for copy in range(RUNS)]
+    tree = universe_of([copies, BINARY], [0, 1, 1, 1]).tree
+    areas = [np.repeat(np.arange(RUNS), 8), np.tile(np.arange(8), RUNS)]
+    trial = try_scales(seen_table(tree, areas, np.full(8 * RUNS, 1000)), TWICE, [0.0, *SIGMAS], noise_of(11))
+    assert [len(frontier) for frontier in first_pass_of(trial)] == [1, *(RUNS << level for level in range(4))]
+    return estimates_of(trial)[1].values
+
+
+def test_root_has_no_bias(totals):
+    """The mean of the roots' estimates is the truth, within five standard errors (one false alarm in 1.7 million)."""
+    assert abs(totals.mean() - 8000) < 5 * totals.std() / np.sqrt(RUNS)
+
+
+def test_root_has_the_variance_that_is_said(totals):
+    """Their variance is that of least squares, 25 times 8/15, within five standard errors; and less than their own."""
+    assert abs(totals.var() - SAID) < 5 * SAID * np.sqrt(2 / RUNS) + 1 / 12  # noise is rounded
+    assert SAID < 25
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_siblings_share_what_their_estimates_lack(universe_of, seed):
+    """Below an exact total, two nodes settle at their combined estimates and half of the gap each, within rounding."""
+    trial = try_scales(binary_table(universe_of, 1000), TWICE, [0.0, *SIGMAS[1:]], noise_of(seed))
+    best = estimates_of(trial)[1].values
+    gap = (best.sum() - 8000) / 2
+    assert np.abs(trial.released[1].counts - (best - gap)).max() <= 1
