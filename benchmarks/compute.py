@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 from flows.walks.trial import Truth, measured_below, truth_of
 
-from flows.walks.trial import Truth, measured_below, truth_of
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.laws.gaussian import GAUSSIAN

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from tasks.noise.samplers import Sampler
-from tasks.noise.thresholding import Thresholded
 
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
@@ -18,6 +16,8 @@ from storage.counts.shelf import read_columns
 from storage.ledger.books import Charge
 from storage.releases.seals import TRUNK
 from storage.releases.terms import THRESHOLDED_LAPLACE
+from tasks.laws.law import Sampler
+from tasks.laws.thresholded import Thresholded
 from tasks.optimize.reconcile import Estimates
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier

@@ -33,6 +33,7 @@ TERMS = Terms(
     keep_noisy_counts=True,
     published_spec={"name": "one"},
     unprotected=("level 0",),
+    how_counted="as measured",
     codebooks={"home": "aa", "work": "bb"},
     unlisted=(),
     waived=(),

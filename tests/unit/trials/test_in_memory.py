@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks.noise.thresholding import Thresholded
 
 import tasks.noise.task
 import tasks.noise.truth
@@ -18,6 +17,7 @@ from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_release, try_scales
 from storage.errors import StoreError
 from storage.ledger.books import Charge
+from tasks.laws.thresholded import Thresholded
 from tasks.tree.axis import IntArray
 from tests.support.passes import (
     check_consistent,
