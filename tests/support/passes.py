@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
 from storage.counts.shards import estimates_name
-from storage.counts.shelf import read_columns
 from storage.ledger.books import Charge
 from storage.releases.seals import TRUNK
-from storage.releases.terms import THRESHOLDED_LAPLACE
 from tasks.laws.law import Sampler
-from tasks.laws.thresholded import Thresholded
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
 from tasks.optimize.reconcile import Estimates
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -68,7 +66,7 @@ def estimates_of(trial: Trial) -> list[Estimates]:
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
     shards = [job.record.estimates[level, TRUNK] for level in range(job.record.finest + 1)]
-    columns = [read_columns(job.shelf, estimates_name(shard.level, TRUNK), shard.sha256) for shard in shards]
+    columns = [job.shelf.columns(estimates_name(shard.level, TRUNK), shard.sha256) for shard in shards]
     return [Estimates(of["value"], of["variance"]) for of in columns]
 
 
@@ -80,7 +78,7 @@ def try_threshold(table: SeenTable, noise: Thresholded, neighbours: str, most_re
     costs = {"epsilon": noise.epsilon, "delta": noise.delta}
     finest = replace(
         like.levels[-1],
-        **{"rho": 0, "l2_sensitivity_squared": 0, "mechanism": THRESHOLDED_LAPLACE, **costs},
+        **{"rho": 0, "l2_sensitivity_squared": 0, "mechanism": THRESHOLDED_LAPLACE.name, **costs},
         scale=noise.scale,
         threshold=noise.threshold,
     )
@@ -89,7 +87,7 @@ def try_threshold(table: SeenTable, noise: Thresholded, neighbours: str, most_re
         terms=replace(like.terms, mechanism=mechanism.name, privacy=privacy),
         levels=(*like.levels[:-1], finest),
     )
-    charge = Charge(release.id, depth, "reserved", finest.rho, finest.sigma, 0, THRESHOLDED_LAPLACE, **costs)
+    charge = Charge(release.id, depth, "reserved", finest.rho, finest.sigma, 0, THRESHOLDED_LAPLACE.name, **costs)
     return try_release(table, release, [charge], mechanism, sampler)
 
 
