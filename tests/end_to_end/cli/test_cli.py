@@ -599,8 +599,23 @@ def test_no_true_count_leaves_the_vault(planted, prefect):
     assert [word for word in words for text in said if word in text.encode()] == []
 
 
+def test_prefect_keeps_no_result_of_a_stage(planted, prefect):
+    """No state of the stages of either release refers to a result, nor does any state of their flow runs."""
+    for release_id, ended in ((planted.published.json()["id"], "COMPLETED"), ("bad-%", "FAILED")):
+        states = prefect.rows(
+            "SELECT state.type, state.data FROM task_run_state AS state JOIN task_run ON task_run.id = task_run_id"
+            " JOIN flow_run ON flow_run.id = flow_run_id WHERE flow_run.name LIKE ?"
+            " UNION ALL SELECT state.type, state.data FROM flow_run_state AS state"
+            " JOIN flow_run ON flow_run.id = flow_run_id WHERE flow_run.name LIKE ?",
+            release_id,
+            release_id,
+        )
+        assert [state for state, _ in states].count(ended) > 1
+        assert {result for _, result in states} == {None}
+
+
 def test_a_failed_release_shows_as_failed(planted, prefect):
-    """Prefect has the failed flow run with the public reason, and no result of any task."""
+    """Prefect has the failed flow run, with the path of the spec as its only parameter."""
     (found,) = prefect.rows("SELECT state_type, parameters FROM flow_run WHERE name LIKE 'bad-%'")
     state, parameters = found
     assert state == "FAILED"

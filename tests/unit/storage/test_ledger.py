@@ -512,6 +512,17 @@ def test_a_raised_cap_is_the_only_way_up(con: Connection) -> None:
     assert account_of(con).spent == higher.rho
 
 
+@pytest.mark.parametrize("delta", [DELTA / 10, math.nextafter(DELTA, 0), math.nextafter(DELTA, 1), DELTA * 10])
+def test_a_raise_of_the_cap_never_changes_its_delta(con: Connection, delta: float) -> None:
+    """A raise to a larger epsilon at a smaller or a larger δ is refused without an event, and the cap stays."""
+    cap = cap_at(1.0)
+    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho])
+    before = head(con)
+    with pytest.raises(StoreError, match="the new cap of dataset jobs is not above its old one"):
+        raise_cap(con, "jobs", cap_at(2.0, delta), "a census year")
+    assert (head(con), account_of(con).terms.cap) == (before, cap)
+
+
 def test_a_void_charge_is_given_back_and_a_drawn_one_never(con: Connection) -> None:
     """What was voided may be reserved again; from drawing on nothing leads to void."""
     cap = cap_at(1.0)

@@ -1,0 +1,131 @@
+"""What is stated is checked: a release by its accountant's own computation, a series by its charges."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+
+from flows.mechanisms import MECHANISMS
+from flows.planning.guarantee import Scheme, guarantee_of, holds_together, scheme_of
+from flows.spec.privacy import PrivacyKeys
+from storage.errors import SpecError
+from storage.ledger.books import Charge
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Measurement
+from tasks.tree.axis import IntArray
+
+DELTA = 1e-3
+TARGET = {"level": "level_2", "max_error": 30.0, "confidence": 0.9}
+
+
+# a series --------------------------------------------------------------------------------------------------------------
+
+
+def charges_of(squares: Sequence[int]) -> list[Charge]:
+    """Return the charges of a series: a release of one level per Δ₂², each at ρ = 1."""
+    return [
+        Charge(f"release {number}", 1, "released", Fraction(1), math.sqrt(square / 2), square)
+        for number, square in enumerate(squares)
+    ]
+
+
+@cache
+def stated_of(squares: Sequence[int]) -> float:
+    """Return the ε that pld states of such charges: as if every unit moved as many counts as Δ₂² says, each by one."""
+    measurements = [Measurement(of.rho, of.sigma, of.l2_sensitivity_squared) for of in charges_of(squares)]
+    return ACCOUNTANTS["pld"].least_epsilon(measurements, DELTA)
+
+
+def delta_by_outcomes(sigma: float, moved: int, releases: int, epsilon: float) -> float:
+    """Return δ at ε of releases of one count that a unit moves by some records, summed over all outcomes."""
+    reach = math.ceil(14 * sigma) + moved
+    outcomes: IntArray = np.arange(-reach, reach + 1)
+    law = np.exp(-((outcomes / sigma) ** 2) / 2)
+    law /= law.sum()
+    one = other = np.ones(1)
+    for _ in range(releases):
+        one, other = np.outer(one, np.roll(law, moved)).ravel(), np.outer(other, law).ravel()
+    return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+
+
+def test_what_pld_would_state_of_a_count_that_moves_by_two_is_not_true() -> None:
+    """Summed over all outcomes, two releases of a count that one unit moves by 2 need a fifth more δ than pld says."""
+    assert delta_by_outcomes(charges_of((4, 4))[0].sigma, 2, 2, stated_of((4, 4))) > 1.2 * DELTA
+
+
+@pytest.mark.parametrize("squares", [(4, 4), (2, 3)])
+def test_pld_holds_no_series_together_in_which_a_unit_moves_more_than_two_counts(squares: tuple[int, ...]) -> None:
+    """With one charge of Δ₂² above 2, what pld states does not hold, and the larger ε of zCDP does."""
+    charges, stated = charges_of(squares), stated_of(squares)
+    assert not holds_together(charges, {"pld"}, stated * (1 + 1e-9), DELTA)
+    by_rho = ACCOUNTANTS["zcdp"].least_epsilon([Measurement(Fraction(len(squares)), 1.0, 1)], DELTA)
+    assert stated < by_rho
+    assert holds_together(charges, {"pld"}, by_rho, DELTA)
+
+
+@pytest.mark.parametrize("squares", [(2, 2), (1, 2)])
+def test_pld_holds_a_series_together_in_which_a_unit_moves_two_counts_at_most(squares: tuple[int, ...]) -> None:
+    """With Δ₂² of 1 and 2 what pld states holds, a thousandth less does not, and under another accountant neither."""
+    charges, stated = charges_of(squares), stated_of(squares)
+    assert holds_together(charges, {"pld"}, stated * (1 + 1e-9), DELTA)
+    assert not holds_together(charges, {"pld"}, stated * 0.999, DELTA)
+    assert not holds_together(charges, {"pld", "zcdp"}, stated * (1 + 1e-9), DELTA)
+
+
+# an accountant that errs ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheme(universe_of) -> Callable[..., Scheme]:
+    """Return the maker of what a release of four areas measures, with other keys of the spec."""
+
+    def make(by: str, **keys: object) -> Scheme:
+        tree = universe_of([[("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]], (0, 0)).tree
+        plain = {"unit": "one", "neighbours": "add_remove", "max_records_per_unit": 1, "delta": 1e-6, "accountant": by}
+        return scheme_of(PrivacyKeys(**(plain | keys)), tree, tree, MECHANISMS["inftda"], "opendp")
+
+    return make
+
+
+@pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
+def test_noise_that_an_accountant_thinks_enough_is_checked(scheme, monkeypatch, by: str) -> None:
+    """An accountant that errs in ρ by a thousandth, upwards, has its noise refused; downwards, it is granted."""
+    right = ACCOUNTANTS[by]
+
+    def erring(factor: Fraction) -> None:
+        wrong = replace(right, largest_rho=lambda *given: factor * right.largest_rho(*given))
+        monkeypatch.setitem(ACCOUNTANTS, by, wrong)
+
+    erring(Fraction(1001, 1000))
+    with pytest.raises(SpecError, match=f"the noise does not give epsilon 1 by accountant {by}") as refusal:
+        guarantee_of(scheme(by, epsilon=1.0))
+    assert refusal.value.field == "privacy.epsilon"
+    erring(Fraction(999, 1000))
+    assert guarantee_of(scheme(by, epsilon=1.0)).epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("by", "asked"),
+    [("lemma", {"rho": 0.02}), ("zcdp", {"rho": 0.02}), ("pld", {"rho": 0.02}), ("zcdp", {"target": TARGET})],
+    ids=["lemma", "zcdp", "pld", "a target"],
+)
+def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by: str, asked: dict) -> None:
+    """An accountant that errs in ε by a thousandth, downwards, is refused; upwards, what it states is stated."""
+    right = cache(ACCOUNTANTS[by].least_epsilon)
+
+    def erring(factor: float) -> None:
+        wrong = replace(ACCOUNTANTS[by], least_epsilon=lambda *given: factor * right(*given))
+        monkeypatch.setitem(ACCOUNTANTS, by, wrong)
+
+    erring(1.0)
+    epsilon = guarantee_of(scheme(by, **asked)).epsilon
+    erring(0.999)
+    with pytest.raises(SpecError, match=f"the noise does not give epsilon .* by accountant {by}") as refusal:
+        guarantee_of(scheme(by, **asked))
+    assert refusal.value.field == f"privacy.{next(iter(asked))}"
+    erring(1.001)
+    assert guarantee_of(scheme(by, **asked)).epsilon == 1.001 * epsilon
