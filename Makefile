@@ -1,5 +1,5 @@
 # make demo     builds .venv and releases a synthetic country
-# make test     runs every test
+# make test     runs every test but those of `make crash` and `make audit`
 # make crash    kills a release before and after each of its durable steps, and begins twenty at once; takes about twenty minutes
 # make audit    audits the privacy claim as a black box, with thousands of releases; takes about an hour
 # make check    checks format, lint, types and import rules

@@ -34,7 +34,7 @@ from tasks.synthesize.paper_sets import SHARES, draw_paper_set
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.errors import level_errors
+from tasks.validate.distances import level_errors
 
 EPSILON = 1.0
 SEED = 2025
@@ -195,11 +195,11 @@ def main() -> None:
             errors, measured = try_out(truth, candidate, arguments.runs)
             row = {"set": name, "mechanism": candidate.name, "cells": measured / cells} | against(errors, base)
             rows.append(row)
-            print(told(row), flush=True)
+            print(line_of(row), flush=True)
     save("accuracy", rows)
 
 
-def told(row: dict) -> str:
+def line_of(row: dict) -> str:
     """Return a row as a line."""
     cells = f"; cells {row['cells']:.2f}" if "cells" in row else ""
     return (

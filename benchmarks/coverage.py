@@ -232,7 +232,7 @@ def main() -> None:
         for epsilon in EPSILONS:
             for mechanism in NAMES:
                 rows.append({"set": name} | row_of(truth, mechanism, epsilon, arguments.runs))
-                print(told(rows[-1]), flush=True)
+                print(line_of(rows[-1]), flush=True)
     if not arguments.only:
         save("coverage", rows)
         write_page()
@@ -246,7 +246,7 @@ def write_page() -> None:
         (Path(__file__).parent / "coverage.md").write_text(page(last["rows"], last["machine"]), encoding="utf-8")
 
 
-def told(row: dict[str, Any]) -> str:
+def line_of(row: dict[str, Any]) -> str:
     """Return a row as a line."""
     by_count = ", ".join(f"{group}: {percent(row[group]['coverage'])}" for group in TRUE_COUNTS)
     least = min((row[group]["worst"], row[group]["worst_error"]) for group in TRUE_COUNTS if "worst" in row[group])

@@ -138,10 +138,10 @@ def run(name: str, todo: Iterable[tuple], rows: list[dict[str, Any]]) -> None:
         for future in as_completed([pool.submit(rows_of, *job) for job in todo]):
             rows += future.result()
             save(name, rows)
-            print("\n".join(told(row) for row in future.result()), flush=True)
+            print("\n".join(line_of(row) for row in future.result()), flush=True)
 
 
-def told(row: dict[str, Any]) -> str:
+def line_of(row: dict[str, Any]) -> str:
     """Return a row as a line."""
     errors = ", ".join(f"{level['max_absolute']['mean']:.0f}" for level in row["levels"])
     return f"{row['set']}, {row['mechanism']}, epsilon {row['epsilon']:g}: {errors}; {row['seconds']['mean']:.2f} s"

@@ -188,31 +188,31 @@ def reasons(figures: SideBySide) -> str:
     if not figures.theirs.errors or not near:
         return "The authors' figures were not at hand, so this page does not explain the differences."
 
-    def told(mechanism: str, sets: Sequence[str] = figures.sets, levels: Sequence[int] | None = None) -> str:
+    def ratio_text(mechanism: str, sets: Sequence[str] = figures.sets, levels: Sequence[int] | None = None) -> str:
         ratio = figures.ratio(sets, mechanism, mechanism.partition(",")[0], levels)
         return "–" if ratio is None else f"{ratio:.2f}"
 
     finest = figures.depth("random_dense") if "random_dense" in figures.sets else 0
     solver = [row["runs"] for (_, mechanism, _), row in figures.ours.items() if mechanism == SOLVER]
     return REASONS.format(
-        inftda=told("inftda"),
-        inftda_half=told("inftda, half ρ"),
-        tda_l2=told("tda_l2"),
-        tda_l2_half=told("tda_l2, half ρ"),
-        inftda_closest=told("inftda, half ρ", near),
-        tda_l2_closest=told("tda_l2, half ρ", near),
-        tda_linf=told("tda_linf"),
-        tda_linf_half=told("tda_linf, half ρ"),
+        inftda=ratio_text("inftda"),
+        inftda_half=ratio_text("inftda, half ρ"),
+        tda_l2=ratio_text("tda_l2"),
+        tda_l2_half=ratio_text("tda_l2, half ρ"),
+        inftda_closest=ratio_text("inftda, half ρ", near),
+        tda_l2_closest=ratio_text("tda_l2, half ρ", near),
+        tda_linf=ratio_text("tda_linf"),
+        tda_linf_half=ratio_text("tda_linf, half ρ"),
         their_solver=beside(figures.their("random_dense", "tda_linf", 1.0, finest), None),
         their_intopt=beside(figures.their("random_dense", "inftda", 1.0, finest), None),
         our_solver=beside(figures.our("random_dense", "tda_linf", 1.0, finest), None),
         our_intopt=beside(figures.our("random_dense", "inftda", 1.0, finest), None),
         solver_runs=counted(solver[0]) if solver else "not run",
-        gaussian=told("gaussian"),
-        gaussian_closest=told("gaussian", near),
-        histogram=told("stability_histogram", levels=[-1]),
-        histogram_theirs=told("stability_histogram, Δ₁ = √2", near, levels=[-1]),
-        histogram_closest=told("stability_histogram, Δ₁ = √2", near),
+        gaussian=ratio_text("gaussian"),
+        gaussian_closest=ratio_text("gaussian", near),
+        histogram=ratio_text("stability_histogram", levels=[-1]),
+        histogram_theirs=ratio_text("stability_histogram, Δ₁ = √2", near, levels=[-1]),
+        histogram_closest=ratio_text("stability_histogram, Δ₁ = √2", near),
         first=over_theirs(figures, [of for of in figures.sets if of.startswith("random")]),
         first_closest=over_theirs(figures, [of for of in near if "random" in of]),
         areas=top_areas(figures, figures.sets),

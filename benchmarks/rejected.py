@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from accuracy import BASELINE, SEED, Candidate, against, sets, told, try_out
+from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 from flows.walks.trial import Measure, MeasuredLevel, Truth, estimated, first_pass, measured_below, second_pass
 
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -211,7 +211,7 @@ def main() -> None:
             print(f"{name}:", flush=True)
             for candidate in CANDIDATES:
                 errors, _ = try_out(truth, candidate, arguments.runs)
-                print(told({"mechanism": candidate.name} | against(errors, base)), flush=True)
+                print(line_of({"mechanism": candidate.name} | against(errors, base)), flush=True)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def nation(rows: list[Row]) -> str:
         lines.append(line)
     draw_rooms(rows)
     heads = ["down to", "ε", "sampler", "cells", "s", "GB", "goal"]
-    return f"{table(heads, lines)}\n\n![Share of each room in the thread seconds](rooms.svg)"
+    return f"{table(heads, lines)}\n\n![Share of each stage in the thread seconds](rooms.svg)"
 
 
 def cores(rows: list[Row]) -> str:

@@ -38,11 +38,11 @@ def main() -> None:
                     if epsilon == 1.0 and row["set"] in PAPER_SECONDS:
                         row["paper_seconds"] = PAPER_SECONDS[row["set"]]
                     rows.append(row)
-                    print(told(row), flush=True)
+                    print(line_of(row), flush=True)
     save("synthetic", rows)
 
 
-def told(row: dict) -> str:
+def line_of(row: dict) -> str:
     """Return a row as a line."""
     line = (
         f"{row['set']}, epsilon {row['epsilon']:g}, {row['sampler']}: {row['cells']:,} cells, {row['cpu_seconds']:.2f} s,"

@@ -150,7 +150,7 @@ def store_page() -> str:
 
 
 def answers(folder: Path) -> dict[str, Any]:
-    """Return the answer of each command about a small release of made-up trips in an empty folder."""
+    """Return the answer of each command about a small release of synthetic trips in an empty folder."""
     drawn = draw_country(regions=2, provinces=2, municipalities=4, people=50, generator=np.random.default_rng(3))
     write_country(drawn, folder / "data")
     spec = folder / "spec.yaml"
@@ -159,7 +159,7 @@ def answers(folder: Path) -> dict[str, Any]:
     os.environ["TRELLIS_HOME"] = str(folder / "home")
     try:
         planned = make_plan(load_spec(spec))
-        told: dict[str, Any] = {
+        before_release: dict[str, Any] = {
             "new": starter_answer(str(folder / "data" / "trips.csv"), None),
             "check": replace(check_answer(spec), problems=check_answer(folder / "none.yaml").problems),
             "plan": plan_answer(planned),
@@ -168,7 +168,7 @@ def answers(folder: Path) -> dict[str, Any]:
         with ThreadPoolExecutor(1) as executor:
             make_release(planned, release, submit_to(executor), report_nothing)
         stages = ("ingest", "tree", "noise", "optimize", "validate", "publish", "total")
-        return told | {
+        return before_release | {
             "release": release_answer(release.id, dict.fromkeys(stages, 0.0)),
             "releases": releases_answer(),
             "show": show_answer(release.id),
@@ -240,8 +240,8 @@ def _facts(path: str, info: FieldInfo, value: Any) -> list[str]:
         if info.is_required()
         else f"- {MUST_BE_GIVEN.get(path, 'may be left out')}"
     ]
-    if told := rules(info):
-        facts.append(f"- rule: {'; '.join(told)}")
+    if of_key := rules(info):
+        facts.append(f"- rule: {'; '.join(of_key)}")
     if not section_of(info):
         facts.append(f"- example: `{path.split('.')[-1]}: {example(path, info) if value is None else _flow(value)}`")
     return ["\n".join(facts) + "\n"]

@@ -1,4 +1,4 @@
-"""The Prefect flow that looks for crashes where nothing lasts that could: beneath a worker, on a schedule."""
+"""The Prefect flow that looks for crashed runs on a schedule, for a worker pool, where no long-running process looks."""
 
 from prefect import flow
 from prefect.runtime import flow_run

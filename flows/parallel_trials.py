@@ -17,7 +17,7 @@ from tasks.capacity import cores
 MOST_TASK_RUNS = 180  # the server records about 40 a second
 
 
-def run_comparison(comparison: Comparison, tried: Callable[[int], None]) -> tuple[pl.DataFrame, str, int]:
+def run_trials(comparison: Comparison, tried: Callable[[int], None]) -> tuple[pl.DataFrame, str, int]:
     """Try every entry as often as is asked for.
 
     Args:

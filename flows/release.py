@@ -1,4 +1,4 @@
-"""The Prefect flows around the plain driver: make a release, and go on with one.
+"""The Prefect flows around the plain driver: make a release, and continue one.
 
 The command line passes its wishes with `ordering`. A flow run without an order comes from a deployment. Everybody who
 reaches the server can trigger a deployment, so it accepts only specs below the folder named at `trellis up`.
@@ -124,7 +124,7 @@ def _name_of_rerun() -> str:
 def release(spec: str) -> State[Any] | str:
     """Release the table of a spec at every level, and return the release's id.
 
-    When it runs again, for example with Retry, it goes on with the same release where that stopped.
+    When it runs again, for example with Retry, it continues the same release from where that stopped.
 
     Args:
         spec: the path of the spec. In a deployment it is relative to the folder of specs named at `trellis up`.
@@ -152,13 +152,13 @@ def release(spec: str) -> State[Any] | str:
 )
 @partial(public_errors, passing=_SIGNALS)
 def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
-    """Go on with a release that failed. Only what is missing runs again, and nothing is charged again.
+    """Continue a release that failed. Only what is missing runs again, and nothing is charged again.
 
     Args:
         release_id: the release, as `trellis releases` lists it.
         branch: only this branch; all missing branches if left out.
     """
-    return _run(*_go_on(release_id, _begin(), branch))
+    return _run(*_continued(release_id, _begin(), branch))
 
 
 def _begin() -> str:
@@ -175,23 +175,23 @@ def _wanted(spec: str, run: str) -> tuple[Release, Work]:
     """Return the release that a deployment's run is for, and the work that makes it.
 
     It is the release that this run began before (its files may be gone by now), or the release of the run's day, or a
-    new one. If the store knows the release, the run goes on with it, whoever began it.
+    new one. If the store knows the release, the run continues it, whoever began it.
     """
     with store() as con:
         begun = release_of(con, run)
     if begun and _is_reserved(begun):
-        return _go_on(begun, run)
+        return _continued(begun, run)
     file = load_spec(_below_the_folder_of_specs(spec))
     release_id = begun or (_release_of_day(file) if file.spec.schedule else None)
     if release_id and _is_reserved(release_id):
-        return _go_on(release_id, run)
+        return _continued(release_id, run)
     plan = make_plan(file)
     try:
         made = new_release(plan, None, release_id)
     except MadeAlready:  # another run of its day made it a moment ago
         if release_id is None:
             raise
-        return _go_on(release_id, run)
+        return _continued(release_id, run)
     return made, partial(_make_once, plan, made, run)
 
 
@@ -223,15 +223,15 @@ def _is_reserved(release_id: str) -> bool:
         return state_of(con, release_id) not in {None, "refused"}
 
 
-def _go_on(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
-    """Return a reserved release, and the work that goes on with it."""
+def _continued(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
+    """Return a reserved release, and the work that continues it."""
     refresh_run_keys(release_id)
     with store() as con:
         return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
 
 
 def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Report) -> dict[str, float]:
-    """Make the release of a day, or go on with it if another run reserved it in the meantime."""
+    """Make the release of a day, or continue it if another run reserved it in the meantime."""
     try:
         return make_release(plan, made, submit, report, run)
     except MadeAlready:
@@ -270,7 +270,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
         if isinstance(fault, Interrupted | KeyboardInterrupt) or (
             isinstance(fault, TerminationSignal) and not deployed
         ):
-            return Cancelled(message=f"{release.id} was interrupted: `trellis rerun {release.id}` goes on with it.")
+            return Cancelled(message=f"{release.id} was interrupted: `trellis rerun {release.id}` continues it.")
         raise
     with store() as con:
         state = find_release(con, release.id)
@@ -320,6 +320,6 @@ def _scheduled_time() -> datetime:
 
 
 def _rename_run(release_id: str) -> None:
-    """Name the flow run after its release, because people look for that name. The run goes on if this fails."""
+    """Name the flow run after its release, because people look for that name. The run continues if this fails."""
     with suppress(HTTPError, RuntimeError), get_client(sync_client=True) as client:
         client.set_flow_run_name(flow_run.id, release_id)

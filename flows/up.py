@@ -72,7 +72,7 @@ def _serve(specs: Path, port: int, say: Say) -> None:
         look_for_crashes()
         deployments = [
             _deployment(release, "release", "Release the table of a spec below the folder of specs."),
-            _deployment(rerun, "rerun", "Go on with a release that failed. Only what is missing runs again."),
+            _deployment(rerun, "rerun", "Continue a release that failed. Only what is missing runs again."),
             *_scheduled(specs, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
@@ -82,7 +82,7 @@ def _serve(specs: Path, port: int, say: Say) -> None:
         say(f"Trellis is up: open {address.removesuffix('/api')}. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
         with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_for_crashes():
             asyncio.run(_serve_until_signal(runner))
-    say("Trellis is down. It keeps everything that is sealed. Schedules go on when it is up again.")
+    say("Trellis is down. It keeps everything that is sealed. Schedules resume when it is up again.")
 
 
 def _log() -> TextIO:

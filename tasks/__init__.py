@@ -1,1 +1,1 @@
-"""One room per stage, in the order in which data passes through them."""
+"""The stages of a release, the numbers that they compute, and the files, checks, pages and answers of a published folder."""

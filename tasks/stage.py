@@ -29,10 +29,10 @@ class Outcome:
     """What a stage returned, and the thread seconds that it took.
 
     Attributes:
-        room: the room of the stage: ingest, tree, noise, optimize, validate or publish.
+        stage: the package of the stage: ingest, tree, noise, optimize, validate or publish.
     """
 
-    room: str
+    stage: str
     value: Any
     seconds: float
 
@@ -80,7 +80,7 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
     """
 
     def make(function: Callable[P, Any]) -> "Task[P, Outcome]":
-        room = function.__module__.split(".")[1]
+        stage = function.__module__.split(".")[1]
 
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> Outcome:
@@ -90,7 +90,7 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
             check_going_on(str(args[0]))
             began = time.thread_time()
             value = function(*args, **kwargs)
-            return Outcome(room, value, time.thread_time() - began)
+            return Outcome(stage, value, time.thread_time() - began)
 
         return Task(
             public_errors(timed),

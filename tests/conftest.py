@@ -19,7 +19,7 @@ pytest.register_assert_rewrite("tests.support")
 
 from tests.support import universe  # noqa: E402 (after the line before, or its asserts would not say why they fail)
 from tests.support.server import Prefect, copy_database, shared_server  # noqa: E402
-from tests.support.user import REPOSITORY, User  # noqa: E402
+from tests.support.user import User  # noqa: E402
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
@@ -101,8 +101,10 @@ def loner(newcomer: User) -> User:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Return the folder of the real tables, from TRELLIS_DATA or beside the repository."""
-    folder = Path(os.environ.get("TRELLIS_DATA") or REPOSITORY.parent / "shared" / "data").absolute()
+    """Return TRELLIS_DATA, the folder of the real tables."""
+    if not os.environ.get("TRELLIS_DATA"):
+        pytest.skip("no real data: TRELLIS_DATA is not set")
+    folder = Path(os.environ["TRELLIS_DATA"]).absolute()
     if not (folder / "lodes_ri_2019").is_dir():
-        pytest.skip(f"no real data: there is no {folder / 'lodes_ri_2019'} (TRELLIS_DATA names another folder)")
+        pytest.skip(f"no real data: there is no {folder / 'lodes_ri_2019'}")
     return folder

@@ -1,1 +1,1 @@
-"""Reports about releases that are already made, from the store or from a published folder."""
+"""What commands answer from the store or from a published folder, as plain values, and the raise of a cap."""

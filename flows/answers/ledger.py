@@ -60,7 +60,7 @@ class ReleaseClaim:
     """What one release states of itself in the ledger.
 
     Attributes:
-        epsilon: None, like `delta`, where none was recorded.
+        epsilon: of its own guarantee, with `delta`.
         unprotected: what it publishes exactly, in words.
         different_people_from: datasets that used the same table; the owner declared that they hold other people.
         contributions: how many records a unit has, and who bounds them.
@@ -68,8 +68,8 @@ class ReleaseClaim:
 
     release: str
     dataset: str
-    epsilon: float | None
-    delta: float | None
+    epsilon: float
+    delta: float
     accountant: str
     unprotected: Sequence[str]
     different_people_from: Sequence[str]

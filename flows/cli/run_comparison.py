@@ -48,7 +48,7 @@ def compare_directly(
     with prefect_server(subfolder("prefect"), home() / "address"):
         from httpx import HTTPError
 
-        from flows.parallel_trials import run_comparison
+        from flows.parallel_trials import run_trials
         from flows.trials.comparison import comparison_answer, error_rows, make_comparison
         from flows.trials.coverage import coverage_rows
         from tasks.report.comparison_page import comparison_page
@@ -56,7 +56,7 @@ def compare_directly(
         comparison = make_comparison(file, mechanisms, epsilons, runs)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
-                rows, run, task_runs = run_comparison(comparison, tried)
+                rows, run, task_runs = run_trials(comparison, tried)
             except HTTPError as fault:
                 raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
         wait_until_recorded(run, task_runs)

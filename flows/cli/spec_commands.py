@@ -18,7 +18,7 @@ def new(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The spec to write, a new file. Left out: print the spec on stdout."),
+        typer.Option(metavar="FILE", help="The spec to write, a new file. Default: print the spec on stdout."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +75,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where to write the page and the rows, over earlier ones. Left out: a new folder below the spec's output.",
+            help="Where to write the page and the rows; replaces earlier ones. Default: a new folder below the spec's output.",
         ),
     ] = None,
     intervals: Annotated[

@@ -1,4 +1,4 @@
-"""The command that draws made-up sets of tables."""
+"""The command that draws synthetic sets of tables."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ def synthesise(
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
     as_json: AsJson = False,
 ) -> None:
-    """Draw one of the paper's made-up sets of trips, with a codebook and a spec that releases it."""
+    """Draw one of the paper's synthetic sets of trips, with a codebook and a spec that releases it."""
     from flows.synthetic import synthesise_answer
 
     print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)

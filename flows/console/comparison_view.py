@@ -48,7 +48,7 @@ def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[Mechanism
                 "" if place else str(level.level),
                 result.mechanism,
                 *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
-                *(f"{100 * rate.mean:.1f} %" for rate in (of_level.false_discovery, of_level.false_negative)),
+                *(f"{100 * rate.mean:.1f}%" for rate in (of_level.false_discovery, of_level.false_negative)),
             )
     return table
 
@@ -60,7 +60,7 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     def format_share(group: "GroupIntervals") -> str:
         if group.coverage is None:
             return ""
-        share = f"{100 * group.coverage.mean:.1f} %"
+        share = f"{100 * group.coverage.mean:.1f}%"
         return f"({share})" if are_few(group.cells * found.runs) else share
 
     def format_width(group: "GroupIntervals") -> str:
@@ -69,7 +69,7 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     stated = [result for result in found.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
-    promise = f"the promise is {100 * found.confidence:g} % for each fixed cell, and so, within sampling error, for each true count"
+    promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals[/]: the share that holds the true count, by true count; {promise}")
     out.print(_group_table(stated, (*TRUE_COUNTS, *SELECTED), format_share))
     out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")

@@ -89,7 +89,9 @@ def _show_typical(forecast: "Forecast") -> None:
     """Print down to which level a typical cell stands above the noise, so that nobody publishes noise unawares."""
     typical, leaf = forecast.typical, forecast.levels[-1]
     if typical is None:
-        wanted = "how many leaves there can be" if forecast.unlisted else "at which level the noise drowns the counts"
+        wanted = (
+            "how many leaves there can be" if forecast.unlisted else "at which level the noise exceeds a typical count"
+        )
         out.print(f"[dim]Set expected_total, a public guess, to see {wanted}.[/]")
         return
     total, finest, threshold = (
@@ -99,13 +101,17 @@ def _show_typical(forecast: "Forecast") -> None:
     )
     if forecast.unlisted and threshold:
         most = typical.total // threshold
-        out.print(f"{total}, and a leaf is kept from {threshold:,} on: at most about {most:,} leaves")
+        out.print(
+            f"{total}, and a leaf is kept if its noisy count is at least {threshold:,}: at most about {most:,} leaves"
+        )
         return
     spread = f"{total} spread evenly"
     if threshold and leaf.typical_count is not None:
         few = leaf.typical_count < threshold
         lost = "; [bold yellow]most leaves are left out, and all sums lack them[/]" if few else ""
-        out.print(f"{spread}: {leaf.typical_count:,.2g} in a leaf, and a leaf is kept from {threshold:,} on{lost}")
+        out.print(
+            f"{spread}: {leaf.typical_count:,.2g} in a leaf, and a leaf is kept if its noisy count is at least {threshold:,}{lost}"
+        )
         return
     if finest == leaf.level:
         out.print(f"{spread}: a typical cell stands above the noise at every level.")

@@ -127,9 +127,7 @@ def _charged(claim: "ReleaseClaim", charges: "list[LevelCharge]") -> list[str]:
     states = ", ".join(dict.fromkeys(charge.state for charge in charges))
     drawn = ", ".join(dict.fromkeys(charge.mechanism.replace("_", " ") for charge in charges))
     spent = sum(charge.rho for charge in charges if charge.state != "void")
-    own = ["", ""]
-    if claim.epsilon is not None and claim.delta is not None:
-        own = [rounded_up(claim.epsilon), f"{claim.delta:g}"]
+    own = [rounded_up(claim.epsilon), f"{claim.delta:g}"]
     return [claim.release, *own, str(len(charges)), states, drawn, rounded_up(spent)]
 
 

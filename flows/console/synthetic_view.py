@@ -1,4 +1,4 @@
-"""Made-up sets as people see them in a terminal."""
+"""Synthetic sets as people see them in a terminal."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def show_synthesised(drawn: "SyntheticSet") -> None:
-    """Draw what a made-up set holds, and where its spec is."""
+    """Draw what a synthetic set holds, and where its spec is."""
     drawn = escaped(drawn)
     print_line(
         f"SYNTHETIC: the set [bold]{drawn.set}[/] with seed {drawn.seed}: {drawn.people:,} people in"

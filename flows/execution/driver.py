@@ -34,7 +34,7 @@ from tasks.validate.task import validate_level
 
 
 def make_release(plan: Plan, release: Release, submit: Submit, report: Report, run: str = "") -> dict[str, float]:
-    """Make a release from its plan and return the thread seconds spent in each room.
+    """Make a release from its plan and return the thread seconds spent in each stage.
 
     Args:
         plan: the plan of the release.
@@ -54,7 +54,7 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
         outcomes = _grow(plan, release.id, submit)
         reserve_release(release, plan)
         outcomes += _finish(release, submit, report)
-    return seconds_per_room(outcomes)
+    return seconds_per_stage(outcomes)
 
 
 def finish_release(
@@ -69,7 +69,7 @@ def finish_release(
         only: the one branch to finish; the others keep what they lack. All branches if left out.
         run: as in `make_release`.
     Returns:
-        The thread seconds spent in each room; none if it was published already.
+        The thread seconds spent in each stage; none if it was published already.
     Raises:
         HeldElsewhere: another run has it.
         UsageError: it was abandoned or refused, has no such branch, or another release now supersedes the one it revises.
@@ -92,7 +92,7 @@ def finish_release(
             set_state(con, release_id, "running")  # before anything confidential exists, so that a crash shows
         outcomes = [] if _is_grown(release) else _grow_again(release, submit)
         outcomes += _finish(release, submit, report, only)
-    return seconds_per_room(outcomes)
+    return seconds_per_stage(outcomes)
 
 
 def check_can_go_on(release_id: str, only: str | None = None) -> str:
@@ -113,7 +113,7 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         raise UsageError(
             f"The budget refused {release_id}, so Trellis reserved nothing.",
             field="ID",
-            hint="`trellis release` asks again, once there is budget.",
+            hint="Run `trellis release` again when the budget allows it.",
         )
     if only is not None and only not in known:
         raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
@@ -191,11 +191,11 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
             remove_all(rehearsal)
 
 
-def seconds_per_room(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Return the thread seconds that each room took."""
+def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the thread seconds that each stage took."""
     seconds: Counter[str] = Counter()
     for outcome in outcomes:
-        seconds[outcome.room] += outcome.seconds  # type: ignore[assignment]  # a Counter of floats
+        seconds[outcome.stage] += outcome.seconds  # type: ignore[assignment]  # a Counter of floats
     return dict(seconds)
 
 

@@ -91,7 +91,7 @@ def abandon_release(release_id: str) -> EndedRelease:
             raise UsageError(
                 f"{release_id} is published, and its folder is there, but the ledger does not record it yet.",
                 field="ID",
-                hint=f"`trellis rerun {release_id}` closes them.",
+                hint=f"Run `trellis rerun {release_id}` to record it in the ledger.",
             )
         kept = release.terms.keep_noisy_counts
         with transaction(con):

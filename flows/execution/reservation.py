@@ -21,12 +21,7 @@ from storage.errors import BudgetExceeded
 from storage.ledger.events import read_books
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
-from storage.releases.register import (
-    Release,
-    add_release,
-    check_unmade,
-    claim_id,
-)
+from storage.releases.register import Release, add_release, check_unmade, claim_id
 
 
 def new_release(

@@ -3,9 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from flows.planning.admission import (
-    different_people_from,
-)
+from flows.planning.admission import different_people_from
 from flows.planning.plan import Plan, make_plan, run_terms
 from flows.spec.file import is_same_spec, load_spec, parse_spec
 from flows.spec.keys import RunKeys
@@ -35,7 +33,7 @@ def check_unchanged(release: Release) -> None:
         raise SpecError(
             f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
             field="SPEC",
-            hint=f"Put it back (`trellis show {release.id} --spec` prints it), or `trellis abandon {release.id}`.",
+            hint=f"Put it back (`trellis show {release.id} --spec` prints it), or run `trellis abandon {release.id}`.",
         )
     for axis, path in release.terms.files.codebooks.items():
         if Path(path).is_file():
@@ -90,5 +88,5 @@ def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> Non
             f"The codebook of {axis}, {release.terms.files.codebooks.get(axis, 'in the spec')}, was changed since {release.id} was"
             f" reserved: its sha256 was {reserved} and is {now}.",
             field="hierarchy",
-            hint=f"Put it back as it was, or `trellis abandon {release.id}`.",
+            hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
         )

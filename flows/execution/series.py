@@ -4,11 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from flows.execution.reservation import reserved_release
-from flows.planning.admission import (
-    check_writable,
-    different_people_from,
-    releases_to_come,
-)
+from flows.planning.admission import check_writable, different_people_from, releases_to_come
 from flows.planning.budget import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
@@ -17,12 +13,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Books, Series
 from storage.ledger.events import read_books
-from storage.releases.register import (
-    add_release,
-    find_release,
-    forget_refusal,
-    state_of,
-)
+from storage.releases.register import add_release, find_release, forget_refusal, state_of
 
 
 def declare_series(plan: Plan, now: datetime) -> Series:

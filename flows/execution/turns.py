@@ -66,7 +66,7 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
         if state in {None, "refused"}:
             remove_all(release_id)
         elif isinstance(fault, TrellisError) and not fault.hint:
-            fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` goes on from there."
+            fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` continues from there."
         raise
 
 

@@ -1,1 +1,1 @@
-"""Everything that can be decided before a release spends anything: its guarantee, its plan, and whether the budget allows it."""
+"""What is decided before a release draws anything: its guarantee, its plan, and the budget that it reserves or gives back."""

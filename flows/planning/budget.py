@@ -107,14 +107,14 @@ def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending)
     """Refuse a release that would exceed its people's cap; return where they would stand with it.
 
     Raises:
-        BudgetExceeded: names what the releases would come to, the cap, and what is spent.
+        BudgetExceeded: names what the releases would spend together, the cap, and what is spent.
     """
     before = account.spendings if account else []
     after = standing_of([*before, spending], terms.cap)
     if after.epsilon > terms.cap.epsilon:
         now = standing_of(before, terms.cap)
         refusal = BudgetExceeded(
-            f"With this release dataset {terms.dataset} would come to epsilon {after.epsilon:.8g} at delta"
+            f"With this release dataset {terms.dataset} would spend epsilon {after.epsilon:.8g} at delta"
             f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.8g} of it is spent.",
             field="privacy.epsilon",
             hint="`trellis ledger` shows what it was spent on.",

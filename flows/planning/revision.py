@@ -64,7 +64,7 @@ def check_still_supersedes(con: Connection, release: Release) -> None:
             raise UsageError(
                 f"{release.id} cannot supersede {release.supersedes}: {later} supersedes it now, and is {its_state}.",
                 field="ID",
-                hint=f"`trellis abandon {release.id}`. {_supersede(later, its_state)}",
+                hint=f"Run `trellis abandon {release.id}`. {_supersede(later, its_state)}",
             )
 
 

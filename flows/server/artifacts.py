@@ -1,6 +1,6 @@
 """What the Prefect UI shows of a release: its progress, its levels, its privacy statement, and what to press.
 
-This module reads only what is public: released counts, the plan, the ledger. A release goes on if the UI cannot show
+This module reads only what is public: released counts, the plan, the ledger. A release continues if the UI cannot show
 something.
 """
 

@@ -59,13 +59,15 @@ RECORD_IN_BATCHES = {
 # When many runs begin at once, Prefect's server on SQLite answers 503 to writes that collide, and a client that gives up
 # crashes its run. Of twenty runs triggered in one second, a server as Prefect starts it answered 109 to 125 triggers with
 # 503, and one run crashed before it began; with what follows there was no 503 and no crash. `_write_in_turn` lets our
-# server wait instead of refusing, and clients of any server retry for longer. deployments/ sets the same values, and its
-# worker takes at most AT_ONCE runs.
+# server wait instead of refusing, and the clients of `trellis up` retry for longer. deployments/ sets the same values, and
+# its worker takes at most AT_ONCE runs.
 AT_ONCE = 4  # runs that are started; runs of one dataset take turns in any case
 PATIENT = {
     "PREFECT_CLIENT_MAX_RETRIES": "6",  # waits of 2, 4, … 64 seconds
     "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0.5",  # so that clients that were refused together do not return together
 }
+# For the clients of a child that lives as long as one run: if it does not answer, it is gone.
+ON_THIS_MACHINE = {"PREFECT_CLIENT_MAX_RETRIES": "2"}
 
 
 def quiet_prefect() -> None:
@@ -97,7 +99,7 @@ def prefect_server(prefect_home: Path, address_file: Path | None = None) -> Iter
     with ExitStack() as stack:
         given = next((address for address in _given(address_file) if answers(address)), None)
         if given:
-            stack.enter_context(_environment(_shared_with_child(given, prefect_home.absolute())))
+            stack.enter_context(_environment(_settings_for(given, prefect_home.absolute())))
             address = given
         else:
             address = stack.enter_context(_child(prefect_home.absolute(), 0, RECORD_ONLY))
@@ -217,7 +219,7 @@ def _child(
     with ExitStack() as stack:
         listening = stack.enter_context(_listen(port))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
-        stack.enter_context(_environment(_shared_with_child(address, prefect_home)))
+        stack.enter_context(_environment(_settings_for(address, prefect_home) | ON_THIS_MACHINE))
         log.touch(mode=0o600)
         output = stack.enter_context(log.open("ab"))
         fcntl.flock(output, fcntl.LOCK_EX)  # of two servers that migrate one database at once, one fails
@@ -274,7 +276,8 @@ def _end_without(server: subprocess.Popen[bytes], expected: threading.Event, las
         os._exit(1)  # a thread that waits for an answer of that server may wait for long
 
 
-def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
+def _settings_for(address: str, prefect_home: Path) -> dict[str, str]:
+    """Return what this process and those it starts need to reach a server. How often they try is for the caller to set."""
     direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     direct = f"{direct},127.0.0.1".lstrip(",")  # Prefect's clients would ask a proxy for 127.0.0.1
     return {
@@ -282,7 +285,6 @@ def _shared_with_child(address: str, prefect_home: Path) -> dict[str, str]:
         "PREFECT_API_URL": address,
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home),
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
-        "PREFECT_CLIENT_MAX_RETRIES": "2",  # the server is on this machine: if it does not answer, it is gone
         "NO_PROXY": direct,
         "no_proxy": direct,
     }

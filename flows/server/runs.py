@@ -183,9 +183,9 @@ def end_cancelled(run: str) -> None:
 
 
 def _has_ended(run: str, known: OpenRun) -> bool:
-    """Return whether Prefect knows that a run has ended, after telling it if needed. A run that begins again may go on."""
+    """Return whether Prefect knows that a run has ended, after telling it if needed. A run that begins again may continue."""
     release_id = known.release_id
-    message = f"The process that ran {release_id} ended before the release was complete. `trellis rerun {release_id}` goes on with it."
+    message = f"The process that ran {release_id} ended before the release was complete. `trellis rerun {release_id}` continues it."
     with get_client(sync_client=True) as client:
         try:
             state = client.read_flow_run(UUID(run)).state

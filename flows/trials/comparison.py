@@ -40,10 +40,10 @@ from tasks.validate.coverage import (
     summed_bounds,
     thresholded_bounds,
 )
-from tasks.validate.errors import level_errors
+from tasks.validate.distances import level_errors
 from tasks.validate.intervals import margins_of, rounding_step
 
-_SYNTHESISE = "Compare on public or made-up data. `trellis synthesise` draws a made-up set."
+_SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 

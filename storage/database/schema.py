@@ -27,7 +27,7 @@ CREATE TABLE levels (
     rho VARCHAR NOT NULL,               -- the level's share of rho, an exact fraction; 0 where the level is not measured, or by a mechanism that is only (epsilon, delta)
     sigma DOUBLE NOT NULL,              -- the standard deviation of the noise, in records: of a summed level that of its widest cell; 0 where the level is invariant, or sums only the cells that reached a threshold
     l2_sensitivity_squared BIGINT NOT NULL, -- how far one unit moves the level's counts in the Euclidean norm, squared, in squared records; 0 where the level takes no rho
-    bound DOUBLE,                       -- with 95% probability every count of the level is within this many records of the truth; null where the mechanism states no bound
+    bound DOUBLE,                       -- with 95% probability every count of the level is within this many records of the true count; null where the mechanism states no bound
     derivation VARCHAR NOT NULL,        -- how l2_sensitivity_squared is derived, in words
     tau VARCHAR NOT NULL,               -- at most how far the sampler is from its law, in total variation over the cells that one unit can touch; an exact fraction
     is_summed BOOLEAN NOT NULL,         -- whether nothing is measured here, and the counts are sums of the finest level's

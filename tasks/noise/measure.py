@@ -59,5 +59,5 @@ def measure_thresholded(
     if not (epsilon <= noise.epsilon and delta <= noise.delta):
         raise ValueError(f"scale {noise.scale} and threshold {noise.threshold} cost more than the level is charged.")
     if len(true_counts) and not (true_counts.min() > 0 and true_counts.max() <= LARGEST_TOTAL):
-        raise ValueError("true counts must be from 1 to 2**40: a cell without records is never looked at.")
+        raise ValueError("true counts must be from 1 to 2**40: only cells with records are measured.")
     return sampler(true_counts, noise.scale, noise.threshold)

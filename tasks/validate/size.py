@@ -1,7 +1,7 @@
 """Estimates of how many cells a release measures, how many survive, and the disk space, before anything is drawn.
 
 The surviving cells depend on confidential counts, so public numbers give only a guess. The constants are fitted to
-releases of made-up countries and of Rhode Island's jobs; with a good guess of the total they come within a factor of 2
+releases of synthetic countries and of Rhode Island's jobs; with a good guess of the total they come within a factor of 2
 or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
 """
 

@@ -169,4 +169,4 @@ def test_what_the_queries_return_is_of_the_release(
     assert noise["share_of_rows_that_may_be_empty"][0] == 0
     covered = answers["How well an area is covered"]
     assert covered["jobs"].n_unique() == 1
-    assert covered["told"].is_sorted()
+    assert covered["published_flows"].is_sorted()

@@ -73,8 +73,10 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def real() -> Path | None:
-    """Return the folder of the real tables; None where it is absent, and the page's commands take made-up ones."""
-    folder = Path(os.environ.get("TRELLIS_DATA") or REPOSITORY.parent / "shared" / "data") / "lodes_ri_2019"
+    """Return the folder of the real tables; None without TRELLIS_DATA, and the page's commands take made-up ones."""
+    if not os.environ.get("TRELLIS_DATA"):
+        return None
+    folder = Path(os.environ["TRELLIS_DATA"]) / "lodes_ri_2019"
     return folder if folder.is_dir() else None
 
 

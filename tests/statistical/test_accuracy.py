@@ -13,7 +13,7 @@ from tasks.synthesize.paper_sets import draw_paper_set
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree, alternate
-from tasks.validate.errors import LevelErrors, level_errors
+from tasks.validate.distances import LevelErrors, level_errors
 
 RUNS = 20
 RHO_LEMMA, RHO_PLD = (

@@ -17,6 +17,7 @@ from flows.server.process import prefect_server, wait_until_recorded
 from storage.errors import StoreError
 
 TASK_RUNS = 60
+RETRIES = "PREFECT_CLIENT_MAX_RETRIES"
 
 # Runs a flow that logs and fails, says where its server is, and waits to be killed. The umask is the command line's.
 PARENT = """
@@ -57,6 +58,8 @@ class Recorded(NamedTuple):
     task_runs_when_asked_for_more: int
     address: str
     address_inside: str
+    retries: str
+    retries_inside: str
 
 
 def run_quick_tasks() -> str:
@@ -109,9 +112,12 @@ def recorded(_no_prefect_around: None, tmp_path_factory: pytest.TempPathFactory)
         flow_run_id = run_quick_tasks()
         task_runs = wait_until_recorded(flow_run_id, TASK_RUNS)
         of_more = wait_until_recorded(flow_run_id, TASK_RUNS + 1, timeout=1.0)
-        with prefect_server(home) as address_inside:
-            pass
-    return Recorded(home, flow_run_id, task_runs, of_more, address, address_inside)
+        retries = os.environ[RETRIES]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(RETRIES, "6")
+            with prefect_server(home) as address_inside:
+                retries_inside = os.environ[RETRIES]
+    return Recorded(home, flow_run_id, task_runs, of_more, address, address_inside, retries, retries_inside)
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +178,12 @@ def test_every_task_run_is_recorded(recorded: Recorded) -> None:
 def test_a_server_that_answers_is_used(recorded: Recorded) -> None:
     """With PREFECT_API_URL at a server that answers no other is started."""
     assert recorded.address_inside == recorded.address
+
+
+def test_clients_of_a_given_server_retry_as_often_as_the_caller_says(recorded: Recorded) -> None:
+    """Clients ask a child twice more, and a server that was there before as often as the environment says."""
+    assert recorded.retries == "2"
+    assert recorded.retries_inside == "6"
 
 
 def test_a_server_ends_with_its_block(recorded: Recorded) -> None:

@@ -383,7 +383,7 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     show_plan(plan_answer(world.plan("stability_histogram", expected_total=100)))
     said = capsys.readouterr().out
     assert (
-        "100 records (expected_total) spread evenly: 4 in a leaf, and a leaf is kept from 40 on; most leaves are left out"
+        "100 records (expected_total) spread evenly: 4 in a leaf, and a leaf is kept if its noisy count is at least 40; most leaves are left out"
         in said
     )
     assert "with 95%" not in said

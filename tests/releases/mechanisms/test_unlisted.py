@@ -437,7 +437,7 @@ def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.Captu
     assert "only the codes of leaves whose noisy count reaches the threshold are published" in said
     show_plan(plan_answer(world.plan(expected_total=4000)))
     assert (
-        "4,000 records (expected_total), and a leaf is kept from 40 on: at most about 100 leaves"
+        "4,000 records (expected_total), and a leaf is kept if its noisy count is at least 40: at most about 100 leaves"
         in capsys.readouterr().out
     )
 

@@ -147,10 +147,10 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
     )
     show_comparison(found, intervals=True)
     said = capsys.readouterr().out
-    assert "the promise is 90 % for each fixed cell, and so, within sampling error, for each true count\n" in said
+    assert "the promise is 90% for each fixed cell, and so, within sampling error, for each true count\n" in said
     lines = [line.split() for line in said.partition("intervals:")[2].splitlines()]
-    assert ["0", "inftda", *(["66.7", "%"] * 6)] in lines
-    assert ["1", "inftda", *(["(66.7", "%)"] * 6)] in lines
+    assert ["0", "inftda", *(["66.7%"] * 6)] in lines
+    assert ["1", "inftda", *(["(66.7%)"] * 6)] in lines
     assert ["2", "inftda"] in lines
 
 

@@ -101,11 +101,11 @@ def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pyt
     assert "intervals" not in capsys.readouterr().out
     show_comparison(answer, intervals=True)
     said = capsys.readouterr().out
-    assert "the promise is 50 % for each fixed cell" in said
+    assert "the promise is 50% for each fixed cell" in said
     shown = [line.split() for part in said.split("intervals:")[1:] for line in part.splitlines()[2:6]]
     assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]
     assert f"{finest.width.mean:,.1f}" in shown[6]
-    assert f"{100 * finest.coverage.mean:.1f} %" in " ".join(shown[2])
+    assert f"{100 * finest.coverage.mean:.1f}%" in " ".join(shown[2])
     assert [cells[0] for cells in (shown[3], shown[7])] == ["stability_histogram"] * 2
 
 

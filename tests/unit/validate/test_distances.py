@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
-from tasks.validate.errors import level_errors
+from tasks.validate.distances import level_errors
 from tests.support.universe import Universe
 
 
