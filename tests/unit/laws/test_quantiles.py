@@ -10,8 +10,9 @@ from itertools import count
 
 import pytest
 
-from tasks.noise.table_sampler import LARGEST_TAU
-from tasks.validate.quantiles import _log_kappa, gaussian_quantile, laplace_quantile
+from tasks.laws.gaussian import _log_kappa, gaussian_quantile
+from tasks.laws.laplace import laplace_quantile
+from tasks.laws.table_sampler import LARGEST_TAU
 
 DIGITS = 60
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
