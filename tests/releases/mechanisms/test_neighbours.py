@@ -161,7 +161,7 @@ def test_invariants_are_exact_named_and_free(release: Release, capsys: pytest.Ca
     assert len(manifest.unprotected) == 3
     assert "origin region, destination region" in manifest.unprotected[2]
     assert "only between tables that agree on every count of the levels 0 to 2" in manifest.privacy.statement
-    assert "not protected at all" in manifest.privacy.statement
+    assert "does not protect at all" in manifest.privacy.statement
     (account,) = ledger_answer(None).datasets
     assert account.unprotected == manifest.unprotected[1:]  # the total would be public anyway
     readme = " ".join((made.folder / "README.md").read_text().split())
