@@ -12,6 +12,7 @@ from flows.walks.trial import Trial, histogram, reconciled, top_down, universe
 from flows.walks.two_passes import walk_twice
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.noise.task import measure_histogram, measure_universe
@@ -22,7 +23,9 @@ from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
 from tasks.validate.bounds import bounds_of_sums, chebyshev_bounds
 
-EVERY_CELL: Mapping[str, Law] = MappingProxyType({"gaussian": GAUSSIAN})  # laws of noise for any cell, empty or not
+EVERY_CELL: Mapping[str, Law] = MappingProxyType(
+    {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+)  # laws of noise for any cell, empty or not
 
 NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
@@ -63,9 +66,13 @@ class Mechanism:
     caution: str = ""
 
     @property
-    def law(self) -> Law:
-        """The law of its noise."""
+    def default_law(self) -> Law:
+        """The law of its noise where a spec names none."""
         return next(iter(self.laws.values()))
+
+    def law_of(self, name: str) -> Law | None:
+        """Return the law that ledgers and manifests call by a name; None if it is not one of the mechanism's."""
+        return next((law for law in self.laws.values() if law.name == name), None)
 
     @property
     def shows_codes(self) -> bool:

@@ -151,7 +151,8 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     with store() as con:
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms.mechanism]
-    sampler = mechanism.law.samplers[release.terms.sampler].draw
+    law = mechanism.law_of(release.levels[-1].mechanism) or mechanism.default_law
+    sampler = law.samplers[release.terms.sampler].draw
     optimiser = mechanism.optimiser(release.terms.priority)
     walk = partial(mechanism.traverse, release.id, sampler, optimiser, submit, report, only)
     outcomes, missing = in_thread(release.id, walk)

@@ -27,7 +27,7 @@ from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import Law, LevelCost, LevelNoise
 from tasks.noise.measure import measure
 from tasks.optimize.task import Optimiser
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
@@ -85,18 +85,19 @@ class Entry:
 
     def measure(self, level: int, true_counts: IntArray) -> Any:
         """Return what a release would draw of a level: a `Measure`."""
-        if noise := self.guarantee.thresholded:
-            return self.sampler(true_counts, noise.scale, noise.threshold)
         if level < self.scheme.first_measured:
             return true_counts
-        terms = self.guarantee.measurements[level - self.scheme.first_measured]
-        return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, self.sampler)
+        place, mapped = level - self.scheme.first_measured, self.guarantee.by_map
+        if mapped and mapped[place].threshold:
+            return self.sampler(true_counts, mapped[place].noise.scale, mapped[place].threshold)
+        cost = mapped[place].cost if mapped else LevelCost(self.guarantee.measurements[place].rho)
+        return measure(true_counts, self.guarantee.noises[place], cost, self.scheme.sensitivities[place], self.sampler)
 
     def bounds(self, tree: Tree, tried: Tried, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
         confidence, noises = terms.confidence, self.guarantee.noises
-        if kept := self.guarantee.thresholded:
-            leaves = thresholded_bounds(tree, tried.released[-1], noises[-1], kept.threshold, confidence)
+        if threshold := max((level.threshold for level in self.guarantee.by_map), default=0):
+            leaves = thresholded_bounds(tree, tried.released[-1], noises[-1], threshold, confidence)
             return [None] * tree.depth + [leaves]
         if self.scheme.is_summed:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in tried.released]
@@ -272,11 +273,11 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     spec = plan.file.spec
     notes = [
         f"privacy.{key} is left out: {reason}."
-        for key, reason in mechanism.refused.items()
+        for key, reason in _refused(plan, mechanism).items()
         if key not in _REPLACED
         and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
     ]
-    if spec.noise.sampler not in mechanism.law.samplers:
+    if spec.noise.sampler not in _law(plan, mechanism).samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if spec.priority and not named:
         has = spec.priority in mechanism.optimisers
@@ -286,20 +287,33 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     return notes
 
 
+def _law(plan: Plan, mechanism: Mechanism) -> Law:
+    """Return the law of the spec's noise where the mechanism has it, otherwise its default."""
+    return mechanism.laws.get(plan.law, mechanism.default_law)
+
+
+def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
+    """Return the keys of the spec's privacy that a mechanism does not take with its law, with the reasons."""
+    return {**_law(plan, mechanism).refused, **mechanism.refused}
+
+
 def _sampler(plan: Plan, mechanism: Mechanism) -> str:
     """Return the spec's sampler where the mechanism has it, otherwise its first."""
     sampler: str = plan.file.spec.noise.sampler
-    samplers = mechanism.law.samplers
+    samplers = _law(plan, mechanism).samplers
     return sampler if sampler in samplers else next(iter(samplers))
 
 
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
     """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
     spec = plan.file.spec
-    without = {key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in mechanism.refused}
+    without = {
+        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in _refused(plan, mechanism)
+    }
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = _sampler(plan, mechanism)
-    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler)
+    law = _law(plan, mechanism)
+    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
     return Entry(
         name,
         epsilon,
@@ -307,7 +321,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
         mechanism.optimiser(priority),
         scheme,
         guarantee_of(scheme),
-        mechanism.law.samplers[sampler].draw,
+        law.samplers[sampler].draw,
     )
 
 

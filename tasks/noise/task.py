@@ -1,6 +1,7 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from storage.machine.locks import check_going_on, while_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Seal
-from storage.releases.terms import LevelTerms
+from storage.releases.terms import LevelTerms, PrivacyTerms
+from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.capacity import memory_of
-from tasks.laws.law import Sampler, ThresholdedSampler
+from tasks.laws.law import LevelCost, Sampler, ThresholdedSampler
+from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import measure, measure_thresholded
 from tasks.stage import stage
@@ -54,7 +57,8 @@ def measure_branch(release_id: str, level: int, branch: str, sampler: Sampler) -
             true_chunks = _true_counts(con, tree, parents)
             cells = int(cell_counts(tree, parents).sum())
         row_groups = (
-            {"noisy": _released(true_counts, terms, sampler)} for true_counts in while_going_on(release_id, true_chunks)
+            {"noisy": _released(true_counts, terms, release.terms.privacy, sampler)}
+            for true_counts in while_going_on(release_id, true_chunks)
         )
         sha256 = write_shard(noisy_path(release_id, level, branch), ("noisy",), row_groups)
     return Seal(level, branch, sha256, cells)
@@ -73,7 +77,7 @@ def measure_universe(release_id: str, sampler: Sampler) -> Seal:
     with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         parts = (_true_counts(con, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
         row_groups = (
-            {"noisy": _released(true_counts, terms, sampler)}
+            {"noisy": _released(true_counts, terms, release.terms.privacy, sampler)}
             for part in parts
             for true_counts in while_going_on(release_id, part)
         )
@@ -92,16 +96,15 @@ def measure_histogram(release_id: str, sampler: ThresholdedSampler) -> Seal:
     release, level, sealed = _leaves(release_id)
     if sealed:
         return sealed
-    terms, privacy, axes = release.levels[level], release.terms.privacy, len(release.terms.axes)
+    terms, axes = release.levels[level], len(release.terms.axes)
+    sensitivity = _sensitivity(terms, release.terms.privacy)
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
     with vault(release_id, memory=memory_of(release.terms.run) // 4) as con:
         codes = read_true_codebooks(con)
         for areas, true_counts in read_true_leaves(con, level, axes, min(CHUNK_CELLS, _MAP_LEAVES)):
             check_going_on(release_id)
-            rows, noisy = measure_thresholded(
-                true_counts, noise, privacy.neighbours, privacy.max_records_per_unit, sampler
-            )
+            rows, noisy = measure_thresholded(true_counts, noise, sensitivity, sampler)
             kept.append((*(area[rows] for area in areas), noisy))
     nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))
     *areas, noisy = (np.concatenate(parts) for parts in zip(nothing, *kept, strict=True))
@@ -151,11 +154,18 @@ def _check_charged(record: Record, level: int) -> None:
         )
 
 
-def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:
+def _released(true_counts: IntArray, terms: LevelTerms, privacy: PrivacyTerms, sampler: Sampler) -> IntArray:
     """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
-    return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+    charged = LevelCost(terms.rho, terms.epsilon, terms.delta)
+    return measure(true_counts, noise_of(terms), charged, _sensitivity(terms, privacy), sampler)
+
+
+def _sensitivity(terms: LevelTerms, privacy: PrivacyTerms) -> Sensitivity:
+    """Return how far one unit moves a level: in the Euclidean norm as it is charged, where it is charged ρ."""
+    moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=terms.level == 0)
+    return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
 def _true_counts(con: Connection, tree: Tree, parents: Frontier) -> Iterator[IntArray]:

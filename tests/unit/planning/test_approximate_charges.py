@@ -17,10 +17,12 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
 from storage.ledger.events import Reservation, advance, charges_of, hash_of, read_books
-from storage.releases.terms import THRESHOLDED_LAPLACE, LevelTerms
+from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 
 DELTA = 1e-6
+THRESHOLDED = THRESHOLDED_LAPLACE.name
 CAP = cap_of(3.0, DELTA)
 EPSILON, SMALL = 1.0, 1e-7  # of one histogram
 
@@ -36,7 +38,7 @@ def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]
 def histogram(epsilon: float = EPSILON, delta: float = SMALL) -> tuple[LevelTerms, ...]:
     """Return the levels of a histogram: a sum, and the leaves that are measured."""
     total = LevelTerms(0, {}, 1, False, Fraction(0), 9.0, 0, None, is_summed=True)
-    leaves = replace(total, level=1, possible_cells=9, is_summed=False, sigma=3.0, mechanism=THRESHOLDED_LAPLACE)
+    leaves = replace(total, level=1, possible_cells=9, is_summed=False, sigma=3.0, mechanism=THRESHOLDED)
     return total, replace(leaves, epsilon=epsilon, delta=delta, scale=2.1, threshold=40)
 
 
@@ -67,9 +69,7 @@ def spendings(con: Connection) -> list[Spending]:
 def test_a_histogram_is_charged_at_its_finest_level_alone(con):
     """The sums above it have no charge, and the charge is (ε, δ) with the noise it was told, not ρ."""
     reserve_of(con, "one", histogram())
-    assert charges_of(con, "one") == {
-        1: Charge("one", 1, "reserved", Fraction(0), 3.0, 0, THRESHOLDED_LAPLACE, EPSILON, SMALL)
-    }
+    assert charges_of(con, "one") == {1: Charge("one", 1, "reserved", Fraction(0), 3.0, 0, THRESHOLDED, EPSILON, SMALL)}
     assert spendings(con) == [Spending(Fraction(0), ((EPSILON, SMALL),), EPSILON, SMALL)]
     [event] = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()][-1:]
     assert (event["levels"][0]["scale"], event["levels"][0]["threshold"]) == (2.1, 40)
