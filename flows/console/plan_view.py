@@ -47,7 +47,7 @@ def show_plan(forecast: "Forecast") -> None:
         out.print(
             f"\nTo keep every count at {wanted.level} within ± {wanted.max_error:g} of the true count with"
             f" {100 * wanted.confidence:g}% probability takes [bold]ε = {rounded_up(wanted.epsilon)}[/] at"
-            f" δ = {forecast.delta:g} (ρ = {rounded_up(wanted.rho)})."
+            f" δ = {forecast.delta:g}{f' (ρ = {rounded_up(wanted.rho)})' if wanted.rho else ''}."
         )
     out.print(f"\n{_budget_line(forecast.budget)}")
     _show_schedule(forecast.schedule)
