@@ -23,6 +23,9 @@ from results import save
 from flows.mechanisms import MECHANISMS
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
+from tasks.accounting.sensitivity import Sensitivity
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.noise.measure import measure
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -138,7 +141,10 @@ def try_out(truth: Truth, candidate: Candidate, runs: int) -> tuple[np.ndarray, 
         if level == 0:
             return true_counts
         of_level = terms[level - 1]
-        return measure(true_counts, of_level.sigma, of_level.rho, of_level.l2_sensitivity_squared, table_noise)
+        sensitivity = Sensitivity(2, 2, of_level.l2_sensitivity_squared, 1)
+        return measure(
+            true_counts, LevelNoise(GAUSSIAN, of_level.sigma), LevelCost(of_level.rho), sensitivity, table_noise
+        )
 
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
     rows = []

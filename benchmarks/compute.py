@@ -20,8 +20,9 @@ from flows.walks.trial import Truth, measured_below, truth_of
 
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
+from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import Sampler
+from tasks.laws.law import LevelCost, LevelNoise, Sampler
 from tasks.noise.measure import measure
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import Country, extend_codes
@@ -147,7 +148,8 @@ def _step(truth: Truth, terms: Measurement, sampler: Sampler, parents: Frontier)
     """Return what is released below some nodes, and the CPU seconds of each room."""
 
     def noisy_counts(_: int, true_counts: IntArray) -> IntArray:
-        return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+        sensitivity = Sensitivity(2, 2, terms.l2_sensitivity_squared, 1)
+        return measure(true_counts, LevelNoise(GAUSSIAN, terms.sigma), LevelCost(terms.rho), sensitivity, sampler)
 
     rooms: Counter[str] = Counter()
     with _room(rooms, "noise"):

@@ -20,8 +20,10 @@ from flows.walks.trial import MeasuredLevel, Truth
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
+from flows.walks.trial import MeasuredLevel, Truth
+from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
-from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.laws.law import NO_NOISE, LevelCost, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.noise.measure import measure
 from tasks.tree.axis import IntArray
@@ -84,7 +86,10 @@ def noise_of(sigmas: Sequence[float], terms: Sequence[Any]) -> Any:
         if not sigmas[level]:
             return true_counts
         of_level = terms[level - 1]
-        return measure(true_counts, of_level.sigma, of_level.rho, of_level.l2_sensitivity_squared, table_noise)
+        sensitivity = Sensitivity(2, 2, of_level.l2_sensitivity_squared, 1)
+        return measure(
+            true_counts, LevelNoise(GAUSSIAN, of_level.sigma), LevelCost(of_level.rho), sensitivity, table_noise
+        )
 
     return noise
 

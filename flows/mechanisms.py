@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
@@ -23,7 +25,9 @@ from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
 from tasks.validate.bounds import bounds_of_sums, chebyshev_bounds
 
-EVERY_CELL: Mapping[str, Law] = MappingProxyType({"gaussian": GAUSSIAN})  # laws of noise for any cell, empty or not
+EVERY_CELL: Mapping[str, Law] = MappingProxyType(
+    {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+)  # laws of noise for any cell, empty or not
 
 NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
@@ -65,9 +69,17 @@ class Mechanism:
     caution: str = ""
 
     @property
-    def law(self) -> Law:
-        """The law of its noise."""
+    def default_law(self) -> Law:
+        """The law of its noise where a spec names none."""
         return next(iter(self.laws.values()))
+
+    def law_of(self, name: str) -> Law | None:
+        """Return the law that ledgers and manifests call by a name; None if it is not one of the mechanism's."""
+        return next((law for law in self.laws.values() if law.name == name), None)
+
+    def sampler(self, law: str, named: str) -> Any:
+        """Return a sampler of the law that ledgers and manifests call by a name; of the default law if it is not one of its."""
+        return (self.law_of(law) or self.default_law).samplers[named].draw
 
     @property
     def shows_codes(self) -> bool:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import PRIVACY_MAP
-from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
-from tasks.accounting.sensitivity import l2_sensitivity_squared, touched_cells
+from tasks.accounting.sensitivity import l2_sensitivity_squared, sensitivity_of, touched_cells
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
-from tasks.laws.law import Law
-from tasks.laws.thresholded import privacy_cost
+from tasks.laws.law import Law, LevelCost
 from tasks.tree.views import AddUp
 from tasks.verify.folder import verify
 
@@ -47,13 +46,14 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]
-    law = recipe.law
-    if {entry.mechanism for entry in manifest.levels if entry.rho or entry.epsilon} != {law.name}:
-        return [f"manifest.json: mechanism {recipe.name} draws only {law.name.replace('_', ' ')} noise."]
-    if law.keeps_some:
-        return _threshold_failures(manifest, law)
+    law = recipe.law_of(manifest.levels[-1].mechanism)
+    if law is None or {entry.mechanism for entry in manifest.levels if entry.rho or entry.epsilon} != {law.name}:
+        names = " or only ".join(of.called for of in recipe.laws.values())
+        return [f"manifest.json: mechanism {recipe.name} draws only {names}."]
+    if not law.costs_rho:
+        return _failures_by_map(manifest, law)
     if any(entry.epsilon for entry in manifest.levels):
-        return [f"manifest.json: {law.name.replace('_', ' ')} noise costs rho, and no epsilon of a level."]
+        return [f"manifest.json: {law.called} costs rho, and no epsilon of a level."]
     if privacy.accountant not in ACCOUNTANTS:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
@@ -74,21 +74,31 @@ def _guarantee_failures(folder: Path) -> list[str]:
     return ["manifest.json: its noise costs more than its epsilon and delta state."]
 
 
-def _threshold_failures(manifest: Manifest, law: Law) -> list[str]:
-    """Return where (ε, δ) of a thresholded histogram does not follow from its scale and its threshold."""
-    privacy, finest = manifest.privacy, manifest.levels[-1]
+def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
+    """Return where (ε, δ) does not follow from the scales and thresholds of the levels, by the law's own privacy map."""
+    privacy = manifest.privacy
     if privacy.accountant != PRIVACY_MAP or any(entry.rho for entry in manifest.levels):
-        return ["manifest.json: a thresholded histogram has no rho, and costs what its privacy map returns."]
-    try:
-        epsilon, delta = privacy_cost(privacy.neighbours, privacy.max_records_per_unit, finest.scale, finest.threshold)
-    except ValueError as fault:
-        return [f"manifest.json: {fault}"]
-    if not (finest.epsilon <= privacy.epsilon and finest.delta <= privacy.delta):
-        return ["manifest.json: its finest level costs more than its epsilon and delta state."]
-    if not (epsilon <= finest.epsilon * _SLACK and delta <= finest.delta * _SLACK):
-        return ["manifest.json: its scale and threshold cost more than its epsilon and delta state."]
-    if not math.isclose(finest.sigma, law.deviation(finest.scale), rel_tol=1e-9):
-        return ["manifest.json: the sigma of its finest level is not that of its scale."]
+        return [f"manifest.json: {law.called} has no rho, and costs what its privacy map returns."]
+    spent_epsilon = spent_delta = Fraction(0)
+    for entry in manifest.levels:
+        if not entry.epsilon:
+            continue
+        name = f"level {entry.level}"
+        moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=entry.level == 0)
+        try:
+            cost = law.cost(entry.scale, entry.threshold, moved)
+        except ValueError as fault:
+            return [f"manifest.json: {fault}"]
+        if not LevelCost(0, entry.epsilon * _SLACK, entry.delta * _SLACK).covers(cost):
+            return [f"manifest.json: {name}: its scale and threshold cost more than its epsilon and delta state."]
+        if not math.isclose(entry.sigma, law.deviation(entry.scale), rel_tol=1e-9):
+            return [f"manifest.json: {name}: its sigma is not that of its scale."]
+        spent_epsilon, spent_delta = spent_epsilon + Fraction(entry.epsilon), spent_delta + Fraction(entry.delta)
+    if privacy.tau < _least_tau(manifest, law):
+        return [f"manifest.json: its sampler {privacy.sampler} is further from its law than its tau states."]
+    left = delta_left(privacy.delta, privacy.epsilon, Fraction(privacy.tau))
+    if spent_epsilon > Fraction(privacy.epsilon) or spent_delta > Fraction(left):
+        return ["manifest.json: its levels cost more than its epsilon and delta state."]
     return []
 
 
@@ -100,7 +110,7 @@ def _least_tau(manifest: Manifest, law: Law) -> float:
     cells = (
         touched_cells(privacy.neighbours, privacy.max_records_per_unit, is_root=entry.level == 0)
         for entry in manifest.levels
-        if entry.rho
+        if entry.rho or entry.epsilon
     )
     return float(sampling.tau * sum(cells))
 

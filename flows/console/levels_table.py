@@ -7,7 +7,7 @@ from rich.table import Table
 
 from flows.console.terminal import out, print_line
 from tasks.words.levels import level_columns
-from tasks.words.numbers import format_bound, format_cells, format_sigma
+from tasks.words.numbers import format_bound, format_cells, format_cost, format_sigma
 
 if TYPE_CHECKING:
     from flows.answers.levels import ReleasedLevel
@@ -34,19 +34,22 @@ def level_table(levels: "Sequence[Level]", counted: Mapping[str, Sequence[int | 
     table, columns = Table("level", box=None), level_columns([level.axes for level in levels])
     for heading in columns:
         table.add_column(heading, overflow="fold")
-    for heading in (*counted, "ρ", "σ", "bound"):
+    of_epsilon = (
+        sum(bool(level.epsilon) for level in levels) > 1
+    )  # which the levels share; the cost of one is stated elsewhere
+    for heading in (*counted, "ε" if of_epsilon else "ρ", "σ", "bound"):
         table.add_column(heading, justify="right")
     for number, level in enumerate(levels):
         reach = [texts[number] for texts in columns.values()]
         cells = [format_cells(numbers[number]) for numbers in counted.values()]
-        table.add_row(str(level.level), *reach, *cells, *_noise_cells(level))
+        table.add_row(str(level.level), *reach, *cells, *_noise_cells(level, of_epsilon=of_epsilon))
     return table
 
 
-def _noise_cells(level: "Level") -> list[str]:
+def _noise_cells(level: "Level", *, of_epsilon: bool) -> list[str]:
     summed = bool(level.summed)
-    rho = "summed" if summed else "none" if level.epsilon else f"{level.rho:.4g}"
-    return [rho, format_sigma(level.sigma, summed=summed), format_bound(level.sigma, level.bound, summed=summed)]
+    cost = "summed" if summed else format_cost(level.rho, level.epsilon or 0.0, of_epsilon=of_epsilon)
+    return [cost, format_sigma(level.sigma, summed=summed), format_bound(level.sigma, level.bound, summed=summed)]
 
 
 def format_level_numbers(numbers: Sequence[int]) -> str:

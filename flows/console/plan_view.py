@@ -41,12 +41,13 @@ def show_plan(forecast: "Forecast") -> None:
         out.print("the same noise, read at other ε:")
     for point in forecast.curve:
         out.print(f"  ε = {point.epsilon:.4g}: δ = {point.delta:.2g}")
+    _show_laws(forecast)
     show_unprotected(forecast.unprotected)
     if wanted := forecast.for_:
         out.print(
             f"\nTo keep every count at {wanted.level} within ± {wanted.max_error:g} of the true count with"
             f" {100 * wanted.confidence:g}% probability takes [bold]ε = {rounded_up(wanted.epsilon)}[/] at"
-            f" δ = {forecast.delta:g} (ρ = {rounded_up(wanted.rho)})."
+            f" δ = {forecast.delta:g}{f' (ρ = {rounded_up(wanted.rho)})' if wanted.rho else ''}."
         )
     out.print(f"\n{_budget_line(forecast.budget)}")
     _show_schedule(forecast.schedule)
@@ -72,6 +73,17 @@ def _show_guarantee(forecast: "Forecast", *, by_map: bool) -> None:
             f"supersedes {forecast.supersedes}: a revision is a new measurement and is charged like any release; the charge"
             " for the earlier release stays\n"
         )
+
+
+def _show_laws(forecast: "Forecast") -> None:
+    """Print what either law costs in noise and in the cap, where there is a choice."""
+    if len(forecast.laws) < 2:
+        return
+    out.print("noise at the finest level, and how many such releases the cap holds, by law:")
+    for law in forecast.laws:
+        sigma, many = f"σ = {law.sigma:.4g} at ε = {rounded_up(law.epsilon, 4)}", f"{law.releases:,}"
+        releases = f"{many} release{'' if law.releases == 1 else 's'}"
+        out.print(f"  {law.law}: {sigma}, {releases}{' (this plan)' if law.is_chosen else ''}")
 
 
 def _show_intervals(forecast: "Forecast") -> None:

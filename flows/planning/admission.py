@@ -79,7 +79,9 @@ def stating_the_fitting_epsilon(plan: Plan, account: Account | None, terms: Data
     except BudgetExceeded as refusal:
         asked, before = plan.guarantee, account.spendings if account else []
         if asked.approximate:
-            fits = round_down(epsilon_beside(before, terms.cap, asked.delta))
+            # noise without a δ of its own leaves all of the cap's to others
+            delta = asked.delta if any(of for _, of in asked.approximate) else 0.0
+            fits = round_down(epsilon_beside(before, terms.cap, delta, asked.tau))
         else:
             fits = largest_epsilon_within(plan.scheme, refusal.left)
         if not before and asked.delta <= terms.cap.delta:

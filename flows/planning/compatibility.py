@@ -1,12 +1,17 @@
-"""Checks which keys of a spec its mechanism does not use, and which it needs."""
+"""What a spec and its mechanism allow together: the keys of the spec, and the law that draws the noise."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from flows.mechanisms import MECHANISMS, Mechanism
+from flows.planning.guarantee import Guarantee, guarantee_of, scheme_of
 from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import Spec
 from storage.errors import SpecError
 from storage.releases.terms import COUNTS_POSITIVE
+from tasks.tree.order import Tree
+
+AUTO = "auto"
 
 
 def mechanism_named(name: str) -> Mechanism:
@@ -53,13 +58,26 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             " intervals must hold at once is unknown.",
             field="release.intervals.simultaneous",
         )
-    if spec.noise.sampler not in mechanism.law.samplers:
+    yield from _faults_of_noise(spec, mechanism)
+    yield from _faults_of_listing(spec, mechanism)
+
+
+def _faults_of_noise(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    named, sampler = spec.noise.law, spec.noise.sampler
+    if "law" in spec.noise.model_fields_set and named not in {*mechanism.laws, AUTO}:
         yield SpecError(
-            f"noise.sampler must be {' or '.join(mechanism.law.samplers)} with mechanism {mechanism.name}, got"
-            f" {spec.noise.sampler}.",
+            f"noise.law must be {' or '.join(mechanism.laws)} with mechanism {mechanism.name}, got {named}.",
+            field="noise.law",
+        )
+    law = mechanism.laws.get(named, mechanism.default_law)
+    if sampler not in law.samplers:
+        yield SpecError(
+            f"noise.sampler must be {' or '.join(law.samplers)} with mechanism {mechanism.name}, got {sampler}.",
             field="noise.sampler",
         )
-    yield from _faults_of_listing(spec, mechanism)
+    for key, reason in law.refused.items():
+        if key not in mechanism.refused and getattr(spec.privacy, key):
+            yield SpecError(f"privacy.{key} must be left out with noise.law {named}: {reason}.", field=f"privacy.{key}")
 
 
 def check_listed(spec: Spec, mechanism: Mechanism) -> None:
@@ -79,3 +97,47 @@ def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
                 hint=f"Give a public codebook of all areas, or choose mechanism {only}, which shows a code only where enough"
                 " records have it.",
             )
+
+
+def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> str:
+    """Return the law of a release, by its name in specs.
+
+    With `auto` it is the law whose standard deviation at the finest level is the smallest at the spec's ε; or, where the
+    spec gives a target, the law that needs the smallest ε. With a schedule it is the mechanism's default, of which a cap
+    holds more releases. All of that is public.
+
+    Args:
+        spec: the spec.
+        mechanism: its mechanism.
+        tree: the tree that is released.
+        whole: as in `scheme_of`.
+    Raises:
+        SpecError: no law gives a guarantee.
+    """
+    default = next(iter(mechanism.laws))
+    if spec.noise.law != AUTO:
+        return spec.noise.law if spec.noise.law in mechanism.laws else default
+    if spec.schedule or len(mechanism.laws) == 1:
+        return default
+    found = {
+        name: guarantee
+        for name, guarantee in guarantees(spec, mechanism, tree, whole)
+        if not any(getattr(spec.privacy, key) for key in mechanism.laws[name].refused)
+    }
+    if not found:
+        return default  # whose guarantee fails with the reason
+    by_target = spec.privacy.target is not None
+    return min(found, key=lambda name: found[name].epsilon if by_target else found[name].noises[-1].sigma)
+
+
+def guarantees(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> Iterator[tuple[str, Guarantee]]:
+    """Yield what a spec's ε or target would give by each law that has the sampler and noise in range, by their names in specs.
+
+    An accountant that a law does not take is left out.
+    """
+    for name, law in mechanism.laws.items():
+        if spec.noise.sampler not in law.samplers or (spec.privacy.rho and "rho" in law.refused):
+            continue
+        keys = spec.privacy.model_copy(update={"accountant": None}) if "accountant" in law.refused else spec.privacy
+        with suppress(SpecError):
+            yield name, guarantee_of(scheme_of(keys, tree, whole, mechanism, spec.noise.sampler, law))

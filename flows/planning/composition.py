@@ -53,9 +53,9 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | Non
     return together
 
 
-def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> float:
-    """Return the largest ε at a δ of one more release that is only (ε, δ); 0 if none fits."""
-    beside = [*spendings, _approximately(0.0, delta)]
+def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float, tau: Fraction = Fraction(0)) -> float:
+    """Return the largest ε at a δ of one more release that is only (ε, δ), drawn within τ of its law; 0 if none fits."""
+    beside = [*spendings, _approximately(0.0, delta, tau)]
     spent = _together(beside, cap.delta, cap)
     if not math.isfinite(spent):
         return 0.0
@@ -67,7 +67,12 @@ def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float) -> flo
         0.0, cap.epsilon - _at_order(beside, order, float_below(Fraction(cap.delta) - _approximate(beside)[1]))
     )
     epsilon = min(left, of_order if of_order > 2 / order else math.sqrt(2 * of_order / order))
-    while epsilon > 0 and _together([*spendings, _approximately(epsilon, delta)], cap.delta, cap) > cap.epsilon:
+    while (
+        epsilon > 0
+        and (spent := _together([*spendings, _approximately(epsilon, delta, tau)], cap.delta, cap)) > cap.epsilon
+    ):
+        if math.isinf(spent):  # τ takes too much of δ, which no small step mends
+            return 0.0
         epsilon = max(0.0, epsilon * (1 - 2**-30) - 2**-60)
     return epsilon
 
@@ -87,16 +92,29 @@ def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
     return Standing(composed_epsilon(spendings, cap.delta, cap), left, left_epsilon)
 
 
+def releases_within(cap: Cap, one: Spending) -> int:
+    """Return how many releases like one fit a cap on their own, without what inexact samplers take off δ.
+
+    ρ adds up and is converted once; (ε, δ) add up. A single release counts with its own guarantee.
+    """
+    epsilons, deltas = _approximate([one])
+    many = [cap.rho // one.rho] if one.rho else []
+    many += [Fraction(cap.epsilon) // epsilons] if epsilons else []
+    many += [Fraction(cap.delta) // deltas] if deltas else []
+    alone = one.epsilon <= cap.epsilon and one.delta <= cap.delta
+    return max(min(many, default=0), int(alone))
+
+
 def _together(spendings: Sequence[Spending], delta: float, cap: Cap | None = None) -> float:
     epsilons, deltas = _approximate(spendings)
     left = float_below(Fraction(delta) - deltas)
     rho = _rho(spendings)
     if left < 0 or (rho and not left):
         return math.inf
-    if not rho:
-        return float_above(epsilons)
 
     def converted(spared: float) -> float:
+        if not rho:
+            return float_above(epsilons)
         added = float_above(epsilons + Fraction(zcdp_epsilon(rho, spared)))
         if not epsilons or cap is None:
             return added
@@ -113,9 +131,9 @@ def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> floa
     return renyi_epsilon(loss, order, delta)
 
 
-def _approximately(epsilon: float, delta: float) -> Spending:
+def _approximately(epsilon: float, delta: float, tau: Fraction) -> Spending:
     """Return the spending of a release that is only (ε, δ)."""
-    return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta)
+    return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta, tau)
 
 
 def _rho(spendings: Sequence[Spending]) -> Fraction:

@@ -7,7 +7,8 @@ from fractions import Fraction
 from itertools import islice
 
 from flows.planning.budget import agreed_terms, users_of_table
-from flows.planning.composition import composed_epsilon
+from flows.planning.compatibility import guarantees
+from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan
@@ -47,8 +48,9 @@ class PlannedLevel:
         half_width: of the interval around a noisy count, records; None where intervals differ from cell to cell.
         typical_count: of a cell, if a public total were spread evenly; None without such a total.
         summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
+        law: of the noise, by its name in specs, where the level is measured.
         mechanism: what is drawn, where it is only (ε, δ).
-        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
+        epsilon: of that; likewise `delta`, `scale` (records; where there is no ε, σ is the scale) and `threshold`, the least noisy count that is kept.
     """
 
     level: int
@@ -62,11 +64,33 @@ class PlannedLevel:
     half_width: int | None
     typical_count: float | None
     summed: bool | None = None
+    law: str | None = None
     mechanism: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     scale: float | None = None
     threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LawForecast:
+    """What a release would be by one of the noise laws that its mechanism can use.
+
+    Attributes:
+        law: by its name in specs.
+        is_chosen: whether this release is drawn by it.
+        sigma: the standard deviation of the noise at the finest level, records.
+        epsilon: of the release.
+        rho: of the release; 0 where the noise costs ε.
+        releases: how many such releases fit the cap, with nothing else.
+    """
+
+    law: str
+    is_chosen: bool
+    sigma: float
+    epsilon: float
+    rho: float
+    releases: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +172,8 @@ class Forecast:
     """What a release would protect, cost and be worth.
 
     Attributes:
+        law: of the noise, by its name in specs; never `auto`.
+        laws: what the release would be by every law that the spec allows, the chosen one among them.
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
         tau: how far the sampler may be from its law, in total variation.
         statement: the guarantee, in words.
@@ -173,6 +199,8 @@ class Forecast:
     delta: float
     rho: float
     accountant: str
+    law: str
+    laws: Sequence[LawForecast]
     sampler: str
     tau: float
     statement: str
@@ -214,6 +242,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         delta=guarantee.delta,
         rho=float(guarantee.rho),
         accountant=guarantee.accountant.name,
+        law=plan.law,
+        laws=_laws(plan, books),
         sampler=spec.noise.sampler,
         tau=float_above(guarantee.tau),
         statement=plan.statement(),
@@ -249,9 +279,34 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
             typical_count=total / level.possible_cells
             if total is not None and level.possible_cells is not None
             else None,
+            law=plan.law if level.is_charged else None,
             **level.charge_details,
         )
         for level in plan.levels
+    ]
+
+
+def _laws(plan: Plan, books: Books) -> list[LawForecast]:
+    """Return what the release would be by every law that its spec allows; nothing where its mechanism has only one."""
+    spec, mechanism = plan.file.spec, plan.mechanism
+    if len(mechanism.laws) == 1:
+        return []
+    cap = agreed_terms(books, plan.asked()).cap
+    found = {
+        name: guarantee for name, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole) if name != plan.law
+    }
+    found[plan.law] = plan.guarantee
+    return [
+        LawForecast(
+            law=name,
+            is_chosen=name == plan.law,
+            sigma=found[name].noises[-1].sigma,
+            epsilon=found[name].epsilon,
+            rho=float(found[name].rho),
+            releases=releases_within(cap, found[name].spending),
+        )
+        for name in mechanism.laws
+        if name in found
     ]
 
 

@@ -10,18 +10,16 @@ from math import inf
 from flows.mechanisms import Mechanism
 from flows.spec.privacy import Finest, Geometric, PrivacyKeys, Target
 from storage.errors import SpecError
-from storage.ledger.books import Charge
-from tasks.accounting.accountants import ACCOUNTANTS, Accountant
+from storage.ledger.books import Charge, Spending
+from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
 from tasks.accounting.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform
 from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho
 from tasks.accounting.floats import float_above, float_below
 from tasks.accounting.pld import check_pld
-from tasks.accounting.sensitivity import derivation, l2_sensitivity_squared, touched_cells
+from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.laws.law import NO_NOISE, Law, LevelCost, LevelNoise
 from tasks.laws.named import LAWS
-from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded, thresholded_for
-from tasks.laws.thresholded import derivation as thresholded_derivation
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp
 
@@ -38,16 +36,20 @@ class Scheme:
         keys: the spec's section `privacy`.
         tree: the axes and their order.
         mechanism: the mechanism, for its error bounds.
+        law: the law of its noise, one of the mechanism's.
         most_distinct: per level, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
+        sensitivities: of the measured levels.
         first_measured: the first tree level that is measured. Levels above it are published exactly or are sums.
-        allocation: how any ρ is shared among the measured levels.
+        allocation: how any ρ, or any ε, is shared among the measured levels.
     """
 
     keys: PrivacyKeys
     tree: Tree
     mechanism: Mechanism
+    law: Law
     most_distinct: tuple[int, ...] | None
     first_measured: int
+    sensitivities: tuple[Sensitivity, ...]
     allocation: Allocation
 
     @property
@@ -60,25 +62,25 @@ class Scheme:
 
         Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out.
         """
-        if self.mechanism.law.keeps_some or not self.is_summed:
+        if self.law.keeps_some or not self.is_summed:
             return [NO_NOISE] * self.first_measured + list(measured)
         leaves = self.tree.axis_levels(self.tree.depth)
         widest = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
         return [replace(measured[0], terms=terms) for terms in widest]
 
-    def bounds(self, measurements: Sequence[Measurement], confidence: float) -> list[float] | None:
+    def bounds(self, measured: Sequence[LevelNoise], confidence: float) -> list[float] | None:
         """Return the error bounds of levels 0 to T; None where the mechanism states none."""
         if self.mechanism.bounds is None:
             return None
         possible = [self.tree.possible_cells(level) for level in range(self.tree.depth + 1)]
-        return self.mechanism.bounds(self.noises(gaussians(measurements)), possible, confidence)
+        return self.mechanism.bounds(self.noises(measured), possible, confidence)
 
     def derivation(self, level: int) -> str:
-        """Return how Δ₂² of a level is computed, in words, or why the level has no Δ₂²."""
+        """Return how far one unit moves a level, and how that is computed, in words; or why nothing is said of it."""
         if level < self.first_measured:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
-        if self.mechanism.law.keeps_some:
-            return thresholded_derivation(self.keys.neighbours, self.keys.max_records_per_unit)
+        if self.law.derivation:
+            return self.law.derivation(self.keys.neighbours, self.keys.max_records_per_unit, level == 0)
         return derivation(
             self.keys.neighbours,
             self.keys.max_records_per_unit,
@@ -96,14 +98,32 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class MappedLevel:
+    """A measured level that is charged (ε, δ), by the privacy map of its noise.
+
+    Attributes:
+        noise: of the level.
+        threshold: the least noisy count that is kept, records; 0 where all are.
+        cost: by the map.
+        tau: how far, in total variation, the sampler's draws may be from that noise, over all the cells of the level that
+            one unit can touch.
+    """
+
+    noise: LevelNoise
+    threshold: int
+    cost: LevelCost
+    tau: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """(ε, δ)-differential privacy, and the measurements that give it.
 
     Attributes:
         accountant: the accountant that computes it.
-        rho: the cost of all measurements together, exact.
-        measurements: one per measured level, from the first to the finest.
-        thresholded: the measurement of a mechanism without ρ, in place of `measurements`; None for other mechanisms.
+        rho: the cost of all measurements together, exact; 0 where there are none.
+        measurements: one per measured level, from the first to the finest, where the noise costs ρ; otherwise none.
+        by_map: likewise where the noise costs (ε, δ).
     """
 
     accountant: Accountant
@@ -111,28 +131,31 @@ class Guarantee:
     delta: float
     rho: Fraction
     measurements: tuple[Measurement, ...]
-    thresholded: Thresholded | None = None
+    by_map: tuple[MappedLevel, ...] = ()
 
     @property
     def approximate(self) -> tuple[tuple[float, float], ...]:
-        """(ε, δ) of the measurement without ρ, as the ledger charges it; empty for other mechanisms."""
-        return ((self.thresholded.epsilon, self.thresholded.delta),) if self.thresholded else ()
+        """(ε, δ) of every level without ρ, as the ledger charges it."""
+        return tuple((level.cost.epsilon, level.cost.delta) for level in self.by_map)
 
     @property
     def noises(self) -> tuple[LevelNoise, ...]:
         """The noise of the measured levels, from the first to the finest."""
-        if self.thresholded:
-            return (LevelNoise(THRESHOLDED_LAPLACE, self.thresholded.scale),)
-        return tuple(gaussians(self.measurements))
+        return tuple(gaussians(self.measurements)) or tuple(level.noise for level in self.by_map)
 
     @property
     def tau(self) -> Fraction:
         """How far the samplers may be from their laws, in total variation over the cells that one unit can touch."""
-        return tau_of(self.measurements)
+        return tau_of(self.measurements) + sum((level.tau for level in self.by_map), Fraction(0))
+
+    @property
+    def spending(self) -> Spending:
+        """What a release with this guarantee costs."""
+        return Spending(self.rho, self.approximate, self.epsilon, self.delta, self.tau)
 
     def curve(self) -> list[CurvePoint]:
-        """Return the δ that holds at five values of ε around the stated one. Without ρ, return none: the map has one point."""
-        if self.thresholded:
+        """Return the δ that holds at five values of ε around the stated one. Without ρ, return none: a map has one point."""
+        if not self.measurements:
             return []
         points = (part * self.epsilon for part in _CURVE)
         return [
@@ -155,7 +178,12 @@ def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> floa
         epsilons, deltas = (
             releases * sum(map(Fraction, of), Fraction(0)) for of in zip(*guarantee.approximate, strict=True)
         )
-        return float_above(epsilons) if deltas <= Fraction(delta) else inf
+        left = Fraction(delta) - deltas
+        return (
+            least_with_tau(lambda _: float_above(epsilons), float_below(left), guarantee.tau * releases)
+            if left >= 0
+            else inf
+        )
     measurements = guarantee.measurements * releases
     epsilon = ACCOUNTANTS["zcdp"].least_epsilon(measurements, delta)
     if guarantee.accountant.name == "pld":
@@ -177,10 +205,11 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     only = [charge for charge in charges if not _is_in_rho(charge)]
     if any(charge.rho or not charge.epsilon > 0 for charge in only):
         return False
-    epsilon = float_below(Fraction(epsilon) - sum(Fraction(charge.epsilon) for charge in only))
+    stated, epsilon = epsilon, float_below(Fraction(epsilon) - sum(Fraction(charge.epsilon) for charge in only))
     delta = float_below(Fraction(delta) - sum(Fraction(charge.delta) for charge in only))
+    tau = sum((charge.tau for charge in only), Fraction(0))
     if len(only) == len(charges):
-        return epsilon >= 0 and delta >= 0
+        return epsilon >= 0 and delta_left(delta, stated, tau) >= 0
     if only and not (epsilon > 0 and delta > 0):
         return False
     measurements = [
@@ -200,12 +229,14 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
 
 
 def _is_in_rho(charge: Charge) -> bool:
-    """Return whether a charge is for noise that costs ρ, as that of the Euclidean norm does."""
+    """Return whether a charge is for noise that costs ρ."""
     law = LAWS.get(charge.mechanism)
-    return law is not None and law.norm == 2
+    return law is not None and law.costs_rho
 
 
-def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str) -> Scheme:
+def scheme_of(
+    keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str, law: Law | None = None
+) -> Scheme:
     """Return the measurements of a spec, without their noise.
 
     Args:
@@ -213,13 +244,15 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
         tree: the tree that is released.
         whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
         mechanism: the mechanism.
-        sampler: the sampler of the mechanism that draws the noise.
+        sampler: the sampler of the law that draws the noise.
+        law: one of the mechanism's; its first one if left out.
     Raises:
         SpecError: a level that the spec names does not exist, or the split does not fit the levels.
     """
+    law = law or mechanism.default_law
     most_distinct = None
     promised = promised_levels(keys, whole)
-    if keys.distinct and mechanism.law.norm == 2:  # ℓ₁ depends on the number of records alone
+    if keys.distinct and law.norm == 2:  # ℓ₁ depends on the number of records alone
         most_distinct = tuple(
             whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
         )
@@ -231,8 +264,8 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
     if first > tree.depth:
         raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
     measured = range(first, tree.depth + 1)
-    squares = tuple(
-        l2_sensitivity_squared(
+    sensitivities = tuple(
+        sensitivity_of(
             keys.neighbours,
             keys.max_records_per_unit,
             most_distinct[level] if most_distinct else None,
@@ -240,12 +273,13 @@ def scheme_of(keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, 
         )
         for level in measured
     )
-    per_draw = mechanism.law.samplers[sampler].tau
-    taus = tuple(
-        per_draw * touched_cells(keys.neighbours, keys.max_records_per_unit, is_root=level == 0) for level in measured
+    per_draw = law.samplers[sampler].tau
+    allocation = Allocation(
+        _shares(keys, len(measured)),
+        tuple(of.l2_squared for of in sensitivities),
+        tuple(per_draw * of.cells for of in sensitivities),
     )
-    allocation = Allocation(_shares(keys, len(measured)), squares, taus)
-    return Scheme(keys, tree, mechanism, most_distinct, first, allocation)
+    return Scheme(keys, tree, mechanism, law, most_distinct, first, sensitivities, allocation)
 
 
 def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
@@ -262,8 +296,8 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     """
     keys = scheme.keys
     try:
-        if scheme.mechanism.law.keeps_some:
-            return _guarantee_by_map(keys)
+        if not scheme.law.costs_rho:
+            return _guarantee_by_map(scheme, _epsilon_for(scheme) if keys.epsilon is None else keys.epsilon)
         if keys.epsilon is not None:
             accountant = _accountant(keys, scheme.allocation, keys.epsilon)
             rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
@@ -276,17 +310,48 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
         raise SpecError(f"privacy.{field}: {fault}", field=f"privacy.{field}") from None
 
 
-def _guarantee_by_map(keys: PrivacyKeys) -> Guarantee:
-    """Return the guarantee of a thresholded histogram: the (ε, δ) of its privacy map, which gives nothing at a smaller ε."""
-    noise = thresholded_for(keys.neighbours, keys.max_records_per_unit, keys.epsilon or 0.0, keys.delta)
+def _guarantee_by_map(scheme: Scheme, epsilon: float) -> Guarantee:
+    """Return the guarantee of noise that costs (ε, δ) by its privacy map: what the levels cost, added up.
+
+    Nothing is known of it at a smaller ε. What an inexact sampler costs is taken off δ, as by the other accountants.
+    """
+    keys, levels = scheme.keys, _mapped_levels(scheme, epsilon)
+    cost = sum((Fraction(level.cost.epsilon) for level in levels), Fraction(0))
+    spent = sum((Fraction(level.cost.delta) for level in levels), Fraction(0))
+    tau = scheme.allocation.tau
+
+    def least_epsilon(_: object, delta: float) -> float:
+        left = Fraction(delta) - spent
+        return least_with_tau(lambda _: float_above(cost), float_below(left), tau) if left >= 0 else inf
+
     by_map = Accountant(
         name=PRIVACY_MAP,
-        holds=lambda _, epsilon, delta: noise.epsilon <= epsilon and noise.delta <= delta,
+        holds=lambda _, epsilon, delta: least_epsilon(_, delta) <= epsilon,
         largest_rho=lambda *_: Fraction(0),
-        least_epsilon=lambda _, delta: noise.epsilon if noise.delta <= delta else inf,
-        least_delta=lambda _, epsilon: noise.delta if noise.epsilon <= epsilon else 1.0,
+        least_epsilon=least_epsilon,
+        least_delta=lambda _, at: (keys.delta if tau else float_above(spent)) if cost <= Fraction(at) else 1.0,
     )
-    return Guarantee(by_map, keys.epsilon or 0.0, keys.delta, Fraction(0), (), noise)
+    if tau and not by_map.holds((), epsilon, keys.delta):
+        raise ValueError(
+            f"noise.sampler table needs more delta than {keys.delta:g} at epsilon {epsilon:g}; use opendp."
+        )
+    return replace(_checked(by_map, epsilon, keys.delta, ()), by_map=levels)
+
+
+def _mapped_levels(scheme: Scheme, epsilon: float) -> tuple[MappedLevel, ...]:
+    """Return the measured levels, each with its share of ε and of the spec's δ, as far as its noise needs them.
+
+    Shares are exact, and rounded down: the costs of all levels never add up to more than ε.
+    """
+    levels, allocation, law = [], scheme.allocation, scheme.law
+    for share, sensitivity, tau in zip(allocation.shares, scheme.sensitivities, allocation.taus, strict=True):
+        part = LevelCost(
+            epsilon=float_below(Fraction(epsilon) * share), delta=float_below(Fraction(scheme.keys.delta) * share)
+        )
+        scale, threshold = law.fit(part, sensitivity)
+        cost = law.cost(scale, threshold, sensitivity)
+        levels.append(MappedLevel(LevelNoise(law, scale), threshold, cost, tau))
+    return tuple(levels)
 
 
 def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
@@ -296,6 +361,8 @@ def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
         SpecError: no measured level has the target's name.
         ValueError: no noise in range meets the target.
     """
+    if not scheme.law.costs_rho:
+        return _guarantee_by_map(scheme, _epsilon_for(scheme, target))
     return _guarantee_from(scheme, _rho_for(scheme, target))
 
 
@@ -340,7 +407,42 @@ def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Ac
     return ACCOUNTANTS["pld"]
 
 
+def _epsilon_for(scheme: Scheme, target: Target | None = None) -> float:
+    """Return the least ε, to a part in 10¹², with which every count of a level stays within the target's error."""
+    target = target or scheme.keys.target
+    if target is None:
+        raise ValueError("must be given.")
+    level = _bounded_level(scheme, target)
+
+    def error(epsilon: float) -> float:
+        noises = [of.noise for of in _mapped_levels(scheme, epsilon)]
+        return (scheme.bounds(noises, target.confidence) or [inf])[level]
+
+    ratio = error(1.0) / target.max_error  # the scales shrink as ε grows, and the error with them, nearly in proportion
+    if not 1e-100 < ratio < 1e100:
+        raise ValueError(f"max_error must be a number of records that noise can reach, got {target.max_error:g}.")
+    low = high = ratio
+    while error(low) <= target.max_error:
+        low /= 1.01
+    while error(high) > target.max_error:
+        high *= 1.01
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if error(middle) <= target.max_error else (middle, high)
+    return high
+
+
 def _rho_for(scheme: Scheme, target: Target) -> Fraction:
+    level = _bounded_level(scheme, target)
+    return scheme.allocation.least_rho(_error_at(scheme, level, target.confidence), target.max_error)
+
+
+def _bounded_level(scheme: Scheme, target: Target) -> int:
+    """Return the level that a target is about.
+
+    Raises:
+        SpecError: no measured level has the target's name, or the mechanism states no error bound.
+    """
     level = _released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
         raise SpecError(
@@ -353,12 +455,11 @@ def _rho_for(scheme: Scheme, target: Target) -> Fraction:
             f"privacy.target.level must be a measured level: {target.level} is published exactly, without error.",
             field="privacy.target.level",
         )
-
-    return scheme.allocation.least_rho(_error_at(scheme, level, target.confidence), target.max_error)
+    return level
 
 
 def _error_at(scheme: Scheme, level: int, confidence: float) -> Callable[[tuple[Measurement, ...]], float]:
-    return lambda measurements: (scheme.bounds(measurements, confidence) or [inf])[level]
+    return lambda measurements: (scheme.bounds(gaussians(measurements), confidence) or [inf])[level]
 
 
 def _released_level(tree: Tree, name: str, field: str) -> int:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
-from flows.planning.compatibility import incompatible_keys, mechanism_named
+from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import (
     Guarantee,
@@ -34,8 +34,6 @@ from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
-from tasks.laws.law import Law
-from tasks.laws.thresholded import Thresholded
 from tasks.tree.order import Tree
 from tasks.validate.bounds import CONFIDENCE
 from tasks.words.levels import place
@@ -52,6 +50,7 @@ class Plan:
         mechanism: the mechanism.
         tree: the axes and their order, down to the finest released levels.
         whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
+        law: the law of the noise, by its name in specs; never `auto`.
         scheme: the measurements, without their noise.
         guarantee: the noise and the differential privacy that it gives.
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
@@ -64,6 +63,7 @@ class Plan:
     mechanism: Mechanism
     tree: Tree
     whole: Tree
+    law: str
     scheme: Scheme
     guarantee: Guarantee
     promised: tuple[int, ...]
@@ -146,7 +146,7 @@ class Plan:
         """Return the cost and the (ε, δ) of one release; of several declared together, at the given δ."""
         guarantee = self.guarantee
         if releases == 1:
-            return Spending(self.rho, guarantee.approximate, guarantee.epsilon, guarantee.delta, guarantee.tau)
+            return guarantee.spending
         epsilon = epsilon_of_series(guarantee, releases, delta)
         return Spending(self.rho * releases, guarantee.approximate * releases, epsilon, delta, guarantee.tau * releases)
 
@@ -256,7 +256,8 @@ def make_plan(file: SpecFile) -> Plan:
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run.max_memory)
     check_leaves(spec, tree, mechanism)
-    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler)
+    law = law_of(spec, mechanism, tree, whole)
+    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law])
     guarantee = guarantee_of(scheme)
     return Plan(
         file,
@@ -264,6 +265,7 @@ def make_plan(file: SpecFile) -> Plan:
         mechanism,
         tree,
         whole,
+        law,
         scheme,
         guarantee,
         promised_levels(spec.privacy, whole),
@@ -279,38 +281,43 @@ def run_terms(keys: RunKeys) -> RunTerms:
 
 def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
-    stated = scheme.bounds(guarantee.measurements, CONFIDENCE)
-    noises, noise = scheme.noises(guarantee.noises), guarantee.thresholded
+    stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
     terms = []
     for level in range(scheme.tree.depth + 1):
         above = level < scheme.first_measured
-        measurement = None if above or noise else guarantee.measurements[level - scheme.first_measured]
         term = LevelTerms(
             level=level,
             axes=scheme.tree.level_names(level),
             possible_cells=scheme.tree.possible_cells(level) if scheme.tree.is_listed(level) else None,
             is_invariant=above and not scheme.is_summed,
-            rho=measurement.rho if measurement else Fraction(0),
+            rho=Fraction(0),
             sigma=noises[level].sigma,
-            l2_sensitivity_squared=measurement.l2_sensitivity_squared if measurement else 0,
+            l2_sensitivity_squared=0,
             bound=stated[level] if stated else None,
             derivation=scheme.derivation(level),
-            tau=measurement.tau if measurement else Fraction(0),
             is_summed=above and scheme.is_summed,
         )
-        terms.append(term if above or noise is None else _thresholded(term, scheme.mechanism.law, noise))
+        terms.append(term if above else _charged(term, scheme, guarantee))
     return tuple(terms)
 
 
-def _thresholded(term: LevelTerms, law: Law, noise: Thresholded) -> LevelTerms:
-    """Return the terms of a level that keeps only counts that reach a threshold."""
+def _charged(term: LevelTerms, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:
+    """Return the terms of a measured level with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
+    place, law = term.level - scheme.first_measured, scheme.law
+    if law.costs_rho:
+        of = guarantee.measurements[place]
+        return replace(
+            term, mechanism=law.name, rho=of.rho, l2_sensitivity_squared=of.l2_sensitivity_squared, tau=of.tau
+        )
+    level = guarantee.by_map[place]
     return replace(
         term,
         mechanism=law.name,
-        epsilon=noise.epsilon,
-        delta=noise.delta,
-        scale=noise.scale,
-        threshold=noise.threshold,
+        epsilon=level.cost.epsilon,
+        delta=level.cost.delta,
+        scale=level.noise.scale,
+        threshold=level.threshold,
+        tau=level.tau,
     )
 
 

@@ -185,9 +185,12 @@ class NoiseKeys(Keys):
     """How the noise is drawn.
 
     Attributes:
+        law: The law of the noise: gaussian, laplace, or auto. Laplace has less noise where few levels are measured, but fewer
+            releases fit a cap. auto takes the law with less noise at the finest level, and gaussian with a schedule.
         sampler: opendp or table. The table sampler is much faster and uses up a small part of delta.
     """
 
+    law: Literal["gaussian", "laplace", "auto"] = "gaussian"
     sampler: Literal["opendp", "table"] = "opendp"
 
 

@@ -29,7 +29,7 @@ from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import Law, LevelNoise
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
@@ -79,14 +79,14 @@ class Entry:
         plan = self.plan
         release = reserved_release(plan, self.name, Path())
         release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
-        sampler = plan.mechanism.law.samplers[release.terms.sampler].draw
+        sampler = plan.scheme.law.samplers[release.terms.sampler].draw
         return try_release(table, release, plan.reservation(release.id).charges, plan.mechanism, sampler)
 
     def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
         plan, confidence, noises = self.plan, terms.confidence, self.plan.guarantee.noises
-        if kept := plan.guarantee.thresholded:
-            leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], kept.threshold, confidence)
+        if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
+            leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
             return [None] * tree.depth + [leaves]
         if plan.scheme.is_summed:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
@@ -262,11 +262,11 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     spec = plan.file.spec
     notes = [
         f"privacy.{key} is left out: {reason}."
-        for key, reason in mechanism.refused.items()
+        for key, reason in _refused(plan, mechanism).items()
         if key not in _REPLACED
         and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
     ]
-    if spec.noise.sampler not in mechanism.law.samplers:
+    if spec.noise.sampler not in _law(plan, mechanism).samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair
@@ -276,20 +276,33 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     return notes
 
 
+def _law(plan: Plan, mechanism: Mechanism) -> Law:
+    """Return the law of the spec's noise where the mechanism has it, otherwise its default."""
+    return mechanism.laws.get(plan.law, mechanism.default_law)
+
+
+def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
+    """Return the keys of the spec's privacy that a mechanism does not take with its law, with the reasons."""
+    return {**_law(plan, mechanism).refused, **mechanism.refused}
+
+
 def _sampler(plan: Plan, mechanism: Mechanism) -> str:
     """Return the spec's sampler where the mechanism has it, otherwise its first."""
     sampler: str = plan.file.spec.noise.sampler
-    samplers = mechanism.law.samplers
+    samplers = _law(plan, mechanism).samplers
     return sampler if sampler in samplers else next(iter(samplers))
 
 
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
     """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
     spec = plan.file.spec
-    without = {key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in mechanism.refused}
+    without = {
+        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in _refused(plan, mechanism)
+    }
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = _sampler(plan, mechanism)
-    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler)
+    law = _law(plan, mechanism)
+    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
     guarantee = guarantee_of(scheme)
     tried = spec.model_copy(
         update={
@@ -306,6 +319,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
             plan,
             file=replace(plan.file, spec=tried),
             mechanism=mechanism,
+            law=plan.law if plan.law in mechanism.laws else next(iter(mechanism.laws)),
             scheme=scheme,
             guarantee=guarantee,
             levels=level_terms(scheme, guarantee),

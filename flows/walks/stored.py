@@ -51,7 +51,13 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
     """Return the stage that takes a step, and its arguments but for the release."""
     match step:
         case Measure(level, branch):
-            return measure_branch, level, branch, mechanism.cells, mechanism.law.samplers[release.terms.sampler].draw
+            return (
+                measure_branch,
+                level,
+                branch,
+                mechanism.cells,
+                mechanism.sampler(release.levels[-1].mechanism, release.terms.sampler),
+            )
         case Repair(level, branch):
             return optimise_branch, level, branch, mechanism.cells, mechanism.optimiser(release.terms.priority)
         case Sum(level, branch):

@@ -139,7 +139,6 @@ class Terms:
     codebooks: Mapping[str, str]
     unlisted: tuple[str, ...]
     waived: tuple[str, ...]
-    how_counted: str
     csv: bool | Literal["every_level"] | None
     records: bool
     noisy_counts: bool | None
@@ -147,6 +146,7 @@ class Terms:
     privacy: PrivacyTerms
     run: RunTerms
     files: FileTerms
+    how_counted: str = ADJUSTED
     different_people: bool = False
     series: str = ""
 
@@ -203,7 +203,7 @@ class LevelTerms:
         is_summed: whether nothing is measured here, and the counts are the sums of the finest level's.
         mechanism: what is drawn here, as the ledger names it.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`, `scale` and `threshold`.
-        scale: of discrete Laplace noise, records.
+        scale: of discrete Laplace noise, records; 0 where σ is the scale.
         threshold: the least noisy count that is kept, records.
     """
 
@@ -241,5 +241,5 @@ class LevelTerms:
             return {"summed": True}
         if not self.epsilon:
             return {}
-        names = ("mechanism", "epsilon", "delta", "scale", "threshold")
+        names = ["mechanism", "epsilon", "delta", "scale", *(["threshold"] if self.threshold else [])]
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""OpenDP's discrete Gaussian measurement, and the ρ that its privacy map charges for a scale."""
+"""OpenDP's discrete Gaussian and discrete Laplace measurements, and the ρ that a privacy map charges for a scale."""
 
 import math
 from functools import cache
@@ -27,6 +27,20 @@ def gaussian_measurement(scale: float) -> Any:
     dp = opendp()
     histograms = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return dp.m.make_gaussian(*histograms, scale=scale, MO="ZeroConcentratedDivergence")
+
+
+def laplace_measurement(scale: float) -> Any:
+    """Return OpenDP's measurement that adds discrete Laplace noise to integer vectors, in the ℓ₁ norm.
+
+    Args:
+        scale: s, in records.
+    Raises:
+        ValueError: the scale is not finite and positive.
+    """
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    dp = opendp()
+    return dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
 
 
 def privacy_map(scale: float, l2_sensitivity: float) -> float:

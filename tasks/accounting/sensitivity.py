@@ -1,11 +1,43 @@
-"""How far one privacy unit can move the histogram of a level, in the Euclidean norm."""
+"""How far one privacy unit can move the histogram of a level, in the norms that noise laws take."""
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 MOST_RECORDS = 2**20  # per unit: keeps Δ₂² inside 64 bits
 
 SUBSTITUTION, ADD_REMOVE = "substitution", "add_remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """How far one unit moves the histogram of a level, at most.
+
+    Attributes:
+        cells: Δ₀, how many counts change.
+        l1: Δ₁, by how much all of them change together, records.
+        l2_squared: Δ₂², records squared.
+        largest: Δ∞, by how much one of them changes, records.
+    """
+
+    cells: int
+    l1: int
+    l2_squared: int
+    largest: int
+
+
+def sensitivity_of(
+    neighbours: str, max_records: int, most_distinct: int | None = None, *, is_root: bool = False
+) -> Sensitivity:
+    """Return how far one unit moves a level, in every norm; arguments and errors as in `l2_sensitivity_squared`.
+
+    Each record that leaves or enters a cell moves one count by 1. With m records per unit that is Δ₁ = m under add_remove, and
+    2m under substitution, where m records leave and m enter. At the root both are in the same cell, which changes by at most m.
+    A promise that records are distinct does not change the ℓ₁ norm.
+    """
+    square = l2_sensitivity_squared(neighbours, max_records, most_distinct, is_root=is_root)
+    l1 = max_records if is_root else touched_cells(neighbours, max_records)
+    return Sensitivity(touched_cells(neighbours, max_records, is_root=is_root), l1, square, max_records)
 
 
 def l2_sensitivity_squared(
@@ -66,6 +98,18 @@ def derivation(neighbours: str, max_records: int, most_distinct: int | None = No
     if neighbours == ADD_REMOVE:
         return f"records of one unit come or go, {nodes}: Δ₂² = {one_side} = {square}"
     return f"records of one unit leave nodes and enter others, {nodes}: Δ₂² = 2·({one_side}) = {square}"
+
+
+def l1_derivation(neighbours: str, max_records: int, *, is_root: bool = False) -> str:
+    """Return in one line how Δ₁ of a level is computed, for plans and manifests."""
+    l1 = sensitivity_of(neighbours, max_records, is_root=is_root).l1
+    if is_root:
+        return f"one unit changes the total by at most {max_records}: Δ₁ = {l1}"
+    if neighbours == ADD_REMOVE:
+        return f"records of one unit come or go, at most {max_records}, each in one node: Δ₁ = {l1}"
+    return (
+        f"records of one unit leave nodes and as many enter others, at most {max_records}: Δ₁ = 2·{max_records} = {l1}"
+    )
 
 
 def square_root_up(square: int | Fraction) -> float:

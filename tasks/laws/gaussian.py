@@ -1,12 +1,16 @@
 """The discrete Gaussian: its variance, its quantiles, and the law. No noise is looked at."""
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri_exp
 
-from tasks.laws.law import CARE, Law, Sampling
+from tasks.accounting.allocation import scale_for
+from tasks.accounting.opendp import privacy_map
+from tasks.accounting.sensitivity import square_root_up
+from tasks.laws.law import CARE, Law, LevelCost, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import LARGEST_TAU, table_noise
 
@@ -94,8 +98,11 @@ def _log_kappa(sigma: float, terms: int) -> float:
 
 GAUSSIAN = Law(
     name="discrete_gaussian",
+    called="discrete Gaussian noise",
     norm=2,
     samplers={"opendp": Sampling(discrete_gaussian), "table": Sampling(table_noise, LARGEST_TAU)},
+    cost=lambda scale, _, sensitivity: LevelCost(rho=privacy_map(scale, square_root_up(sensitivity.l2_squared))),
+    fit=lambda cost, sensitivity: (scale_for(Fraction(cost.rho), sensitivity.l2_squared), 0),
     deviation=lambda scale: scale,
     variance=gaussian_variance,
     reach=_reach,

@@ -1,8 +1,29 @@
-"""Discrete Laplace noise: its variance and its quantiles. No noise is looked at."""
+r"""The discrete Laplace law: its variance, its quantiles and those of sums, and what it costs. No noise is looked at.
+
+The noise X of scale s has P[X = k] ∝ q^|k| with q = e^{-1/s}, and for 0 <= λ < 1/s
+
+.. math:: E[e^{\lambda X}] = M(\lambda) = \frac{1}{1 - \sinh^2(\lambda / 2) / \sinh^2(1 / 2s)}
+"""
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 
-from tasks.laws.law import CARE
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.accounting.pure import laplace_map, laplace_scale_for
+from tasks.accounting.sensitivity import l1_derivation
+from tasks.laws.law import CARE, Law, LevelCost, Sampling
+from tasks.laws.samplers import discrete_laplace
+from tasks.laws.table_sampler import LARGEST_TAU, laplace_by_table
+
+_CARE_OF_SUMS = 1e-9  # of the logarithm of a probability: far more than floats lose
+_LEAST_SUMMED = (
+    -500.0
+)  # of a logarithm of a probability: below it the bound by Chernoff is taken, then hardly too large
+_LEFT_OUT = -30.0  # the logarithm of the terms, beside the largest, from which on they are bounded and not added up
+_ALIASES = 45.0  # the logarithm by which the other terms of the sum are at least below the probability
 
 
 def standard_deviation(scale: float) -> float:
@@ -16,19 +37,148 @@ def laplace_variance(scale: float) -> float:
 
 
 def laplace_reach(scale: float, terms: int, log_odds: float) -> float:
-    """Return what n draws of scale s reach in sum with a probability of at most exp(-x): as `laplace_quantile` has it, for one."""
-    if terms != 1:
-        raise ValueError("the bound is for one draw.")
-    return max(0.0, scale * (log_odds - math.log1p(math.exp(-1 / scale)))) + 1
+    r"""Return a t that the sum of n independent draws reaches with a probability of at most exp(-x).
+
+    One draw has P[X >= t] <= q^t / (1 + q) for t > 0. For more, by Chernoff's bound, with the best λ,
+
+    .. math:: P[S \ge t] \le M(\lambda)^n e^{-\lambda t} = e^{-x}, \qquad t = (n \ln M(\lambda) + x) / \lambda
+
+    Any λ gives a t for which it holds, so that it need not be found exactly.
+
+    Args:
+        scale: s, records, > 0.
+        terms: n, >= 1.
+        log_odds: x, at least ln 2.
+    """
+    if terms == 1:
+        return scale * (log_odds - math.log1p(math.exp(-1 / scale)))
+    rate = _least(lambda at: terms * (at * _slope(scale, at) - _log_moment(scale, at)) >= log_odds, scale)
+    return (terms * _log_moment(scale, rate) + log_odds) / rate
 
 
-def laplace_quantile(scale: float, log_tail: float) -> int:
-    r"""Return the least z >= 0 that discrete Laplace noise exceeds with at most a given probability.
+@lru_cache(maxsize=4096)
+def laplace_quantile(scale: float, log_tail: float, terms: int = 1) -> int:
+    r"""Return the least z >= 0 that the sum of independent discrete Laplace draws exceeds with at most a given probability.
 
-    .. math:: P[X > z] = q^{z + 1} / (1 + q), \qquad q = e^{-1/s}
+    For one draw it is exact, by
+
+    .. math:: P[X > z] = q^{z + 1} / (1 + q)
+
+    For more it is the least z for which `log_tail_of_sum`, an upper bound that is exact to ten digits, allows it. For
+    probabilities below e⁻⁵⁰⁰ it is by Chernoff's bound.
 
     Args:
         scale: s, records, > 0.
         log_tail: the natural logarithm of the probability, < 0.
+        terms: n, >= 1.
+    Returns:
+        Records. By symmetry it is as improbable that the sum is below -z.
     """
-    return max(0, math.ceil(-scale * (log_tail - CARE + math.log1p(math.exp(-1 / scale)))) - 1)
+    if terms == 1:
+        return max(0, math.ceil(-scale * (log_tail - CARE + math.log1p(math.exp(-1 / scale)))) - 1)
+    wanted = min(log_tail, math.log(0.5)) - _CARE_OF_SUMS
+    holds = math.ceil(laplace_reach(scale, terms, -wanted))
+    if wanted < _LEAST_SUMMED:
+        return holds
+    fails, at_fails, at_holds = -1, math.log(0.5), log_tail_of_sum(scale, terms, holds)
+    is_halved = False
+    while holds - fails > 1:  # by turns where a line between the two says it is, and half-way
+        share = 0.5 if is_halved else (at_fails - wanted) / (at_fails - at_holds)
+        middle = min(max(fails + math.ceil(share * (holds - fails)), fails + 1), holds - 1)
+        reached = log_tail_of_sum(scale, terms, middle)
+        if reached <= wanted:
+            holds, at_holds = middle, reached
+        else:
+            fails, at_fails = middle, reached
+        is_halved = not is_halved
+    return holds
+
+
+def log_tail_of_sum(scale: float, terms: int, z: int) -> float:
+    r"""Return the logarithm of an upper bound of P[S > z], S the sum of n >= 2 draws, that is exact to ten digits.
+
+    For any λ in (0, 1/s) and any N, with θ = 2π/N and
+
+    .. math:: f(t) = \frac{M(\lambda + it)^n e^{-(\lambda + it)(z + 1)}}{1 - e^{-(\lambda + it)}}
+        = \sum_{k} \sum_{j > z} P[S = k] \, e^{(\lambda + it)(k - j)}
+
+    the mean of f over t = 0, θ, …, (N − 1)θ is the sum of those terms in which N divides k − j:
+
+    .. math:: \sum_{r \in \mathbb{Z}} e^{\lambda r N} \, P[S > z + rN]
+
+    None of them is negative, and the one with r = 0 is P[S > z]. So the mean is never less. The others are small where λN and
+    (1/s − λ)N are large. M(λ + it) and the fraction shrink in absolute value as t goes from 0 to π, because
+
+    .. math:: |1 - q e^{\lambda + it}|^2 = (1 - q e^\lambda)^2 + 4 q e^\lambda \sin^2(t / 2)
+
+    so the terms from some t on, in number less than N, are together at most N |f(t)|, which is added in their place.
+
+    Args:
+        scale: s, records, > 0.
+        terms: n, >= 2.
+        z: >= 0.
+    """
+    least = 1 / (standard_deviation(scale) * math.sqrt(terms))  # below it N would be large, and nothing gained
+    rate = _least(lambda at: terms * _slope(scale, at) >= z + 1, scale)
+    rate = max(rate, min(least, 0.5 / scale))
+    peak = terms * _log_moment(scale, rate) - rate * (z + 1)
+    points = math.ceil(max((_ALIASES - peak) / rate, 60 / (1 / scale - rate), 8))
+    step, half = 2 * math.pi / points, points // 2
+
+    def size(angles: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the logarithm of |M(λ + it)^n / M(λ)^n|, and the angle of M(λ + it)^n."""
+        w = (np.sinh((rate + 1j * angles) / 2) / math.sinh(1 / (2 * scale))) ** 2
+        logs = -0.5 * np.log1p(np.abs(w) ** 2 - 2 * w.real) - _log_moment(scale, rate)
+        return terms * logs, terms * np.arctan2(w.imag, 1 - w.real)
+
+    first, last = 0, half
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (first, middle) if size(np.array([middle * step]))[0][0] < _LEFT_OUT else (middle, last)
+    angles = step * np.arange(last + 1, dtype=np.float64)
+    logs, turns = size(angles)
+    values = np.exp(logs + 1j * (turns - angles * (z + 1))) / -np.expm1(-(rate + 1j * angles))
+    weights = np.full(last + 1, 2.0)
+    weights[0] = 1.0
+    if 2 * last == points:
+        weights[-1] = 1.0
+    left_out = float(np.abs(values[-1])) if last < half else 0.0
+    return peak + math.log(float((weights * values.real).sum()) / points + left_out)
+
+
+def _log_moment(scale: float, rate: float) -> float:
+    """Return ln M(λ)."""
+    return -math.log1p(-((math.sinh(rate / 2) / math.sinh(1 / (2 * scale))) ** 2))
+
+
+def _slope(scale: float, rate: float) -> float:
+    """Return the derivative of ln M at λ."""
+    return math.sinh(rate) / 2 / (math.sinh(1 / (2 * scale)) ** 2 - math.sinh(rate / 2) ** 2)
+
+
+def _least(holds: Callable[[float], bool], scale: float) -> float:
+    """Return about the least λ in (0, 1/s) for which a condition holds that is true from some λ on; below 1/s if none does."""
+    low, high = 0.0, (1 - 2**-40) / scale
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+LAPLACE = Law(
+    name="discrete_laplace",
+    called="discrete Laplace noise",
+    norm=1,
+    samplers={"opendp": Sampling(discrete_laplace), "table": Sampling(laplace_by_table, LARGEST_TAU)},
+    cost=lambda scale, _, sensitivity: LevelCost(epsilon=laplace_map(scale, sensitivity.l1)),
+    fit=lambda cost, sensitivity: (laplace_scale_for(cost.epsilon, sensitivity.l1), 0),
+    deviation=standard_deviation,
+    variance=laplace_variance,
+    reach=laplace_reach,
+    quantile=laplace_quantile,
+    derivation=lambda neighbours, records, is_root: l1_derivation(neighbours, records, is_root=is_root),
+    refused={
+        "rho": "discrete Laplace noise costs epsilon, which adds up, and no rho",
+        "accountant": "discrete Laplace noise costs epsilon, which adds up",
+    },
+)

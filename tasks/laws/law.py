@@ -5,10 +5,11 @@ Nothing else knows a law: plans, intervals, reports and checks ask it, and a law
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+from tasks.accounting.sensitivity import Sensitivity
 from tasks.tree.axis import IntArray
 
 Sampler = Callable[[IntArray, float], IntArray]  # from true counts and a scale to noisy counts
@@ -34,13 +35,34 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelCost:
+    """What the noise of a level costs: ρ, or (ε, δ).
+
+    Attributes:
+        rho: exact where it is charged; 0 for noise that costs (ε, δ).
+        epsilon: 0 for noise that costs ρ; likewise `delta`.
+    """
+
+    rho: Fraction | float = Fraction(0)
+    epsilon: float = 0.0
+    delta: float = 0.0
+
+    def covers(self, cost: "LevelCost") -> bool:
+        """Return whether another cost is within this one; false where it is not a number."""
+        return cost.rho <= self.rho and cost.epsilon <= self.epsilon and cost.delta <= self.delta
+
+
+@dataclass(frozen=True, slots=True)
 class Law:
     """A noise law.
 
     Attributes:
         name: as the ledger and the manifest name it.
+        called: the noise in words.
         norm: which norm of a unit's change its cost depends on: 1 or 2.
         samplers: by their names in the spec.
+        cost: from a scale, a threshold (0 without one) and a sensitivity to the cost, by OpenDP's privacy map.
+        fit: from a cost and a sensitivity to the least scale, and the least threshold at it, that stay within the cost.
         deviation: from a scale to the σ that is stated of it, records: the standard deviation, or a little more.
         variance: from a scale to the variance, records squared.
         reach: from a scale, a number of terms and x > 0 to a bound that the sum of as many independent draws reaches with a
@@ -48,19 +70,32 @@ class Law:
         quantile: from a scale, the logarithm of a probability and a number of terms to the least z >= 0 that the sum of as
             many independent draws exceeds with at most that probability, or a bound on it; None for a law of which none is
             known: nothing that it measures can be published with intervals.
+        derivation: from the neighbours, the records per unit and whether the level is the root to how far one unit moves a level,
+            in words; None for the Euclidean norm, where it depends on the level.
         states_scale: whether levels state its scale beside σ; otherwise σ is the scale.
         keeps_some: whether only cells with records are looked at, and only those kept whose noisy count reaches a threshold.
+        refused: keys of the spec's privacy that it does not take, with the reason.
     """
 
     name: str
+    called: str
     norm: Literal[1, 2]
     samplers: Mapping[str, Sampling]
+    cost: Callable[[float, int, Sensitivity], LevelCost]
+    fit: Callable[[LevelCost, Sensitivity], tuple[float, int]]
     deviation: Callable[[float], float]
     variance: Callable[[float], float]
     reach: Callable[[float, int, float], float]
     quantile: Callable[[float, float, int], int] | None = None
+    derivation: Callable[[str, int, bool], str] | None = None
     states_scale: bool = True
     keeps_some: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def costs_rho(self) -> bool:
+        """Whether it costs ρ; otherwise it costs (ε, δ)."""
+        return self.norm == 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 
-LAWS = MappingProxyType({law.name: law for law in (GAUSSIAN, THRESHOLDED_LAPLACE)})
+LAWS = MappingProxyType({law.name: law for law in (GAUSSIAN, LAPLACE, THRESHOLDED_LAPLACE)})
 
 
 class MeasuredLevel(Protocol):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tasks.accounting.opendp import gaussian_measurement
+from tasks.accounting.opendp import gaussian_measurement, laplace_measurement
 from tasks.tree.axis import IntArray
 
 
@@ -22,3 +22,21 @@ def discrete_gaussian(true_counts: IntArray, scale: float) -> IntArray:
         Canonne, Kamath and Steinke (2020); OpenDP's make_gaussian on integer vectors.
     """
     return np.asarray(gaussian_measurement(scale)(true_counts), dtype=np.int64)
+
+
+def discrete_laplace(true_counts: IntArray, scale: float) -> IntArray:
+    """Return true counts plus independent discrete Laplace noise, drawn by OpenDP from the system's entropy.
+
+    Args:
+        true_counts: int64, shape (cells,), records. Confidential.
+        scale: s, finite and > 0, in records.
+    Returns:
+        Noisy counts, int64, shape (cells,).
+    Guarantees:
+        ε-differential privacy with ε = `laplace_map(scale, Δ₁)` for histograms that differ by at most Δ₁ in the ℓ₁ norm.
+    Raises:
+        ValueError: the scale is not finite and positive.
+    Source:
+        Canonne, Kamath and Steinke (2020); OpenDP's make_laplace on integer vectors.
+    """
+    return np.asarray(laplace_measurement(scale)(true_counts), dtype=np.int64)

@@ -1,4 +1,4 @@
-r"""The table sampler: discrete Gaussian noise by inversion, in integers. Its proof is docs/sampler.md.
+r"""The table sampler: discrete Gaussian and discrete Laplace noise by inversion, in integers. Its proof is docs/sampler.md.
 
 A table cuts [0, 2¹⁹²) into one interval of integers per outcome. A draw is a uniform integer of 192 bits, of which only
 the first 64 are drawn unless they leave open on which side of a cut it lies.
@@ -15,15 +15,17 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.samplers import discrete_gaussian, discrete_laplace
 from tasks.tree.axis import IntArray
 
 Words = NDArray[np.uint64]
 
 LARGEST_TABLE_SCALE = 2.0**14  # 423,000 outcomes, 35 MB, a quarter of a second to build
+LARGEST_LAPLACE_SCALE = 2.0**11  # 345,000 outcomes
 LARGEST_TAU = Fraction(1, 2**120)  # of one draw; a table that is worse is not used
 ENTRY_BITS = 192
 _REACH = Fraction(129, 10)  # σ on either side; exp(−12.9²/2) < 2**-120
+_REACH_OF_LAPLACE = Fraction(84)  # scales on either side; 2 exp(−84) < 2**-120
 _GUIDE_BITS = 16
 _UNDECIDED = np.iinfo(np.int32).min
 _BLOCK = 2**15  # draws at a time, so that what they need stays in the cache
@@ -31,16 +33,16 @@ _BLOCK = 2**15  # draws at a time, so that what they need stays in the cache
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoiseTable:
-    """The cumulative distribution of discrete Gaussian noise of one scale, rounded to multiples of 2⁻¹⁹².
+    """The cumulative distribution of discrete Gaussian or discrete Laplace noise of one scale, rounded to multiples of 2⁻¹⁹².
 
     Attributes:
-        scale: σ, records; the float is taken as the rational number that it is.
+        scale: σ or s, records; the float is taken as the rational number that it is.
         furthest: K; outcomes are the integers from −K to K.
         entries: 2¹⁹² P(noise ≤ −K), …, 2¹⁹² P(noise ≤ K − 1), ascending, exact.
         top_words: uint64, shape (2K,), the first 64 bits of each entry.
         guide: int32, shape (2**16,): the outcome of every draw that begins with these 16 bits, or _UNDECIDED where an
             entry begins with them too.
-        tau: τ, an upper bound on the total variation distance of one draw from the discrete Gaussian on all integers.
+        tau: τ, an upper bound on the total variation distance of one draw from its law on all integers.
     """
 
     scale: float
@@ -71,7 +73,31 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
     """
     if not scale <= LARGEST_TABLE_SCALE:  # infinity, and what is not a number, is for OpenDP's sampler to refuse
         return discrete_gaussian(true_counts, scale)
-    table = noise_table(scale)
+    return _drawn(noise_table(scale), true_counts)
+
+
+def laplace_by_table(true_counts: IntArray, scale: float) -> IntArray:
+    """Return true counts plus independent discrete Laplace noise, drawn from a table by the system's entropy.
+
+    Args:
+        true_counts: int64, shape (cells,), records. Confidential.
+        scale: s, finite and > 0, in records. Beyond LARGEST_LAPLACE_SCALE OpenDP draws.
+    Returns:
+        Noisy counts, int64, shape (cells,).
+    Guarantees:
+        As of `table_noise`, for the discrete Laplace law of `samplers`.
+    Raises:
+        ValueError: the scale is not finite and positive.
+        OSError: the operating system provides no entropy.
+    Source:
+        docs/sampler.md.
+    """
+    if not scale <= LARGEST_LAPLACE_SCALE:
+        return discrete_laplace(true_counts, scale)
+    return _drawn(laplace_table(scale), true_counts)
+
+
+def _drawn(table: NoiseTable, true_counts: IntArray) -> IntArray:
     noisy = np.empty(len(true_counts), dtype=np.int64)
     for start in range(0, len(true_counts), _BLOCK):
         block = true_counts[start : start + _BLOCK]
@@ -133,7 +159,24 @@ def noise_table(scale: float) -> NoiseTable:
     """
     if not 0 < scale <= LARGEST_TABLE_SCALE:
         raise ValueError(f"scale must be > 0, and <= {LARGEST_TABLE_SCALE:g} for a table, got {scale}.")
-    masses, tau = _masses(Fraction(scale))
+    return _table(scale, -int(-_REACH * Fraction(scale) // 1), weights_and_sum)  # to ⌈12.9 σ⌉
+
+
+@lru_cache(maxsize=16)
+def laplace_table(scale: float) -> NoiseTable:
+    """Return the table of discrete Laplace noise of scale s, computed in integers alone.
+
+    Raises:
+        ValueError: the scale is not positive, not a number, or beyond LARGEST_LAPLACE_SCALE.
+    """
+    if not 0 < scale <= LARGEST_LAPLACE_SCALE:
+        raise ValueError(f"scale must be > 0, and <= {LARGEST_LAPLACE_SCALE:g} for a table, got {scale}.")
+    return _table(scale, -int(-_REACH_OF_LAPLACE * Fraction(scale) // 1), laplace_weights_and_sum)  # to ⌈84 s⌉
+
+
+def _table(scale: float, K: int, law: Callable[[Fraction, int, int], tuple[list[int], int]]) -> NoiseTable:
+    """Return the table of outcomes from −K to K, by a law's weights and their sum."""
+    masses, tau = _masses(Fraction(scale), K, law)
     if tau > LARGEST_TAU:
         raise ValueError(f"the table of scale {scale} must be within 2**-120 of its law.")
     at_zero, *beside = masses
@@ -148,15 +191,16 @@ def noise_table(scale: float) -> NoiseTable:
     return NoiseTable(scale, furthest, entries, top_words, guide, tau)
 
 
-def _masses(sigma: Fraction) -> tuple[list[int], Fraction]:
+def _masses(
+    scale: Fraction, K: int, law: Callable[[Fraction, int, int], tuple[list[int], int]]
+) -> tuple[list[int], Fraction]:
     """Return 2¹⁹² P(noise = k) for k = 0, …, K, as integers, and τ.
 
     Every outcome except 0 gets its probability rounded down, and 0 gets the rest. The excess over the probability of 0 is
     the total variation distance.
     """
-    K = -int(-_REACH * sigma // 1)  # ⌈12.9 σ⌉
     bits = ENTRY_BITS + 3 * (K + 2).bit_length()  # so that all that rounding down loses is less than 2⁻¹⁹²
-    weights, total = weights_and_sum(sigma, K, bits)
+    weights, total = law(scale, K, bits)
     beside = [mass for w in weights if (mass := (w << ENTRY_BITS) // total)]
     at_zero = (1 << ENTRY_BITS) - 2 * sum(beside)
     return [at_zero, *beside], Fraction(at_zero, 1 << ENTRY_BITS) - Fraction(1 << bits, total)
@@ -181,6 +225,27 @@ def weights_and_sum(sigma: Fraction, K: int, bits: int) -> tuple[list[int], int]
         weights.append(w)
     beyond = (weights.pop() + (K + 1) * (K + 2)) * one // (one - r - (2 * K + 3)) + 1
     lost = K * (K + 1) * (K + 2) // 3  # Σ k(k + 1)
+    return weights, one + 2 * (sum(weights) + lost + beyond)
+
+
+def laplace_weights_and_sum(scale: Fraction, K: int, bits: int) -> tuple[list[int], int]:
+    """Return lower bounds of exp(−k/s) for k = 1, …, K, and an upper bound of its sum over all integers k.
+
+    w_0 = 1 and w_{k+1} = w_k q with q = exp(−1/s), in units of 2^−bits and each product rounded down. q has lost less than a
+    unit, and a product loses what its factors have lost and one unit: so w_k has lost 2k units at most. From K + 1 on the
+    weights are a geometric series of ratio q.
+
+    Returns:
+        Both in units of 2^−bits.
+    """
+    one = 1 << bits
+    q = floor_of_exp(1 / scale, bits)
+    weights, w = [], one
+    for _ in range(K + 1):
+        w = w * q >> bits
+        weights.append(w)
+    beyond = (weights.pop() + 2 * (K + 1)) * one // (one - q - 1) + 1
+    lost = K * (K + 1)  # Σ 2k
     return weights, one + 2 * (sum(weights) + lost + beyond)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
 from tasks.accounting.floats import DIGITS
 from tasks.accounting.opendp import opendp
-from tasks.accounting.sensitivity import SUBSTITUTION, touched_cells
+from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, touched_cells
 from tasks.laws.laplace import laplace_quantile, laplace_reach, laplace_variance, standard_deviation
-from tasks.laws.law import Law, Sampling
+from tasks.laws.law import Law, LevelCost, Sampling
 from tasks.tree.axis import IntArray
 
 _LARGEST_THRESHOLD = 2**60  # keeps what is compared inside 64 bits
@@ -43,7 +43,7 @@ class Thresholded:
         return standard_deviation(self.scale)
 
 
-def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: float) -> Thresholded:
+def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> Thresholded:
     r"""Return the least noise and the least threshold that keep (ε, δ).
 
     .. math:: s = \Delta_1 / \epsilon, \qquad \theta = \lceil m + s \ln(c / \delta) \rceil
@@ -52,8 +52,7 @@ def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: fl
     up, and θ is raised, until OpenDP's map stays within (ε, δ).
 
     Args:
-        neighbours: `substitution` or `add_remove`.
-        max_records: m, records per unit, >= 1.
+        sensitivity: of the leaves.
         epsilon: > 0, finite.
         delta: in (0, 1).
     Raises:
@@ -61,39 +60,38 @@ def thresholded_for(neighbours: str, max_records: int, epsilon: float, delta: fl
     Source:
         Boninsegna and Silvestri (2025) for one record under substitution; Rogers (2023), Theorem 7.
     """
-    l1 = touched_cells(neighbours, max_records)
-    if not LEAST_SCALE * epsilon <= l1 <= LARGEST_SCALE * epsilon:
-        raise ValueError(f"epsilon must give a noise scale from {LEAST_SCALE} to 2**32, got scale {l1 / epsilon:g}.")
-    scale = l1 / epsilon
-    first = _by_formula(neighbours, max_records, scale, delta)
-    while privacy_cost(neighbours, max_records, scale, first)[0] > epsilon:
+    if not LEAST_SCALE * epsilon <= sensitivity.l1 <= LARGEST_SCALE * epsilon:
+        raise ValueError(
+            f"epsilon must give a noise scale from {LEAST_SCALE} to 2**32, got scale {sensitivity.l1 / epsilon:g}."
+        )
+    scale = sensitivity.l1 / epsilon
+    first = _by_formula(sensitivity, scale, delta)
+    while privacy_cost(sensitivity, scale, first)[0] > epsilon:
         scale = math.nextafter(scale, math.inf)
 
     def keeps(threshold: int) -> bool:
-        return privacy_cost(neighbours, max_records, scale, threshold)[1] <= delta
+        return privacy_cost(sensitivity, scale, threshold)[1] <= delta
 
     threshold = _least(keeps, first)
-    return Thresholded(scale, threshold, *privacy_cost(neighbours, max_records, scale, threshold))
+    return Thresholded(scale, threshold, *privacy_cost(sensitivity, scale, threshold))
 
 
-def privacy_cost(neighbours: str, max_records: int, scale: float, threshold: int) -> tuple[float, float]:
+def privacy_cost(sensitivity: Sensitivity, scale: float, threshold: int) -> tuple[float, float]:
     """Return (ε, δ), as OpenDP's map gives it, of noise of scale s where noisy counts from θ on are kept.
 
     OpenDP 0.16 keeps a noisy count that equals its threshold, and its map leaves that case out: at θ it gives the δ of
     counts above θ. So the map is asked for θ − 1, above which are the counts from θ on.
 
     Args:
-        neighbours: `substitution` or `add_remove`.
-        max_records: m, records per unit: they touch at most 2m cells under substitution, or m, each by at most m.
+        sensitivity: of the leaves: with m records per unit, 2m cells under substitution, or m, each by at most m.
         scale: s, finite and > 0.
         threshold: θ, above m.
     Raises:
         ValueError: the threshold is not above m: the records of a single unit could be released more often than not.
     """
-    if threshold <= max_records:
-        raise ValueError(f"threshold must be above max_records_per_unit, {max_records}, got {threshold}.")
-    cells = touched_cells(neighbours, max_records)
-    epsilon, delta = _measurement(scale, threshold - 1).map((cells, cells, max_records))
+    if threshold <= sensitivity.largest:
+        raise ValueError(f"threshold must be above max_records_per_unit, {sensitivity.largest}, got {threshold}.")
+    epsilon, delta = _measurement(scale, threshold - 1).map((sensitivity.cells, sensitivity.l1, sensitivity.largest))
     return float(epsilon), float(delta)
 
 
@@ -120,7 +118,7 @@ def thresholded_laplace(true_counts: IntArray, scale: float, threshold: int) -> 
     return rows[order], noisy[order]
 
 
-def derivation(neighbours: str, max_records: int) -> str:
+def derivation(neighbours: str, max_records: int, _is_root: bool) -> str:
     """Return in one line how one unit can change the leaves, for plans and manifests."""
     cells = touched_cells(neighbours, max_records)
     many = "record" if max_records == 1 else f"{max_records} records"
@@ -133,12 +131,13 @@ def derivation(neighbours: str, max_records: int) -> str:
     )
 
 
-def _by_formula(neighbours: str, max_records: int, scale: float, delta: float) -> int:
+def _by_formula(sensitivity: Sensitivity, scale: float, delta: float) -> int:
     """Return ⌈m + s ln(c/δ)⌉, rounded up exactly."""
-    c = 2 if max_records == 1 and neighbours == SUBSTITUTION else max_records
+    most = sensitivity.largest
+    c = sensitivity.cells if most == 1 else most
     with localcontext(prec=DIGITS):
-        exact = max_records + Decimal(scale) * (c / Decimal(delta)).ln()
-        return max(int(exact.to_integral_value(ROUND_CEILING)), max_records + 1)
+        exact = most + Decimal(scale) * (c / Decimal(delta)).ln()
+        return max(int(exact.to_integral_value(ROUND_CEILING)), most + 1)
 
 
 def _least(keeps: Callable[[int], bool], first: int) -> int:
@@ -174,13 +173,27 @@ def _quantile(scale: float, log_tail: float, terms: int) -> int:
     return laplace_quantile(scale, log_tail)
 
 
+def _cost(scale: float, threshold: int, sensitivity: Sensitivity) -> LevelCost:
+    epsilon, delta = privacy_cost(sensitivity, scale, threshold)
+    return LevelCost(epsilon=epsilon, delta=delta)
+
+
+def _fit(cost: LevelCost, sensitivity: Sensitivity) -> tuple[float, int]:
+    noise = thresholded_for(sensitivity, cost.epsilon, cost.delta)
+    return noise.scale, noise.threshold
+
+
 THRESHOLDED_LAPLACE = Law(
     name="thresholded_discrete_laplace",
+    called="thresholded discrete Laplace noise",
     norm=1,
     samplers={"opendp": Sampling(thresholded_laplace)},
+    cost=_cost,
+    fit=_fit,
     deviation=standard_deviation,
     variance=laplace_variance,
     reach=laplace_reach,
     quantile=_quantile,
+    derivation=derivation,
     keeps_some=True,
 )

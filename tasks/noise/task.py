@@ -1,7 +1,7 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from storage.errors import StoreError
 from storage.ledger.books import as_charged
 from storage.record import Record
 from storage.releases.seals import Seal
-from storage.releases.terms import LevelTerms
+from storage.releases.terms import LevelTerms, PrivacyTerms
+from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.capacity import memory_of
-from tasks.laws.law import Sampler, ThresholdedSampler
+from tasks.laws.law import LevelCost, Sampler, ThresholdedSampler
+from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import measure, measure_thresholded
 from tasks.noise.truth import Truth, true_counts_below
@@ -63,7 +65,8 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     _check_charged(job.record, level)
     if cells == "records":
         return _draw_leaves_with_records(job, truth, level, branch, sampler)
-    terms, name = job.record.release.levels[level], noisy_name(level, branch)
+    release, name = job.record.release, noisy_name(level, branch)
+    terms, privacy = release.levels[level], release.terms.privacy
     number, true_chunks = (
         _cells_of_universe(job, truth) if cells == "universe" else _survivors(job, truth, level, branch)
     )
@@ -71,7 +74,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     def row_groups() -> Iterator[dict[str, IntArray]]:
         for true_counts in true_chunks:
             job.check_going_on()
-            yield {"noisy": _released(true_counts, terms, sampler)}
+            yield {"noisy": _released(true_counts, terms, privacy, sampler)}
 
     return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number)
 
@@ -99,13 +102,14 @@ def _draw_leaves_with_records(job: Job, truth: Truth, level: int, branch: str, s
     their area numbers, which would reveal something about the other leaves.
     """
     release = job.record.release
-    terms, privacy, axes = release.levels[level], release.terms.privacy, len(release.terms.axes)
+    terms, axes = release.levels[level], len(release.terms.axes)
+    sensitivity = _sensitivity(terms, release.terms.privacy)
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
     codes = truth.codes()
     for areas, true_counts in truth.leaves(level, axes, min(CHUNK_CELLS, _MAP_LEAVES)):
         job.check_going_on()
-        rows, noisy = measure_thresholded(true_counts, noise, privacy.neighbours, privacy.max_records_per_unit, sampler)
+        rows, noisy = measure_thresholded(true_counts, noise, sensitivity, sampler)
         kept.append((*(area[rows] for area in areas), noisy))
     nothing = tuple(np.zeros(0, dtype=np.int64) for _ in range(axes + 1))
     *areas, noisy = (np.concatenate(parts) for parts in zip(nothing, *kept, strict=True))
@@ -145,11 +149,18 @@ def _check_charged(record: Record, level: int) -> None:
         )
 
 
-def _released(true_counts: IntArray, terms: LevelTerms, sampler: Sampler) -> IntArray:
+def _released(true_counts: IntArray, terms: LevelTerms, privacy: PrivacyTerms, sampler: Sampler) -> IntArray:
     """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
-    return measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+    charged = LevelCost(terms.rho, terms.epsilon, terms.delta)
+    return measure(true_counts, noise_of(terms), charged, _sensitivity(terms, privacy), sampler)
+
+
+def _sensitivity(terms: LevelTerms, privacy: PrivacyTerms) -> Sensitivity:
+    """Return how far one unit moves a level: in the Euclidean norm as it is charged, where it is charged ρ."""
+    moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=terms.level == 0)
+    return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,9 +1,11 @@
 """The README of a published folder: what a statistician passes on with the tables."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
+from tasks.laws.named import LAWS
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
 
@@ -119,6 +121,11 @@ def _records(privacy: Privacy) -> str:
 def _cost(manifest: Manifest) -> str:
     """Return what the noise costs, and how that is computed."""
     privacy, finest = manifest.privacy, manifest.levels[-1]
+    if finest.epsilon and not finest.threshold:
+        epsilon = rounded_up(float(sum(Fraction(entry.epsilon) for entry in manifest.levels)))
+        levels = sum(bool(entry.epsilon) for entry in manifest.levels)
+        each = "" if levels == 1 else f", shared among {levels} levels"
+        return f"The {LAWS[finest.mechanism].called} costs ε = {epsilon} in all{each}, and no δ.\nThis is within ε = {rounded_up(privacy.epsilon)} and {_delta(privacy)}.{_drawn(privacy)}"
     if finest.threshold:
         return (
             f"Noise of scale {finest.scale:.6g} and the threshold {finest.threshold:,} cost ε = {rounded_up(finest.epsilon)}"

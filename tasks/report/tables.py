@@ -8,7 +8,14 @@ from tasks.format.manifest import Intervals, LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.words.levels import in_short, place
-from tasks.words.numbers import format_bound, format_cells, format_percent, format_rounded, format_sigma
+from tasks.words.numbers import (
+    format_bound,
+    format_cells,
+    format_cost,
+    format_percent,
+    format_rounded,
+    format_sigma,
+)
 
 Checks = Mapping[int, tuple[int, int]]  # per level, how many checks passed, and how many there were
 
@@ -91,10 +98,11 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
     interval = f" ({format_percent(manifest.intervals.confidence)})"
     has_intervals = any(level.half_width is not None for level in facts.levels)
     has_bias = any(entry.bias is not None for entry in manifest.levels)
+    of_epsilon = sum(bool(entry.epsilon) for entry in manifest.levels) > 1
     columns = {
         "level": True,
         "counts by": True,
-        "ρ": True,
+        "ε" if of_epsilon else "ρ": True,
         "noise (sigma)": True,
         "error bound (95%)": any(entry.bound is not None for entry in manifest.levels),
         f"interval{interval}, on average": has_intervals,
@@ -105,7 +113,13 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
     rows = []
     for entry in manifest.levels:
         rows.append(
-            [cell for cell, is_shown in zip(_noise_cells(entry, facts), columns.values(), strict=True) if is_shown]
+            [
+                cell
+                for cell, is_shown in zip(
+                    _noise_cells(entry, facts, of_epsilon=of_epsilon), columns.values(), strict=True
+                )
+                if is_shown
+            ]
         )
         rows += _rule(manifest, facts, entry)
     about_bias = (
@@ -118,12 +132,12 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
     return f"<h3>What each level costs, and how far off its counts can be</h3>\n{table(heads, rows, kind='noise')}\n{about_bias}"
 
 
-def _noise_cells(entry: LevelEntry, facts: Facts) -> list[str]:
+def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[str]:
     level, typical = facts.levels[entry.level], facts.typical_count(entry.level)
     return [
         str(entry.level),
         escape(place(entry.axes)) or "everything",
-        "summed" if entry.summed else _NOTHING if entry.epsilon else f"{entry.rho:.4g}",
+        "summed" if entry.summed else format_cost(entry.rho, entry.epsilon, of_epsilon=of_epsilon),
         format_sigma(entry.sigma, summed=entry.summed),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
         _NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",

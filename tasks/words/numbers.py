@@ -51,6 +51,13 @@ def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
     return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
 
 
+def format_cost(rho: float, epsilon: float, *, of_epsilon: bool) -> str:
+    """Return what a level costs as text: in ε where a table is of that, otherwise in ρ, and `none` where it has no ρ."""
+    if of_epsilon:
+        return f"{epsilon:.4g}"
+    return "none" if epsilon else f"{rho:.4g}"
+
+
 def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
     """Return a level's error bound as text."""
     if not (sigma or summed):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import log
 
 import numpy as np
@@ -9,15 +10,20 @@ import pytest
 from flows.walks.trial import Truth, truth_of
 
 from flows.mechanisms import MECHANISMS
+from flows.walks.trial import Truth, truth_of
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
 from tasks.validate.intervals import margins_of
-from tests.support.laws import gaussians
 
 COPIES = 1000  # of a small set, side by side below a level that is exact: as many independent runs
 CONFIDENCE = 0.9
-SIGMAS = [0.0, 0.0, *[5.0] * 6]
+SCALES = [0.0, 0.0, *[5.0] * 6]
+LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+NARROWER = {"gaussian": 0.7, "laplace": 0.5}  # margins that do not cover; the tails of Laplace noise are longer
 FALSE_ALARM = 1e-6  # of a test, over all groups of all levels
 
 
@@ -33,32 +39,33 @@ def made_up(universe_of: Callable) -> Truth:
     return truth_of(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
 
 
-def discrete_gaussian(level: int, true_counts: IntArray) -> IntArray:
-    """Add discrete Gaussian noise, drawn from a list of its probabilities; none to levels that are exact."""
-    if not SIGMAS[level]:
+def drawn(law: str, level: int, true_counts: IntArray) -> IntArray:
+    """Add noise of a law, drawn from a list of its probabilities; none to levels that are exact."""
+    if not SCALES[level]:
         return true_counts
-    values = np.arange(-60, 61)
-    steps = np.cumsum(np.exp(-((values / SIGMAS[level]) ** 2) / 2))
+    values = np.arange(-150, 151)
+    logs = -((values / SCALES[level]) ** 2) / 2 if law == "gaussian" else -np.abs(values) / SCALES[level]
+    steps = np.cumsum(np.exp(logs))
     random = np.random.default_rng([8, level])
     return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
 
 
-def coverages(truth: Truth, mechanism: str, fudge: float) -> dict[tuple[int, str], float]:
+def coverages(truth: Truth, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
     """Return, by noisy level and true count, the share that is covered, with margins that are fudged."""
-    recipe = MECHANISMS[mechanism]
+    recipe, noises = MECHANISMS[mechanism], [LevelNoise(LAWS[law], scale) if scale else NO_NOISE for scale in SCALES]
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
     margins = [
-        replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge))
-        for of in margins_of(gaussians(SIGMAS), CONFIDENCE)
+        replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins_of(noises, CONFIDENCE)
     ]
-    tried = recipe.trial(truth, discrete_gaussian, SIGMAS, recipe.optimiser(None))
-    bounds = measured_bounds(truth.tree, tried.measured, tried.released, margins, [1] * len(SIGMAS))
+    sigmas = [noise.sigma for noise in noises]
+    tried = recipe.trial(truth, partial(drawn, law), sigmas, recipe.optimiser(None))
+    bounds = measured_bounds(truth.tree, tried.measured, tried.released, margins, [1] * len(SCALES))
     shares = {}
     for level, covered in enumerate(level_coverages(truth.tree, true, bounds)):
         assert covered is not None
         assert covered["all"].cells == truth.tree.possible_cells(level)
         for group in TRUE_COUNTS:
-            if SIGMAS[level] and covered[group].coverage is not None:
+            if SCALES[level] and covered[group].coverage is not None:
                 shares[level, group] = covered[group].coverage
     return shares
 
@@ -76,11 +83,12 @@ def least_share(groups: int) -> float:
     return float(shares[divergences >= log(groups / FALSE_ALARM) / COPIES].max())
 
 
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient"])
-def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechanism):
-    """By level and true count, coverage is not below nine in ten by more than chance; it would be with margins 30 % less."""
+def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechanism, law):
+    """By level and true count, coverage is not below nine in ten by more than chance; it would be with narrower margins."""
     truth = made_up(universe_of)
-    kept, fudged = (coverages(truth, mechanism, fudge) for fudge in (1.0, 0.7))
+    kept, fudged = (coverages(truth, mechanism, law, fudge) for fudge in (1.0, NARROWER[law]))
     assert {group for _, group in kept} == set(TRUE_COUNTS)
     assert len(kept) >= 15
     least = least_share(len(kept))

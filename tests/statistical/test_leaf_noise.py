@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 
+from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
@@ -72,7 +73,7 @@ def seen_at_least(count: int, threshold: int, scale: float) -> float:
 @pytest.mark.parametrize("records", [1, 3])
 def test_a_unit_alone_in_its_leaves_is_seen_no_oftener_than_delta(neighbours: str, records: int) -> None:
     """Of many leaves with one unit's records alone, no more are kept than the charge says; below the threshold it shows."""
-    noise = thresholded_for(neighbours, records, 1.0, 0.1)
+    noise = thresholded_for(sensitivity_of(neighbours, records), 1.0, 0.1)
     assert seen_at_least(records, noise.threshold, noise.scale) <= noise.delta
     lower = noise.threshold - math.ceil(noise.scale)
     assert seen_at_least(records, lower, noise.scale) > noise.delta / (2 * records)
@@ -90,7 +91,7 @@ def loss_at_least(noise: Thresholded, scale: float, moved: int) -> float:
 
 def test_two_tables_are_told_apart_no_better_than_epsilon() -> None:
     """A unit's records in one leaf or not show no more than ε; a quarter of the noise shows more."""
-    noise = thresholded_for("add_remove", 2, 1.0, 1e-6)
+    noise = thresholded_for(sensitivity_of("add_remove", 2), 1.0, 1e-6)
     assert loss_at_least(noise, noise.scale, moved=2) <= noise.epsilon
     assert loss_at_least(noise, noise.scale / 4, moved=2) > noise.epsilon
 
@@ -139,7 +140,7 @@ def test_a_histogram_never_shows_a_leaf_without_records() -> None:
         finest = frontiers_of_histogram(
             universe.tree,
             levels[-1],
-            lambda counts: measure_thresholded(counts, noise, "add_remove", 1, thresholded_laplace),
+            lambda counts: measure_thresholded(counts, noise, sensitivity_of("add_remove", 1), thresholded_laplace),
         )[-1]
         seen |= set(zip(*(areas.tolist() for areas in finest.areas), strict=True))
     assert seen == {(0, area) for area in range(30)}

@@ -25,8 +25,8 @@ from tasks.accounting.allocation import scale_for
 from tasks.laws.law import Sampler
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import LARGEST_TABLE_SCALE, table_noise
-from tasks.noise.measure import measure
 from tasks.tree.axis import IntArray
+from tests.support.laws import measured
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000
@@ -41,7 +41,7 @@ every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda function
 
 def noise_of(true_counts: IntArray, scale: float, sampler: Sampler) -> IntArray:
     """Return the noise that the real entry point adds to some true counts."""
-    return measure(true_counts, scale, PLENTY, 2, sampler) - true_counts
+    return measured(true_counts, scale, PLENTY, 2, sampler) - true_counts
 
 
 def draws_of(scale: float, sampler: Sampler, draws: int = DRAWS) -> IntArray:
@@ -150,7 +150,7 @@ def test_noise_does_not_depend_on_the_true_counts(sampler: Sampler) -> None:
 def test_every_cell_is_measured(cells: int, sampler: Sampler) -> None:
     """As many int64 noisy counts come back as there are cells, and the true counts are left alone."""
     true_counts = np.full(cells, 5)
-    noisy = measure(true_counts, 3.0, PLENTY, 2, sampler)
+    noisy = measured(true_counts, 3.0, PLENTY, 2, sampler)
     assert noisy.shape == (cells,)
     assert noisy.dtype == np.int64
     assert true_counts.tolist() == [5] * cells
@@ -165,7 +165,7 @@ def refused(scale: float, rho: Fraction, message: str) -> None:
         return true_counts
 
     with pytest.raises(ValueError, match=message):
-        measure(np.zeros(3, dtype=np.int64), scale, rho, 2, spy)
+        measured(np.zeros(3, dtype=np.int64), scale, rho, 2, spy)
     assert not drawn
 
 
@@ -173,7 +173,7 @@ def refused(scale: float, rho: Fraction, message: str) -> None:
 def test_a_scale_that_costs_more_than_its_share_is_refused(rho: Fraction) -> None:
     """The level's own scale is drawn; one float less noise would overspend and is refused before the draw."""
     scale = scale_for(rho, 2)
-    assert len(measure(np.zeros(3, dtype=np.int64), scale, rho, 2, discrete_gaussian)) == 3
+    assert len(measured(np.zeros(3, dtype=np.int64), scale, rho, 2, discrete_gaussian)) == 3
     refused(math.nextafter(scale, 0.0), rho, "exceeds the level's share")
 
 

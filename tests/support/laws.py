@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from flows.mechanisms import MECHANISMS, Mechanism
+from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import NO_NOISE, LevelNoise, Sampling
+from tasks.laws.law import NO_NOISE, LevelCost, LevelNoise, Sampler, Sampling
+from tasks.noise.measure import measure
+from tasks.tree.axis import IntArray
 
 
 def gaussians(sigmas: Sequence[float]) -> list[LevelNoise]:
@@ -13,8 +17,14 @@ def gaussians(sigmas: Sequence[float]) -> list[LevelNoise]:
     return [LevelNoise(GAUSSIAN, sigma) if sigma else NO_NOISE for sigma in sigmas]
 
 
-def drawn_by(mechanism: str, samplers: Mapping[str, Sampling]) -> Mechanism:
-    """Return a mechanism with other samplers of its first law, which is then its only one."""
+def drawn_by(mechanism: str, samplers: Mapping[str, Sampling], law: str | None = None) -> Mechanism:
+    """Return a mechanism with other samplers of one of its laws, by default the first, which is then its only one."""
     recipe = MECHANISMS[mechanism]
-    name, law = next(iter(recipe.laws.items()))
-    return replace(recipe, laws={name: replace(law, samplers=samplers)})
+    name = law or next(iter(recipe.laws))
+    return replace(recipe, laws={name: replace(recipe.laws[name], samplers=samplers)})
+
+
+def measured(true_counts: IntArray, scale: float, rho: Fraction, l2_squared: int, sampler: Sampler) -> IntArray:
+    """Return the noisy counts that the real entry point returns for discrete Gaussian noise, whatever the sampler draws."""
+    sensitivity = Sensitivity(2, 2, l2_squared, 1)
+    return measure(true_counts, LevelNoise(GAUSSIAN, scale), LevelCost(rho), sensitivity, sampler)

@@ -136,6 +136,7 @@ def make(
     named: str = "opendp",
     run: dict[str, Any] | None = None,
     mechanism: str = "inftda",
+    law: str | None = None,
 ) -> Made:
     """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
 
@@ -148,10 +149,13 @@ def make(
         named: the sampler's name in the spec.
         run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
         mechanism: the spec's.
+        law: likewise; the mechanism's first one if left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = case(folder)
-    made.keys.update(mechanism=mechanism, noise={"sampler": named}, run=run or {})
+    made.keys.update(mechanism=mechanism, noise={"sampler": named, **({"law": law} if law else {})}, run=run or {})
+    for key in MECHANISMS[mechanism].laws[law].refused if law else ():
+        made.keys["privacy"].pop(key, None)
     (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
     sizes = sizes or {}
     with pytest.MonkeyPatch.context() as patch:
@@ -159,7 +163,7 @@ def make(
         patch.setitem(
             MECHANISMS,
             mechanism,
-            drawn_by(mechanism, {named: Sampling(sampler, GAUSSIAN.samplers[named].tau)}),
+            drawn_by(mechanism, {named: Sampling(sampler, GAUSSIAN.samplers[named].tau)}, law),
         )
         for name, module in (
             ("BRANCH_CELLS", tasks.tree.branches),

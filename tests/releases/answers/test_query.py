@@ -294,7 +294,7 @@ def test_what_was_dropped_together_is_covered(universe_of: Callable, monkeypatch
     def of_one(sigma: float, log_tail: float, terms: int = 1) -> int:
         return gaussian_quantile(sigma, log_tail) if terms == 1 else 0
 
-    monkeypatch.setattr("tasks.query.sums.gaussian_quantile", of_one)
+    monkeypatch.setattr("tests.support.laws.GAUSSIAN", replace(GAUSSIAN, quantile=of_one))
     assert covered(truth, [0.0, 8.0, 1.0], box, seed=3) < LEAST - 0.1
 
 

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tasks.accounting.opendp import opendp
+from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.laplace import standard_deviation
 from tasks.laws.thresholded import (
     Thresholded,
@@ -59,11 +60,14 @@ def exact_delta(noise: Thresholded, records: int) -> Decimal:
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_map(neighbours, records, epsilon, delta):
     """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability."""
-    noise = thresholded_for(neighbours, records, epsilon, delta)
+    noise = thresholded_for(sensitivity_of(neighbours, records), epsilon, delta)
     assert noise.epsilon <= epsilon
     assert noise.delta <= delta
     assert exact_delta(noise, records) <= Decimal(noise.delta)
-    assert privacy_cost(neighbours, records, noise.scale, noise.threshold) == (noise.epsilon, noise.delta)
+    assert privacy_cost(sensitivity_of(neighbours, records), noise.scale, noise.threshold) == (
+        noise.epsilon,
+        noise.delta,
+    )
 
 
 def seen(count: int, scale: float, threshold: int) -> FloatArray:
@@ -97,7 +101,7 @@ def exact_delta_of_tables(one: Sequence[int], other: Sequence[int], noise: Thres
 @pytest.mark.parametrize("records", [1, 2])
 def test_the_exact_divergence_of_all_neighbours_on_three_leaves_is_within_the_charge(neighbours, records):
     """Whatever others have, wherever a unit's records are and go: δ of the two exact laws at ε is no more than charged."""
-    noise = thresholded_for(neighbours, records, 1.0, 0.05)
+    noise = thresholded_for(sensitivity_of(neighbours, records), 1.0, 0.05)
     leaves = range(3)
     places = [np.bincount(at, minlength=3) for at in combinations_with_replacement(leaves, records)]
     nowhere = np.zeros(3, dtype=np.int64)
@@ -115,7 +119,7 @@ def test_the_exact_divergence_of_all_neighbours_on_three_leaves_is_within_the_ch
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_scale_and_threshold_are_those_of_the_formula(neighbours, records, epsilon, delta):
     """s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
-    noise = thresholded_for(neighbours, records, epsilon, delta)
+    noise = thresholded_for(sensitivity_of(neighbours, records), epsilon, delta)
     s = (2 if neighbours == "substitution" else 1) * records / epsilon
     c = 2 if (neighbours, records) == ("substitution", 1) else records
     formula = records + s * math.log(c / delta)
@@ -127,10 +131,10 @@ def test_scale_and_threshold_are_those_of_the_formula(neighbours, records, epsil
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES[:8])
 def test_one_less_than_a_raised_threshold_would_not_do(neighbours, records, epsilon, delta):
     """Where the map raises the threshold beyond the formula's, it is raised no further than it must."""
-    noise = thresholded_for(neighbours, records, epsilon, delta)
+    noise = thresholded_for(sensitivity_of(neighbours, records), epsilon, delta)
     c = 2 if (neighbours, records) == ("substitution", 1) else records
     if noise.threshold > math.ceil(records + noise.scale * math.log(c / delta)) + 1:
-        assert privacy_cost(neighbours, records, noise.scale, noise.threshold - 1)[1] > delta
+        assert privacy_cost(sensitivity_of(neighbours, records), noise.scale, noise.threshold - 1)[1] > delta
 
 
 def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves_out():
@@ -140,7 +144,7 @@ def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves
     metric = dp.l01inf_distance(dp.absolute_distance(T="i64"))
     at = dp.m.make_laplace_threshold(space, metric, scale=2.0, threshold=12)
     exact = tail(2.0, 11)  # of a leaf with one record
-    assert Decimal(at.map((1, 1, 1))[1]) < exact <= Decimal(privacy_cost("add_remove", 1, 2.0, 12)[1])
+    assert Decimal(at.map((1, 1, 1))[1]) < exact <= Decimal(privacy_cost(sensitivity_of("add_remove", 1), 2.0, 12)[1])
     _, noisy = thresholded_laplace(np.full(5_000, 12, dtype=np.int64), 2.0, 12)
     assert noisy.min() == 12
 
@@ -162,9 +166,9 @@ def test_a_leaf_without_records_is_never_looked_at(count):
     def never(*_):
         raise AssertionError
 
-    noise = thresholded_for("substitution", 1, 1.0, 1e-8)
+    noise = thresholded_for(sensitivity_of("substitution", 1), 1.0, 1e-8)
     with pytest.raises(ValueError, match=r"1 to 2\*\*40"):
-        measure_thresholded(np.array([5, count]), noise, "substitution", 1, never)
+        measure_thresholded(np.array([5, count]), noise, sensitivity_of("substitution", 1), never)
 
 
 @pytest.mark.parametrize(
@@ -172,11 +176,11 @@ def test_a_leaf_without_records_is_never_looked_at(count):
 )
 def test_nothing_is_drawn_that_costs_more_than_is_charged(scale, threshold, records):
     """A smaller scale, a lower threshold, or more records per unit than were charged for: no draw."""
-    charged = thresholded_for("substitution", 1, 1.0, 1e-8)
+    charged = thresholded_for(sensitivity_of("substitution", 1), 1.0, 1e-8)
     assert (charged.scale, charged.threshold) == (2.0, 40)
     noise = Thresholded(scale, threshold, charged.epsilon, charged.delta)
     with pytest.raises(ValueError, match=r"cost more|above max_records|finite"):
-        measure_thresholded(np.array([5]), noise, "substitution", records, pytest.fail)
+        measure_thresholded(np.array([5]), noise, sensitivity_of("substitution", records), pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,7 @@ def test_nothing_is_drawn_that_costs_more_than_is_charged(scale, threshold, reco
 def test_what_no_noise_or_threshold_keeps_is_refused(epsilon, delta, rule):
     """A scale beyond use, or a δ below what the map's floats can show, is an error that names the rule."""
     with pytest.raises(ValueError, match=rule):
-        thresholded_for("substitution", 1, epsilon, delta)
+        thresholded_for(sensitivity_of("substitution", 1), epsilon, delta)
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 2.0, 30.0])

@@ -117,10 +117,11 @@ def test_a_release_is_bounded_by_the_scales_of_all_its_levels(universe_of, priva
     keys = PrivacyKeys(unit="one", max_records_per_unit=1, rho=0.5, delta=1e-8, accountant="zcdp", **privacy)
     scheme = scheme_of(keys, tree, tree, MECHANISMS["inftda"], "opendp")
     measurements = scheme.allocation.measurements(keys.rho)
-    scales = [noise.sigma for noise in scheme.noises([LevelNoise(GAUSSIAN, of.sigma) for of in measurements])]
+    measured = [LevelNoise(GAUSSIAN, of.sigma) for of in measurements]
+    scales = [noise.sigma for noise in scheme.noises(measured)]
     assert scheme.first_measured == first
     assert [sigma > 0 for sigma in scales] == [level >= first for level in range(5)]
-    assert scheme.bounds(measurements, 0.9) == chebyshev_bounds(gaussians(scales), [1, 2, 4, 8, 12], 0.9)
+    assert scheme.bounds(measured, 0.9) == chebyshev_bounds(gaussians(scales), [1, 2, 4, 8, 12], 0.9)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""Compare discrete Laplace with discrete Gaussian noise, on Rhode Island's block groups at ε = 1 and δ = 10⁻⁸, under add_remove.
+
+It prints σ at the leaves, how many such releases a cap of (10, 10⁻⁷) holds, and the ratio of the mean absolute errors at the leaves:
+over the cells that are released, over those with ten true records or more, over those with any, and over all that have a true or a
+released count, most of which count one and are released as zero by any noise. It needs TRELLIS_DATA, the folder that contains
+lodes_ri_2019/. The noise is the table sampler's, and nothing is released or charged.
+"""
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import yaml
+from results import save
+
+from flows.planning.composition import cap_of, releases_within
+from flows.spec.file import load_spec
+from flows.trials.comparison import Comparison, Entry, make_comparison
+from tasks.tree.frontier import locate
+
+SPEC = Path(__file__).parent.parent / "deployments/specs/rhode-island.yaml"
+LAWS = ("gaussian", "laplace")
+
+
+def write_spec(folder: Path, law: str) -> Path:
+    """Write the example spec for one unit that comes or goes, down to the block group, with noise of a law."""
+    keys = yaml.safe_load(SPEC.read_text()) | {"public_data": True, "noise": {"law": law, "sampler": "table"}}
+    keys["release"]["finest"] = "bgrp"
+    keys["privacy"] = keys["privacy"] | {"neighbours": "add_remove", "epsilon": 1.0, "delta": 1e-8}
+    keys["budget"] = {"epsilon": 10.0, "delta": 1e-7}
+    (folder / f"{law}.yaml").write_text(yaml.safe_dump(keys))
+    return folder / f"{law}.yaml"
+
+
+def leaf_errors(comparison: Comparison, entry: Entry) -> dict[str, float]:
+    """Return the mean absolute error of the leaves of one trial, over some sets of cells."""
+    truth = comparison.truth
+    true = truth.levels[-1]
+    released = entry.mechanism.trial(truth, entry.measure, entry.sigmas, entry.optimiser).released[-1]
+    row = locate(released.areas, true.areas, truth.tree.sizes(truth.tree.depth))
+    found = row >= 0
+    of_released = released.counts.copy()
+    of_released[found] -= true.true_counts[row[found]]
+    of_true = true.true_counts.copy()
+    of_true[row[found]] -= released.counts[found]
+    of_either = np.concatenate((of_true, of_released[~found]))
+    return {
+        "released cells": float(np.abs(of_released).mean()),
+        "cells with 10 records or more": float(np.abs(of_true[true.true_counts >= 10]).mean()),
+        "cells with records": float(np.abs(of_true).mean()),
+        "cells with a true or a released count": float(np.abs(of_either).mean()),
+    }
+
+
+def main() -> None:
+    """Try both laws, and print a line per set of cells."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--mechanism", default="inftda_reconciled")
+    asked = parser.parse_args()
+    errors: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRELLIS_HOME"] = f"{folder}/home"
+        for law in LAWS:
+            comparison = make_comparison(load_spec(write_spec(Path(folder), law)), [asked.mechanism], [1.0], asked.runs)
+            (entry,) = comparison.entries
+            many = releases_within(cap_of(10.0, 1e-7), entry.guarantee.spending)
+            print(f"{law}: σ = {entry.sigmas[-1]:.2f} at the leaves; a cap of (10, 1e-7) holds {many} such releases")
+            errors[law] = [leaf_errors(comparison, entry) for _ in range(asked.runs)]
+    rows = []
+    for cells in errors["gaussian"][0]:
+        of = {law: [run[cells] for run in errors[law]] for law in LAWS}
+        means = {law: fmean(of[law]) for law in LAWS}
+        spread = max(stdev(of[law]) / means[law] for law in LAWS) / asked.runs**0.5 if asked.runs > 1 else 0.0
+        ratio = means["laplace"] / means["gaussian"]
+        rows.append({"cells": cells, **means, "ratio": ratio})
+        print(
+            f"{cells}: mean absolute error {means['gaussian']:.3f} by gaussian, {means['laplace']:.3f} by laplace, ratio"
+            f" {ratio:.3f} (standard errors at most {100 * spread:.2f} %)"
+        )
+    save("laws", rows)
+
+
+if __name__ == "__main__":
+    main()

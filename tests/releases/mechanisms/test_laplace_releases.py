@@ -1,0 +1,208 @@
+"""Releases with discrete Laplace noise: drawn, charged, stated, verified, asked and compared like those with the Gaussian."""
+
+import json
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from flows.answers.query import query_answer
+from flows.answers.verify import verify_answer
+from flows.mechanisms import MECHANISMS
+from flows.spec.file import load_spec
+from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+from storage.database.connections import store
+from storage.ledger.events import read_books
+from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_variance
+from tasks.laws.law import LevelNoise
+from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.query.sums import MetCells, box_interval, leaf_sum_interval
+from tasks.tree.axis import IntArray
+from tasks.validate.intervals import margins_of
+from tests.support.cases import case_csv
+from tests.support.folders import rewrite
+from tests.support.making import Made, make, noise_of_the_cell, quick
+
+BOTH = [name for name, recipe in MECHANISMS.items() if "laplace" in recipe.laws and "gaussian" in recipe.laws]
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(scope="module", params=["opendp", "table"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Return a release of trips by one of the samplers, with the noisy counts."""
+    folder = tmp_path_factory.mktemp("laplace") / request.param
+    sampler = LAPLACE.samplers[request.param].draw
+    return make(folder, quick(case_csv), sampler, named=request.param, mechanism="inftda_reconciled", law="laplace")
+
+
+def manifest_of(made: Made) -> dict[str, Any]:
+    """Return its manifest."""
+    content: dict[str, Any] = json.loads((made.folder / "manifest.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism: str, tmp_path: Path) -> None:
+    """With noise that is tied to the cell, a release by either law is verified, and has the same counts at every level.
+
+    Only `inftda_lenient` prunes by how large the noise is.
+    """
+    counts = []
+    with noise_of_the_cell() as sampler:
+        for law in ("gaussian", "laplace"):
+            release = make(tmp_path / law, quick(case_csv), sampler, mechanism=mechanism, law=law)
+            assert verify_answer(release.folder).ok
+            counts.append([release.counts(level) for level in range(len(release.release.levels))])
+    same = all(one.equals(other) for one, other in zip(*counts, strict=True))
+    assert same or mechanism == "inftda_lenient"
+
+
+def test_every_level_is_charged_its_epsilon_and_says_so(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledger, manifest, README and report state ε of every level, no ρ and no δ; together they are the spec's ε at most."""
+    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+    with store() as con:
+        account = read_books(con).account("plain")
+    assert account
+    charges = [charge for charge in account.charges.values() if charge.state == "released"]
+    levels = [level for level in manifest_of(made)["levels"] if level["sigma"]]
+    assert [charge.epsilon for charge in charges] == [level["epsilon"] for level in levels]
+    assert {(charge.rho, charge.delta, charge.mechanism) for charge in charges} == {(0, 0.0, LAPLACE.name)}
+    assert sum(Fraction(charge.epsilon) for charge in charges) <= 4
+    assert account.standing.epsilon <= 4
+    per_draw = LARGEST_TAU if made.release.terms.sampler == "table" else 0
+    assert sum(charge.tau for charge in charges) == 2 * per_draw * len(charges)
+    assert {level["mechanism"] for level in levels} == {LAPLACE.name}
+    told = (made.folder / "README.md").read_text()
+    assert f"The discrete Laplace noise costs ε = 4 in all, shared among {len(levels)} levels, and no δ." in told
+    assert "Gaussian" not in told
+    assert "<th>ε</th>" in (made.folder / "report.html").read_text()
+    assert verify_answer(made.folder).ok
+
+
+def test_published_noisy_counts_and_margins_are_those_of_the_law(made: Made) -> None:
+    """The variance of every noisy count, and the half-width of every level, are the discrete Laplace law's."""
+    levels = manifest_of(made)["levels"]
+    noises = [LevelNoise(LAPLACE, level["scale"]) if level["sigma"] else LevelNoise(None, 0.0) for level in levels]
+    stated = [(level.get("half_width", 0), level.get("cap_margin", 0)) for level in levels]
+    assert stated == [(margin.own, margin.cap) for margin in margins_of(noises, 0.9)]
+    for level in levels[1:]:
+        noisy = pl.read_parquet(made.folder / "noisy_counts" / f"level_{level['level']}.parquet")
+        assert noisy["variance"].unique().to_list() == pytest.approx([laplace_variance(level["scale"])])
+
+
+LIES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda manifest: manifest["levels"][2].update(scale=1.0), "level_2.parquet has a variance"),
+    (lambda manifest: manifest["levels"][2].update(epsilon=0.7), "levels cost more than its epsilon and delta"),
+    (lambda manifest: manifest["levels"][2].update(sigma=4.0), "level 2: its sigma is not that of its scale"),
+    (lambda manifest: manifest["levels"][2].update(mechanism="cauchy"), "no noise law cauchy"),
+    (lambda manifest: manifest["privacy"].update(epsilon=3.9), "levels cost more than its epsilon and delta"),
+    (
+        lambda manifest: manifest["privacy"].update(accountant="zcdp"),
+        "has no rho, and costs what its privacy map returns",
+    ),
+    (lambda manifest: manifest["privacy"].update(max_records_per_unit=2), "cost more than its epsilon"),
+    (lambda manifest: manifest["privacy"].update(sampler="dice"), "further from its law than its tau"),
+    (lambda manifest: manifest["levels"][2].update(half_width=3), "half_width"),
+]
+
+
+@pytest.mark.parametrize(("lie", "told"), LIES, ids=[told for _, told in LIES])
+def test_verification_recomputes_the_guarantee_from_the_law(
+    made: Made, lie: Callable[[dict[str, Any]], object], told: str
+) -> None:
+    """A scale, a share, σ, a law or a sampler that does not give what the manifest states is a failure that says so."""
+    before = {name: (made.folder / name).read_bytes() for name in ("manifest.json", "SHA256SUMS")}
+    rewrite(made.folder, lie)
+    failures = verify_answer(made.folder).failures
+    for name, content in before.items():
+        (made.folder / name).write_bytes(content)
+    assert any(told in failure for failure in failures), failures
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ({"scale": 0.2}, "level 6: its scale and threshold cost more than its epsilon"),
+        ({"mechanism": "discrete_gaussian"}, "costs rho, and no epsilon of a level"),
+        ({"mechanism": "thresholded_discrete_laplace"}, "draws only"),
+    ],
+)
+def test_verification_recomputes_what_a_scale_costs(lie: dict[str, Any], told: str, tmp_path: Path) -> None:
+    """Where no noisy counts contradict it, a smaller scale or another law is found by the law's own map."""
+    release = {"tree": "destination", "finest": "municipality", "noisy_counts": False}
+    case = quick(case_csv, release=release)  # type: ignore[arg-type]  # a section, not a text
+    made = make(tmp_path / "made", case, LAPLACE.samplers["table"].draw, mechanism="gaussian", law="laplace")
+    assert verify_answer(made.folder).ok
+    rewrite(made.folder, lambda manifest: manifest["levels"][-1].update(lie))
+    assert any(told in failure for failure in verify_answer(made.folder).failures)
+
+
+def test_questions_about_sums_take_the_law_of_each_level(made: Made) -> None:
+    """The interval of a region's trips is at least as wide as the quantile of the sum of its cells, and holds its count."""
+    tables = [made.level(level) for level in range(7)]
+    region = tables[1]["destination_region"][0]
+    found = query_answer(made.folder, f"region={region}", None, [], simultaneous=False)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.count <= found.high
+    at_once = query_answer(made.folder, f"region={region}", None, [], simultaneous=True)
+    assert at_once.low is not None
+    assert at_once.low <= found.low
+    cell = query_answer(made.folder, None, f"region={region}", [], simultaneous=False)
+    row = tables[1].filter(destination_region=region)
+    assert (cell.low, cell.high) == (row["low"][0], row["high"][0])
+
+
+def laplace(random: np.random.Generator, scale: float, size: int | tuple[int, int]) -> IntArray:
+    """Draw discrete Laplace noise: the difference of two geometric variables."""
+    p = -math.expm1(-1 / scale)
+    return random.geometric(p, size) - random.geometric(p, size)
+
+
+def test_intervals_of_sums_cover_as_is_promised() -> None:
+    """Of many draws of six cells the interval of their sum covers nine in ten, hardly more, and would not with σ's margin."""
+    random, runs, noise = np.random.default_rng(5), 20_000, LevelNoise(LAPLACE, 6.0)
+    noisy = 1_000 + laplace(random, 6.0, (runs, 6))
+    hits = fewer = 0
+    for run in noisy:
+        found = box_interval([MetCells(6, run, np.zeros(0, dtype=np.int64))], [noise], 0.9, 6_000)
+        z = laplace_quantile(6.0, math.log(0.05), 6)
+        assert (found.low, found.high) == (min(run.sum() - z, 6_000), max(run.sum() + z, 6_000))
+        hits += abs(run.sum() - 6_000) <= z
+        fewer += abs(run.sum() - 6_000) <= 0.9 * z
+    chance = 4.75 * math.sqrt(0.09 / runs)
+    assert 0.9 - chance < hits / runs < 0.91 + chance
+    assert fewer / runs < 0.9 - chance
+    assert leaf_sum_interval(1_000, 6, noise, math.log(0.05))[1] == 1_000 + laplace_quantile(6.0, math.log(0.05), 6)
+
+
+@pytest.fixture
+def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a spec of a public table whose noise is Laplace by the table."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    keys = case_csv(tmp_path).keys | {"noise": {"law": "laplace", "sampler": "table"}, "public_data": True}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
+    return tmp_path / "spec.yaml"
+
+
+def test_a_comparison_draws_the_specs_law_and_covers(public: Path) -> None:
+    """Each mechanism is tried with Laplace noise where it has it; the intervals of all cells together are covered."""
+    wanted = ["inftda", "inftda_reconciled", "gaussian", "stability_histogram"]
+    comparison = make_comparison(load_spec(public), wanted, [4.0], 6)
+    rows = pl.concat(
+        [pl.DataFrame(trials_of(comparison, entry, range(6))) for entry in comparison.entries], how="diagonal"
+    )
+    results = comparison_answer(comparison, rows, "").results
+    assert [result.mechanism for result in results] == wanted
+    for result, entry in zip(results, comparison.entries, strict=True):
+        assert {noise.law and noise.law.norm for noise in entry.noises} <= {None, 1}
+        stated = [level.intervals for level in result.levels if level.intervals]
+        assert stated
+        for level in stated:
+            assert level["all"].coverage is None or level["all"].coverage.mean > 0.8

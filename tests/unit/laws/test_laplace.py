@@ -1,0 +1,137 @@
+"""The discrete Laplace law: its quantiles and those of sums against sums of probabilities, its bound, and what it costs."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tasks.accounting.pure import laplace_map, laplace_scale_for
+from tasks.accounting.sensitivity import sensitivity_of
+from tasks.laws.laplace import (
+    LAPLACE,
+    laplace_quantile,
+    laplace_reach,
+    laplace_variance,
+    log_tail_of_sum,
+    standard_deviation,
+)
+from tasks.laws.law import LevelCost
+
+FloatArray = NDArray[np.float64]
+
+SUMS = [(0.3, 2), (0.3, 9), (1.0, 2), (1.0, 5), (3.0, 2), (3.0, 3), (3.0, 20), (12.5, 7)]
+every_sum = pytest.mark.parametrize(("scale", "terms"), SUMS)
+
+
+def tails_of(scale: float, terms: int) -> FloatArray:
+    """Return P[S > z] of the sum of some draws for z = 0, 1, …, from its probabilities, the smallest first."""
+    q, reach = math.exp(-1 / scale), math.ceil(60 * scale) + 40
+    one = (1 - q) / (1 + q) * q ** np.abs(np.arange(-reach, reach + 1))
+    law = one
+    for _ in range(terms - 1):
+        law = np.convolve(law, one)
+    beyond: FloatArray = np.cumsum(law[: terms * reach])[::-1]
+    return beyond
+
+
+@every_sum
+def test_the_tail_of_a_sum_is_never_too_small_and_right_to_ten_digits(scale: float, terms: int) -> None:
+    """The bound on P[S > z] is that of the law by convolution, or above it by a part in 10¹⁰ at most."""
+    tails = tails_of(scale, terms)
+    for z in (0, 1, 2, 5, math.ceil(3 * scale), math.ceil(10 * scale)):
+        bound = math.exp(log_tail_of_sum(scale, terms, z))
+        assert tails[z] * (1 - 1e-12) <= bound <= tails[z] * (1 + 1e-10)
+
+
+@every_sum
+@pytest.mark.parametrize("tail", [0.49, 0.3, 0.05, 0.01, 1e-4, 1e-9])
+def test_the_quantile_of_a_sum_is_the_least_that_holds(scale: float, terms: int, tail: float) -> None:
+    """The sum exceeds the quantile with at most the probability, and one record less with more."""
+    tails = tails_of(scale, terms)
+    z = laplace_quantile(scale, math.log(tail), terms)
+    assert tails[z] <= tail
+    assert z == 0 or tails[z - 1] > tail
+
+
+@pytest.mark.parametrize(("scale", "terms"), [(1e5, 2), (2.0**32, 3), (10.0, 10**8), (0.05, 10**8), (700.0, 64)])
+def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale: float, terms: int) -> None:
+    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not."""
+    step = max(1, round(1e-3 * math.sqrt(terms * laplace_variance(scale))))
+    for log_tail in (-0.9, -3.0, -30.0):
+        z = laplace_quantile(scale, log_tail, terms)
+        assert log_tail_of_sum(scale, terms, z) <= log_tail
+        assert z < step or log_tail_of_sum(scale, terms, z - step) > log_tail
+
+
+def test_many_draws_are_nearly_normal() -> None:
+    """The quantile of a hundred million draws is that of the normal distribution with their variance."""
+    z = laplace_quantile(10.0, math.log(0.05), 10**8)
+    assert z == pytest.approx(1.6448536 * math.sqrt(10**8 * laplace_variance(10.0)), rel=1e-4)
+
+
+def test_sums_of_drawn_noise_stay_within_their_quantiles() -> None:
+    """Of many sums of independent draws the share beyond the quantile is the one that is asked for."""
+    random, scale, terms, sums = np.random.default_rng(11), 4.0, 6, 200_000
+    q = math.exp(-1 / scale)
+    drawn = random.geometric(1 - q, (sums, terms)) - random.geometric(1 - q, (sums, terms))
+    share = float((drawn.sum(axis=1) > laplace_quantile(scale, math.log(0.05), terms)).mean())
+    assert 0.04 < share < 0.05 + 5 * math.sqrt(0.05 * 0.95 / sums)
+
+
+def test_tails_smaller_than_floats_have_quantiles() -> None:
+    """Below e⁻⁵⁰⁰ the quantile is by Chernoff's bound: of two draws hardly more than the exact one."""
+    above, below = laplace_quantile(50.0, -499.0, 2), laplace_quantile(50.0, -501.0, 2)
+    assert above < below < 1.02 * above
+    assert laplace_quantile(3.0, -5000.0) == math.ceil(3.0 * (5000.0 - math.log1p(math.exp(-1 / 3.0)))) - 1
+
+
+@every_sum
+@pytest.mark.parametrize("log_odds", [0.7, 3.0, 20.0])
+def test_noise_reaches_its_bound_seldom_enough(scale: float, terms: int, log_odds: float) -> None:
+    """P[S >= t] is at most exp(-x) at the bound t, for one draw and for sums."""
+    for number in (1, terms):
+        tails = tails_of(scale, number)
+        reached = math.ceil(laplace_reach(scale, number, log_odds) - 1e-9)
+        assert tails[max(reached - 1, 0)] <= math.exp(-log_odds) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.7, 3.0, 40.0])
+def test_the_variance_is_that_of_the_probabilities(scale: float) -> None:
+    """The variance is the sum of k² times the probability of k; σ is its root."""
+    k = np.arange(-math.ceil(100 * scale) - 5, math.ceil(100 * scale) + 6)
+    weights = np.exp(-np.abs(k) / scale)
+    assert laplace_variance(scale) == pytest.approx((k**2 * weights).sum() / weights.sum(), rel=1e-9)
+    assert standard_deviation(scale) == pytest.approx(math.sqrt(laplace_variance(scale)))
+
+
+@given(epsilon=st.floats(1e-6, 50.0), l1=st.integers(1, 40))
+def test_the_scale_is_the_least_float_within_epsilon(epsilon: float, l1: int) -> None:
+    """OpenDP's map of the scale is within ε, that of the float below is not, and it is Δ₁/ε but for the last digits."""
+    scale = laplace_scale_for(epsilon, l1)
+    assert laplace_map(scale, l1) <= epsilon < laplace_map(math.nextafter(scale, 0.0), l1)
+    assert scale == pytest.approx(l1 / epsilon, rel=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, 1e-12, 1e6])
+def test_an_epsilon_out_of_range_is_refused(epsilon: float) -> None:
+    """No ε, one that makes more noise than 64 bits hold, and one that makes none have no scale."""
+    with pytest.raises(ValueError, match="epsilon"):
+        laplace_scale_for(epsilon, 1)
+
+
+@pytest.mark.parametrize(("neighbours", "records", "is_root", "l1"), [
+    ("add_remove", 1, False, 1), ("add_remove", 3, False, 3), ("add_remove", 3, True, 3),
+    ("substitution", 1, False, 2), ("substitution", 3, False, 6), ("substitution", 3, True, 3),
+])  # fmt: skip
+def test_the_law_costs_epsilon_by_the_sum_of_all_changes(neighbours: str, records: int, is_root: bool, l1: int) -> None:
+    """ε is Δ₁/s: all records of a unit, those that leave and those that enter, and no δ; the probabilities agree."""
+    sensitivity = sensitivity_of(neighbours, records, is_root=is_root)
+    assert sensitivity.l1 == l1
+    cost = LAPLACE.cost(4.0, 0, sensitivity)
+    assert cost == LevelCost(epsilon=l1 / 4)
+    k = np.arange(-400, 401)
+    log_odds = (-np.abs(k) + np.abs(k - l1)) / 4.0  # of one cell that moves by all of it, the worst of all
+    assert log_odds.max() == pytest.approx(cost.epsilon)
