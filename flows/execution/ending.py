@@ -136,7 +136,7 @@ def clean() -> Cleaning:
     note_crashes()
     sweep_orphans()
     with store() as con:
-        ended = [find_release(con, entry["id"]) for entry in list_releases(con) if entry["state"] in _ENDED]
+        ended = [find_release(con, entry.id) for entry in list_releases(con) if entry.state in _ENDED]
         cleaned = []
         for release in ended:
             before = _files_of(release)

@@ -538,7 +538,7 @@ def test_a_release_that_is_refused_twice_is_refused_twice(place: Place) -> None:
             new_release(plan, release_id=IDS[0])
         assert refusal.value.release_id == IDS[0]
     with store() as con:
-        assert [entry["state"] for entry in list_releases(con)] == ["refused"]
+        assert [entry.state for entry in list_releases(con)] == ["refused"]
     assert place.events() == []
 
 
