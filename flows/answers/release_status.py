@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
-from flows.answers.levels import ReleasedLevel, released_levels
 from flows.execution.crashes import note_crashes
 from flows.planning.costs import Cost
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, TrellisError
 from storage.machine.home import home
-from storage.record import load_record
+from storage.record import ReleasedLevel, load_record
 from storage.releases.register import (
     REPORT,
     CheckResult,
@@ -191,7 +190,7 @@ def show_answer(release_id: str) -> ShownRelease:
         created=release.created,
         supersedes=release.supersedes,
         superseded_by=later[-1] if later else None,
-        levels=released_levels(record),
+        levels=record.released_levels(),
         branches=[
             BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
             for branch in record.branches.values()

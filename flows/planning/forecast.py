@@ -1,7 +1,7 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
@@ -249,7 +249,7 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
             typical_count=total / level.possible_cells
             if total is not None and level.possible_cells is not None
             else None,
-            **level.charge_details,
+            **asdict(level.charge_details),
         )
         for level in plan.levels
     ]

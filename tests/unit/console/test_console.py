@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from flows.answers.ledger import AccountStatement, BudgetBalance, CapRaise, LedgerStatement, LevelCharge, ReleaseClaim
-from flows.answers.levels import ReleasedLevel
 from flows.answers.release_status import MadeRelease
 from flows.cli import main as cli
 from flows.console import levels_table, terminal
@@ -16,6 +15,7 @@ from flows.console.release_view import show_ledger, show_release
 from flows.planning.costs import CapTerms, Cost
 from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
+from storage.record import ReleasedLevel
 from tasks.report.trial_results import (
     ComparedLevel,
     CoverageSpread,
