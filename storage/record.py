@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from storage.database.connections import Connection
-from storage.ledger.books import Charge
-from storage.ledger.events import charges_of
+from storage.ledger.books import Books, Charge
+from storage.ledger.events import read_books
 from storage.releases.register import Release, find_release
 from storage.releases.seals import (
     TRUNK,
@@ -178,17 +178,23 @@ def _kind_of(shard: Shard) -> str:
     return "seals" if isinstance(shard, Seal) else "estimates"
 
 
-def load_record(con: Connection, release_id: str) -> Record:
+def load_record(con: Connection, release_id: str, books: Books | None = None) -> Record:
     """Return what the store knows of a release now.
 
     Another thread may commit in between. What builds on something is read before it, so that every frontier in the record
     has its seal, and every shard its branch.
 
+    Args:
+        con: the store.
+        release_id: the release.
+        books: the ledger, if the caller has read it already: reading it takes time in proportion to its events.
     Raises:
         UsageError: there is no release of that id.
         StoreError: the ledger does not add up.
     """
     settled, estimates = list_settled(con, release_id), list_estimates(con, release_id)
     frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
-    branches, charges = list_branches(con, release_id), charges_of(con, release_id)
+    branches = list_branches(con, release_id)
+    account = (read_books(con) if books is None else books).account_of(release_id)
+    charges = account.charges_of(release_id) if account else {}
     return Record(find_release(con, release_id), charges, branches, seals, frontiers, estimates, settled)

@@ -170,7 +170,11 @@ def _agree(stated: Standing, now: Standing) -> bool:
 
 
 def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
-    """Yield where the releases, their seals and their shards differ from what the ledger says of them."""
+    """Yield where the releases, their seals and their shards differ from what the ledger says of them.
+
+    The rows of the store are compared one by one. A `Record` joins rows and charges as if they agreed, which is what the
+    audit is to find out.
+    """
     sealed: dict[tuple[str, int], tuple[int, dict[str, str]]] = {}
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}

@@ -22,8 +22,7 @@ from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.record import ReleasedLevel, load_record
-from storage.releases.register import Release
-from storage.releases.seals import cells_of_level, list_frontiers, list_seals
+from storage.releases.register import Release, state_of
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
@@ -43,12 +42,13 @@ class Progress:
 
     def __init__(self, release: Release, also: Callable[[int, int, int], None]) -> None:
         self.release_id, self.levels, self.also = release.id, len(release.levels), also
-        with store() as con:  # what earlier runs have sealed
-            seals, frontiers = list_seals(con, release.id), list_frontiers(con, release.id)
         self.of_level: dict[int, float] = {}
-        for level in sorted({level for level, _ in seals}):
-            measured, known = cells_of_level(level, seals, frontiers)
-            self.of_level[level] = measured / known if known else 1.0
+        with store() as con:  # what earlier runs have sealed; a new release is not in the store yet
+            record = load_record(con, release.id) if state_of(con, release.id) else None
+        if record:
+            for level in sorted({level for level, _ in record.seals}):
+                measured, known = record.cells_of(level)
+                self.of_level[level] = measured / known if known else 1.0
         self.artifact: UUID | None = None
         self.shown_at = 0.0
 
