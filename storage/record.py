@@ -1,12 +1,12 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from storage.database.connections import Connection
-from storage.ledger.books import Charge
-from storage.ledger.events import charges_of
+from storage.ledger.books import Books, Charge
+from storage.ledger.events import read_books
 from storage.releases.register import Release, find_release
 from storage.releases.seals import (
     TRUNK,
@@ -27,6 +27,43 @@ from storage.releases.seals import (
 Shard = Seal | FrontierShard | EstimateShard
 
 _SHARDS = ("seals", "frontiers", "estimates", "settled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedLevel:
+    """One level of a release: its terms, and how much of it is measured.
+
+    Attributes:
+        level: 0 for everything, T for the finest.
+        axes: per axis, the name of the axis level reached, None where it is not refined yet.
+        cells: how many are measured so far.
+        nonzero: how many cells have a released count that is not 0.
+        rho: what the level costs; 0 where it is not measured, or is only (ε, δ).
+        sigma: the standard deviation of the noise, records.
+        l2_sensitivity: Δ₂, records.
+        derivation: how Δ₂ comes about, in words.
+        bound: with 95% probability, every count at this level is within this many records of the true count; None where
+            none is stated.
+        summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
+        mechanism: what is drawn, where it is only (ε, δ).
+        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
+    """
+
+    level: int
+    axes: Mapping[str, str | None]
+    cells: int
+    nonzero: int
+    rho: float
+    sigma: float
+    l2_sensitivity: float
+    derivation: str
+    bound: float | None
+    summed: bool | None = None
+    mechanism: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    scale: float | None = None
+    threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +151,22 @@ class Record:
         """Return the sha256 of each sealed shard of a level, by branch: the ledger keeps them, for the audit."""
         return {branch: seal.sha256 for (of, branch), seal in self.seals.items() if of == level}
 
-    def level_entries(self) -> list[dict[str, Any]]:
-        """Return, per level, what manifests and JSON state: its terms, the cells measured and the counts that are not 0."""
+    def released_levels(self) -> list[ReleasedLevel]:
+        """Return the levels as they are so far."""
         released = self.released
         return [
-            {
-                "level": terms.level,
-                "axes": dict(terms.axes),
-                "cells": sum(seal.cells for (level, _), seal in self.seals.items() if level == terms.level),
-                "nonzero": sum(shard.nonzero for (level, _), shard in released.items() if level == terms.level),
-                "rho": float(terms.rho),
-                "sigma": terms.sigma,
-                "l2_sensitivity": terms.l2_sensitivity,
-                "derivation": terms.derivation,
-                "bound": terms.bound,
-                **terms.charge_details,
-            }
+            ReleasedLevel(
+                level=terms.level,
+                axes=dict(terms.axes),
+                cells=sum(seal.cells for (level, _), seal in self.seals.items() if level == terms.level),
+                nonzero=sum(shard.nonzero for (level, _), shard in released.items() if level == terms.level),
+                rho=float(terms.rho),
+                sigma=terms.sigma,
+                l2_sensitivity=terms.l2_sensitivity,
+                derivation=terms.derivation,
+                bound=terms.bound,
+                **asdict(terms.charge_details),
+            )
             for terms in self.release.levels
         ]
 
@@ -141,17 +178,23 @@ def _kind_of(shard: Shard) -> str:
     return "seals" if isinstance(shard, Seal) else "estimates"
 
 
-def load_record(con: Connection, release_id: str) -> Record:
+def load_record(con: Connection, release_id: str, books: Books | None = None) -> Record:
     """Return what the store knows of a release now.
 
     Another thread may commit in between. What builds on something is read before it, so that every frontier in the record
     has its seal, and every shard its branch.
 
+    Args:
+        con: the store.
+        release_id: the release.
+        books: the ledger, if the caller has read it already: reading it takes time in proportion to its events.
     Raises:
         UsageError: there is no release of that id.
         StoreError: the ledger does not add up.
     """
     settled, estimates = list_settled(con, release_id), list_estimates(con, release_id)
     frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
-    branches, charges = list_branches(con, release_id), charges_of(con, release_id)
+    branches = list_branches(con, release_id)
+    account = (read_books(con) if books is None else books).account_of(release_id)
+    charges = account.charges_of(release_id) if account else {}
     return Record(find_release(con, release_id), charges, branches, seals, frontiers, estimates, settled)

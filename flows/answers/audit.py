@@ -170,7 +170,11 @@ def _agree(stated: Standing, now: Standing) -> bool:
 
 
 def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
-    """Yield where the releases, their seals and their shards differ from what the ledger says of them."""
+    """Yield where the releases, their seals and their shards differ from what the ledger says of them.
+
+    The rows of the store are compared one by one. A `Record` joins rows and charges as if they agreed, which is what the
+    audit is to find out.
+    """
     sealed: dict[tuple[str, int], tuple[int, dict[str, str]]] = {}
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}
@@ -182,7 +186,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
             sealed[release, event["level"]] = position, event["seals"]
         elif event["event"] == "reserved":
             reserved[release] = position
-    known = {entry["id"] for entry in list_releases(con)}
+    known = {entry.id for entry in list_releases(con)}
     for release, position in reserved.items():
         if release not in known:
             yield Finding(position, "reserved", release, "the store does not know the release.")
@@ -261,7 +265,7 @@ def _wrong_with(path: Path, seal: Seal, *, gone: bool) -> str:
 
 def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Sequence[Path]) -> Iterator[Finding]:
     """Yield the manifests that record a longer ledger than this one, or another past."""
-    states = {release["id"]: release["state"] for release in list_releases(con)}
+    states = {release.id: release.state for release in list_releases(con)}
     own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
     beside = {found.parent for parent in {folder.parent for folder in own} for found in parent.glob("*/manifest.json")}
     given = {found.parent for folder in folders for found in folder.rglob("manifest.json")}
@@ -309,7 +313,7 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
 
 def _revisions(con: Connection, books: Books, read: Mapping[str, Manifest]) -> Iterator[Finding]:
     """Yield where revisions form no chain: unlike the store's, forked, backwards, or about other people."""
-    of_store = {entry["id"]: entry["supersedes"] for entry in list_releases(con) if entry["state"] == "published"}
+    of_store = {entry.id: entry.supersedes for entry in list_releases(con) if entry.state == "published"}
     later_of: dict[str, str] = {}
     for release, earlier in of_store.items():
         reasons = []

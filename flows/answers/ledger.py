@@ -1,14 +1,13 @@
 """What the ledger says: the accounts of all people, and what each release and each level costs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from flows.planning.costs import CapTerms, Cost
 from storage.database.connections import store, transaction
 from storage.errors import UsageError
-from storage.ledger.books import Account, Books, Charge, Claim
+from storage.ledger.books import Account, Books, CapRaise, Charge, Claim, Contributions
 from storage.ledger.events import read_books
 
 
@@ -46,16 +45,6 @@ class LevelCharge:
 
 
 @dataclass(frozen=True, slots=True)
-class CapRaise:
-    """One raise of a cap: when, from and to which ε, and why."""
-
-    at: str
-    before: float
-    epsilon: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class ReleaseClaim:
     """What one release states of itself in the ledger.
 
@@ -73,7 +62,7 @@ class ReleaseClaim:
     accountant: str
     unprotected: Sequence[str]
     different_people_from: Sequence[str]
-    contributions: Mapping[str, Any]
+    contributions: Contributions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +166,7 @@ def _account(account: Account) -> AccountStatement:
         cap=CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         spent=Cost(standing.epsilon, float(account.spent)),
         left=Cost(standing.left_epsilon, float(standing.left_rho)),
-        raises=[CapRaise(**raised) for raised in account.raises],
+        raises=list(account.raises),
         releases=[_claim(claim) for claim in account.claims.values()],
         charges=[replace(charge_answer(charge), release=charge.release) for charge in account.charges.values()],
     )
@@ -192,7 +181,7 @@ def _claim(claim: Claim) -> ReleaseClaim:
         accountant=claim.accountant,
         unprotected=claim.unprotected,
         different_people_from=claim.different_people_from,
-        contributions=dict(claim.contributions),
+        contributions=claim.contributions,
     )
 
 

@@ -5,14 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
-from flows.answers.levels import ReleasedLevel, released_levels
 from flows.execution.crashes import note_crashes
 from flows.planning.costs import Cost
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, TrellisError
 from storage.machine.home import home
-from storage.record import load_record
-from storage.releases.register import REPORT, find_release, list_checks, list_releases, superseding
+from storage.record import ReleasedLevel, load_record
+from storage.releases.register import (
+    REPORT,
+    CheckResult,
+    ListedRelease,
+    find_release,
+    list_checks,
+    list_releases,
+    superseding,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +69,6 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedRelease:
-    """A release in the list of all."""
-
-    id: str
-    dataset: str
-    state: str
-    created: str
-    supersedes: str | None
-    superseded_by: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ReleaseList:
     """Every release, the newest last."""
 
@@ -101,15 +96,6 @@ class SealedShard:
     level: int
     branch: str
     sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """What one consistency check found at one level."""
-
-    check: str
-    level: int
-    passed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +166,7 @@ def releases_answer() -> ReleaseList:
     """Return every release with its state, the newest last."""
     note_crashes()
     with store() as con:
-        return ReleaseList([ListedRelease(**entry) for entry in list_releases(con)])
+        return ReleaseList(list_releases(con))
 
 
 def show_answer(release_id: str) -> ShownRelease:
@@ -204,13 +190,13 @@ def show_answer(release_id: str) -> ShownRelease:
         created=release.created,
         supersedes=release.supersedes,
         superseded_by=later[-1] if later else None,
-        levels=released_levels(record),
+        levels=record.released_levels(),
         branches=[
             BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
             for branch in record.branches.values()
         ],
         seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.seals.values()],
-        checks=[CheckResult(**check) for check in checks],
+        checks=checks,
         charges=[charge_answer(charge) for charge in record.charges.values()],
         unprotected=list(release.terms.unprotected),
         unlisted=list(release.terms.unlisted),

@@ -10,8 +10,8 @@ from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_cells, format_cost, format_sigma
 
 if TYPE_CHECKING:
-    from flows.answers.levels import ReleasedLevel
     from flows.planning.forecast import PlannedLevel
+    from storage.record import ReleasedLevel
 
     Level = ReleasedLevel | PlannedLevel
 

@@ -15,8 +15,8 @@ def note_crashes() -> None:
     """
     with suppress(StoreError, OSError), store() as con:
         for release in list_releases(con):
-            if release["state"] in {"reserved", "running"} and holder_of(release["id"]) is None:
-                _record_crash(con, release["id"])
+            if release.state in {"reserved", "running"} and holder_of(release.id) is None:
+                _record_crash(con, release.id)
 
 
 def _record_crash(con: Connection, release_id: str) -> None:

@@ -11,14 +11,14 @@ from flows.planning.budget import abandon
 from storage.counts.published import partial_folder, store_levels
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
-from storage.database.connections import Connection, store, transaction
+from storage.database.connections import store, transaction
 from storage.errors import UsageError
-from storage.ledger.events import advance, charges_of, note
+from storage.ledger.events import advance, note, read_books
 from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
+from storage.record import Record, load_record
 from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
-from storage.releases.seals import list_released, list_seals
 
 _ENDED = {"published", "refused", "abandoned"}
 
@@ -53,7 +53,8 @@ def close_the_books(release: Release) -> None:
     """Record in one transaction that a release is published: its levels, its charges, its state, and what is kept of it."""
     kept = release.terms.keep_noisy_counts
     with store() as con:
-        sealed = [level for level, charge in charges_of(con, release.id).items() if charge.state == "sealed"]
+        charges = load_record(con, release.id).charges
+        sealed = [level for level, charge in charges.items() if charge.state == "sealed"]
         with transaction(con):
             store_levels(con, release.id, Path(release.folder), len(release.levels))
             for level in sealed:
@@ -70,7 +71,7 @@ def remove_what_is_not_kept(release: Release) -> None:
     if not release.terms.keep_vault:
         remove_vault(release.id)
     with store() as con:
-        _delete_shards(con, find_release(con, release.id))
+        _delete_shards(load_record(con, release.id))
 
 
 def abandon_release(release_id: str) -> EndedRelease:
@@ -106,9 +107,11 @@ def forget_release(release_id: str) -> EndedRelease:
 
     Raises:
         UsageError: there is no release of that id, or it could still be finished.
+        StoreError: the ledger does not add up.
     """
     with store() as con:
-        release = find_release(con, release_id)
+        record = load_record(con, release_id)
+        release = record.release
         if release.state not in _ENDED:
             raise UsageError(
                 f"{release_id} is {release.state}: without its vault it could not be finished.",
@@ -121,7 +124,7 @@ def forget_release(release_id: str) -> EndedRelease:
                 note(con, "vault deleted", release_id)
             deleted.append("vault")
         remove_vault(release_id)
-        deleted += ["shards"] * _delete_shards(con, release)
+        deleted += ["shards"] * _delete_shards(record)
         _remove_partial_folder(release)
     sweep_orphans()
     return EndedRelease(release_id, release.state, deleted)
@@ -132,19 +135,25 @@ def clean() -> Cleaning:
 
     Of a published release it deletes the shards of counts, which its folder and the store hold too. Sealed noisy counts
     stay if the spec keeps them, with the codebooks that explain them.
+
+    Raises:
+        StoreError: the ledger does not add up.
     """
     note_crashes()
     sweep_orphans()
     with store() as con:
-        ended = [find_release(con, entry["id"]) for entry in list_releases(con) if entry["state"] in _ENDED]
+        books = read_books(con)
         cleaned = []
-        for release in ended:
-            before = _files_of(release)
-            _delete_shards(con, release, counts=False)
-            _remove_partial_folder(release)
+        for entry in list_releases(con):
+            if entry.state not in _ENDED:
+                continue
+            record = load_record(con, entry.id, books)
+            before = _files_of(record.release)
+            _delete_shards(record, counts=False)
+            _remove_partial_folder(record.release)
             gone = {path: size for path, size in before.items() if not path.exists()}
             if gone:
-                cleaned.append(CleanedRelease(release.id, len(gone), sum(gone.values())))
+                cleaned.append(CleanedRelease(entry.id, len(gone), sum(gone.values())))
     return Cleaning(cleaned, sum(entry.bytes for entry in cleaned))
 
 
@@ -181,20 +190,20 @@ def remove_all(release_id: str) -> None:
     shutil.rmtree(shard_folder(release_id), ignore_errors=True)
 
 
-def _delete_shards(con: Connection, release: Release, *, counts: bool = True) -> bool:
+def _delete_shards(record: Record, *, counts: bool = True) -> bool:
     """Delete the shards that a release that has ended does not keep, and return whether there were any.
 
     It keeps sealed counts, unless the spec destroys them, and of a published release the counts made from them. Exact
     counts of an abandoned release were never published and are deleted. Codebooks stay, except those that were made from
     counts that are deleted.
     """
+    release = record.release
     published, kept = release.state == "published", set[Path]()
     if release.terms.keep_noisy_counts:
-        seals = list_seals(con, release.id)
-        places = [place for place in seals if published or not release.levels[place[0]].is_invariant]
+        places = [place for place in record.seals if published or not release.levels[place[0]].is_invariant]
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
-        kept |= {frontier_path(release.id, shard) for shard in list_released(con, release.id).values()}
+        kept |= {frontier_path(release.id, shard) for shard in record.released.values()}
     made_from_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]
     deleted_too = [] if published or release.terms.keep_noisy_counts else made_from_counts
     gone = [

@@ -1,7 +1,7 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
@@ -280,7 +280,7 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
             if total is not None and level.possible_cells is not None
             else None,
             law=plan.law if level.is_charged else None,
-            **level.charge_details,
+            **asdict(level.charge_details),
         )
         for level in plan.levels
     ]

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named
@@ -19,7 +18,7 @@ from flows.planning.universe import check_fan_out, check_leaves, tree_over
 from flows.spec.file import SpecFile
 from flows.spec.keys import RunKeys
 from storage.errors import SpecError
-from storage.ledger.books import Asked, Claim, Spending
+from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.releases.terms import (
     FileTerms,
@@ -138,7 +137,7 @@ class Plan:
             table=self.table,
             unprotected=tuple(self.exact_by_choice),
             different_people_from=different_people_from,
-            contributions=self.contributions(),
+            contributions=self.contributions,
         )
         return Reservation(self.asked(), self.levels, claim)
 
@@ -149,16 +148,6 @@ class Plan:
             return guarantee.spending
         epsilon = epsilon_of_series(guarantee, releases, delta)
         return Spending(self.rho * releases, guarantee.approximate * releases, epsilon, delta, guarantee.tau * releases)
-
-    def contributions(self) -> dict[str, Any]:
-        """Return how many records a unit has, and whether ingest or the data owner's promise ensures it."""
-        spec = self.file.spec
-        return {
-            "max_records_per_unit": spec.privacy.max_records_per_unit,
-            "exact_records_per_unit": spec.privacy.total_is_public,
-            "distinct": spec.privacy.distinct,
-            "bounded_by": "ingest" if spec.input.unit else "promise",
-        }
 
     @property
     def noisy_counts_asked(self) -> bool | None:
@@ -200,23 +189,35 @@ class Plan:
         )
 
     @property
+    def contributions(self) -> Contributions:
+        """How many records a unit has, and whether ingest or the data owner's promise ensures it."""
+        spec = self.file.spec
+        return Contributions(
+            bounded_by="ingest" if spec.input.unit else "promise",
+            distinct=spec.privacy.distinct,
+            exact_records_per_unit=spec.privacy.total_is_public,
+            max_records_per_unit=spec.privacy.max_records_per_unit,
+        )
+
+    @property
     def privacy(self) -> PrivacyTerms:
         """The guarantee as the manifest states it."""
-        keys = self.file.spec.privacy
-        return PrivacyTerms(unit=keys.unit, neighbours=keys.neighbours, **self.contributions(), **self.stated())
-
-    def stated(self) -> dict[str, Any]:
-        """Return the guarantee in the form in which plans and manifests state it."""
-        guarantee = self.guarantee
-        return {
-            "epsilon": guarantee.epsilon,
-            "delta": guarantee.delta,
-            "rho": float(guarantee.rho),
-            "accountant": guarantee.accountant.name,
-            "sampler": self.file.spec.noise.sampler,
-            "tau": float_above(guarantee.tau),
-            "statement": self.statement(),
-        }
+        keys, guarantee, contributions = self.file.spec.privacy, self.guarantee, self.contributions
+        return PrivacyTerms(
+            unit=keys.unit,
+            neighbours=keys.neighbours,
+            max_records_per_unit=contributions.max_records_per_unit,
+            exact_records_per_unit=contributions.exact_records_per_unit,
+            distinct=contributions.distinct,
+            bounded_by=contributions.bounded_by,
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
+            rho=float(guarantee.rho),
+            accountant=guarantee.accountant.name,
+            sampler=self.file.spec.noise.sampler,
+            tau=float_above(guarantee.tau),
+            statement=self.statement(),
+        )
 
     def statement(self) -> str:
         """Return the guarantee in a sentence or two."""

@@ -18,13 +18,11 @@ from prefect.artifacts import (
 from prefect.logging import get_logger
 from prefect.settings import PREFECT_API_URL
 
-from flows.answers.levels import ReleasedLevel, released_levels
 from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
-from storage.record import load_record
-from storage.releases.register import Release
-from storage.releases.seals import cells_of_level, list_frontiers, list_seals
+from storage.record import ReleasedLevel, load_record
+from storage.releases.register import Release, state_of
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
@@ -44,12 +42,13 @@ class Progress:
 
     def __init__(self, release: Release, also: Callable[[int, int, int], None]) -> None:
         self.release_id, self.levels, self.also = release.id, len(release.levels), also
-        with store() as con:  # what earlier runs have sealed
-            seals, frontiers = list_seals(con, release.id), list_frontiers(con, release.id)
         self.of_level: dict[int, float] = {}
-        for level in sorted({level for level, _ in seals}):
-            measured, known = cells_of_level(level, seals, frontiers)
-            self.of_level[level] = measured / known if known else 1.0
+        with store() as con:  # what earlier runs have sealed; a new release is not in the store yet
+            record = load_record(con, release.id) if state_of(con, release.id) else None
+        if record:
+            for level in sorted({level for level, _ in record.seals}):
+                measured, known = record.cells_of(level)
+                self.of_level[level] = measured / known if known else 1.0
         self.artifact: UUID | None = None
         self.shown_at = 0.0
 
@@ -78,7 +77,7 @@ def show_published(release_id: str) -> None:
     """Show the levels of a release, its privacy statement, and where it is."""
     with store() as con:
         record = load_record(con, release_id)
-    release, levels = record.release, released_levels(record)
+    release, levels = record.release, record.released_levels()
     privacy, unprotected = release.terms.privacy, release.terms.unprotected
     statement = "\n".join(
         [
@@ -113,7 +112,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
     ]
     text = "\n\n".join(line for line in lines if line)
     so_far = {level: _how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)}
-    levels = released_levels(record)
+    levels = record.released_levels()
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", so_far))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
 

@@ -7,7 +7,7 @@ counts, so that nothing is drawn that is not paid for. Budgets are exact fractio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from storage.errors import StoreError
 from storage.releases.terms import DISCRETE_GAUSSIAN, LevelTerms
@@ -84,6 +84,23 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
+class Contributions:
+    """How many records a unit has, and who ensures it; the fields are in the order in which the ledger has them.
+
+    Attributes:
+        bounded_by: `ingest`, or the data owner's `promise`.
+        distinct: the level at which a unit's records lie in distinct cells; None without that promise.
+        exact_records_per_unit: whether every unit has exactly `max_records_per_unit`.
+        max_records_per_unit: how many records one unit has at most.
+    """
+
+    bounded_by: Literal["ingest", "promise"]
+    distinct: str | None
+    exact_records_per_unit: bool
+    max_records_per_unit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What a release states of itself.
 
@@ -105,7 +122,7 @@ class Claim:
     table: str
     unprotected: tuple[str, ...]
     different_people_from: tuple[str, ...]
-    contributions: Mapping[str, Any] = field(default_factory=dict)
+    contributions: Contributions
     series: str = ""
 
 
@@ -161,6 +178,16 @@ class Standing:
     left_epsilon: float
 
 
+@dataclass(frozen=True, slots=True)
+class CapRaise:
+    """One raise of a cap: when, from and to which ε, and why."""
+
+    at: str
+    before: float
+    epsilon: float
+    reason: str
+
+
 @dataclass(slots=True)
 class Account:
     """What the ledger knows of some people: the terms, the datasets that hold them, and what was charged.
@@ -172,7 +199,7 @@ class Account:
         standing: as the last event that changed it recorded.
         charges: by release and level.
         claims: by release.
-        raises: each raise of the cap: when, from and to which ε, and why.
+        raises: each raise of the cap.
         series: the declared ones, by id.
     """
 
@@ -182,7 +209,7 @@ class Account:
     standing: Standing
     charges: dict[tuple[str, int], Charge] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
-    raises: list[dict[str, Any]] = field(default_factory=list)
+    raises: list[CapRaise] = field(default_factory=list)
     series: dict[str, Series] = field(default_factory=dict)
 
     @property
@@ -335,7 +362,7 @@ class Books:
             event["table"],
             tuple(event["unprotected"]),
             tuple(event["different_people_from"]),
-            event["contributions"],
+            Contributions(**event["contributions"]),
             series,
         )
         account.standing = _standing(event["standing"])
@@ -374,8 +401,7 @@ class Books:
         before = account.terms.cap
         if not (cap.epsilon > before.epsilon and cap.delta == before.delta):
             raise StoreError(f"the new cap of dataset {account.terms.dataset} is not above its old one.")
-        raised = {"at": event["at"], "before": before.epsilon, "epsilon": cap.epsilon, "reason": event["reason"]}
-        account.raises.append(raised)
+        account.raises.append(CapRaise(event["at"], before.epsilon, cap.epsilon, event["reason"]))
         account.terms = replace(account.terms, cap=cap)
         account.standing = _standing(event["standing"])
 

@@ -7,7 +7,7 @@ the same transaction.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -167,7 +167,7 @@ def record_reservation(con: Connection, books: Books, reservation: Reservation, 
         "table": claim.table,
         "unprotected": list(claim.unprotected),
         "different_people_from": list(claim.different_people_from),
-        "contributions": dict(claim.contributions),
+        "contributions": asdict(claim.contributions),
         "levels": [_recorded_level(level) for level in reservation.levels if level.is_charged],
         "standing": _recorded_standing(standing),
     }

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 from storage.database.connections import Connection
 from storage.errors import MadeAlready, UsageError
@@ -40,6 +39,27 @@ class Release:
     folder: str
     levels: tuple[LevelTerms, ...]
     supersedes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRelease:
+    """A release in the list of all: its state, what it supersedes, and which published release supersedes it."""
+
+    id: str
+    dataset: str
+    state: str
+    created: str
+    supersedes: str | None
+    superseded_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one consistency check found at one level."""
+
+    check: str
+    level: int
+    passed: bool
 
 
 def add_release(con: Connection, release: Release) -> None:
@@ -143,14 +163,13 @@ def state_of(con: Connection, release_id: str) -> str | None:
     return row[0] if row else None
 
 
-def list_releases(con: Connection) -> list[dict[str, Any]]:
-    """Return id, dataset, state and time of every release, what it supersedes, and what supersedes it; the newest last."""
-    keys = ("id", "dataset", "state", "created", "supersedes", "superseded_by")
+def list_releases(con: Connection) -> list[ListedRelease]:
+    """Return every release, the newest last."""
     rows = con.execute(
         "SELECT id, dataset, state, created, supersedes, (SELECT max(later.id) FROM releases AS later"
         " WHERE later.supersedes = releases.id AND later.state = 'published') FROM releases ORDER BY created, id"
     ).fetchall()
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    return [ListedRelease(*row) for row in rows]
 
 
 def has_folder(release: Release) -> bool:
@@ -216,9 +235,9 @@ def record_checks(con: Connection, release_id: str, checks: Sequence[tuple[str, 
         con.execute("INSERT INTO checks VALUES (?, ?, ?, ?, ?)", [release_id, check, level, passed, utc_now()])
 
 
-def list_checks(con: Connection, release_id: str) -> list[dict[str, Any]]:
-    """Return the checks of a release: check, level, and whether it passed."""
+def list_checks(con: Connection, release_id: str) -> list[CheckResult]:
+    """Return what the checks of a release found, level by level."""
     rows = con.execute(
         'SELECT "check", level, passed FROM checks WHERE release_id = ? ORDER BY level, "check"', [release_id]
     ).fetchall()
-    return [dict(zip(("check", "level", "passed"), row, strict=True)) for row in rows]
+    return [CheckResult(*row) for row in rows]

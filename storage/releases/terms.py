@@ -184,6 +184,24 @@ def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class ChargeDetails:
+    """What manifests and JSON add about a level that is summed, or whose mechanism is only (ε, δ); None where that is plain.
+
+    Attributes:
+        summed: True where nothing is measured, and the counts are sums.
+        mechanism: what is drawn, where it is only (ε, δ).
+        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
+    """
+
+    summed: bool | None = None
+    mechanism: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    scale: float | None = None
+    threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LevelTerms:
     """What was decided about a level before anything was drawn: it is measured, exact, or summed.
 
@@ -235,11 +253,10 @@ class LevelTerms:
         return math.sqrt(self.l2_sensitivity_squared)
 
     @property
-    def charge_details(self) -> dict[str, Any]:
+    def charge_details(self) -> ChargeDetails:
         """What manifests and JSON add about a level that is summed, or whose mechanism is only (ε, δ)."""
         if self.is_summed:
-            return {"summed": True}
+            return ChargeDetails(summed=True)
         if not self.epsilon:
-            return {}
-        names = ["mechanism", "epsilon", "delta", "scale", *(["threshold"] if self.threshold else [])]
-        return {name: getattr(self, name) for name in names}
+            return ChargeDetails()
+        return ChargeDetails(None, self.mechanism, self.epsilon, self.delta, self.scale, self.threshold or None)

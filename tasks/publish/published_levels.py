@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -49,6 +48,23 @@ def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list
     if terms.simultaneous:
         kinds.append(simultaneous_margins(noises, [level.possible_cells or 1 for level in levels], terms.confidence))
     return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedIntervals:
+    """What is known about a level once all levels are read; None where it is not stated.
+
+    Attributes:
+        bias: released minus noisy counts, the mean over the measured cells, records.
+        half_width: z of the interval around a cell's noisy count, records.
+        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, records.
+        simultaneous_half_width: z of the simultaneous intervals, records.
+    """
+
+    bias: float | None
+    half_width: int | None
+    cap_margin: int | None
+    simultaneous_half_width: int | None
 
 
 @dataclass(slots=True)
@@ -111,17 +127,20 @@ class ReleasedLevels:
             raise StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
         return in_order(Rows(areas, counts, ends if is_stated else ()), self.tree.sizes(level))
 
-    def known(self) -> list[dict[str, Any]]:
+    def stated_intervals(self) -> list[PublishedIntervals]:
         """Return, per level, its bias and the margins of its intervals, after all levels were read."""
         # the bias and the counts together reveal the sum of the noisy counts
         bias = {} if self._terms.rounded else self.bias
-        entries: list[dict[str, Any]] = [{"bias": bias.get(terms.level)} for terms in self._release.levels]
-        for entry, *of_level in zip(entries, *self._margins, strict=True):
-            if of_level:
-                entry |= {"half_width": of_level[0].own, "cap_margin": of_level[0].cap}
-            if len(of_level) > 1:
-                entry["simultaneous_half_width"] = of_level[1].own
-        return entries
+        own, simultaneous = (self._margins + [[]] * 2)[:2]
+        return [
+            PublishedIntervals(
+                bias.get(level),
+                own[level].own if own else None,
+                own[level].cap if own else None,
+                simultaneous[level].own if simultaneous else None,
+            )
+            for level in range(len(self._release.levels))
+        ]
 
     def _measured(self, level: int) -> Iterator[Rows]:
         """Yield a measured level branch by branch, and keep the caps of its nodes for the next level."""

@@ -2,14 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -19,15 +18,16 @@ from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
-from storage.record import Record, load_record
+from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
+from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.format.csv import csv_header, write_csv
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
-from tasks.publish.published_levels import ReleasedLevels
+from tasks.publish.published_levels import PublishedIntervals, ReleasedLevels
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
@@ -49,19 +49,20 @@ def publish(release_id: str) -> None:
     with store() as con:
         record, ledger = load_record(con, release_id), head(con)
         checks = list_checks(con, release_id)
-    release, levels = record.release, record.level_entries()
+    release, levels = record.release, record.released_levels()
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
             raise StoreError(f"{folder} already exists and is not this release.", field="output", hint="Move it away.")
         return
     with _beside(folder) as beside:
-        csv = csv_kind(release.terms.csv, levels[-1]["nonzero"])
+        csv = csv_kind(release.terms.csv, levels[-1].nonzero)
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         collector = Collector(tree_of(release), release.levels)
-        records = _write_counts(beside, record, levels, collector, csv=csv, noisy=noisy)
-        manifest = _write_manifest(beside, record, levels, ledger, csv=csv, records=records, noisy=noisy)
+        records, intervals = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
+        entries = [_entry(level, stated) for level, stated in zip(levels, intervals, strict=True)]
+        manifest = _write_manifest(beside, record, entries, ledger, csv=csv, records=records, noisy=noisy)
         page = report(manifest, collector.facts(), passed_checks(checks), release.terms.how_counted)
         (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
@@ -93,15 +94,15 @@ def _beside(folder: Path) -> Iterator[Path]:
 def _write_counts(
     folder: Path,
     record: Record,
-    entries: Sequence[dict[str, Any]],
     collector: Collector,
     *,
     csv: CsvKind,
     noisy: bool,
-) -> RecordsKind | None:
-    """Write the tables of all levels and return the kind of the records. While one level is written, load and sort the next.
+) -> tuple[RecordsKind | None, list[PublishedIntervals]]:
+    """Write the tables of all levels. While one level is written, load and sort the next, and collect facts for the report.
 
-    This also adds what becomes known about the levels to their entries, and collects the facts for the report.
+    Returns:
+        The kind of the records, and what becomes known about each level.
     """
     (folder / "counts").mkdir()
     release = record.release
@@ -121,8 +122,6 @@ def _write_counts(
             write_parquet(path, table(level, rows), tree.axes[0].name)
             if csv == "every_level":
                 write_csv(path.with_suffix(".csv"), table(level, rows))
-    for entry, known in zip(entries, levels.known(), strict=True):
-        entry |= known
     if csv is True:
         write_csv(folder / "counts.csv", table(tree.depth, rows))
     records = records_kind(int(rows.counts.sum())) if terms.records else None
@@ -133,13 +132,38 @@ def _write_counts(
             write_csv(records_path(folder, records), tables)
         else:
             write_parquet(records_path(folder, records), tables, tree.axes[0].name)
-    return records
+    return records, levels.stated_intervals()
+
+
+def _entry(level: ReleasedLevel, stated: PublishedIntervals) -> LevelEntry:
+    """Return what the manifest states about a level; the file leaves out what is as for most levels."""
+    return LevelEntry(
+        level=level.level,
+        axes=dict(level.axes),
+        cells=level.cells,
+        nonzero=level.nonzero,
+        rho=level.rho,
+        sigma=level.sigma,
+        l2_sensitivity=level.l2_sensitivity,
+        derivation=level.derivation,
+        bound=level.bound,
+        summed=bool(level.summed),
+        mechanism=level.mechanism or DISCRETE_GAUSSIAN,
+        epsilon=level.epsilon or 0.0,
+        delta=level.delta or 0.0,
+        scale=level.scale or 0.0,
+        threshold=level.threshold or 0,
+        bias=stated.bias,
+        half_width=stated.half_width,
+        cap_margin=stated.cap_margin,
+        simultaneous_half_width=stated.simultaneous_half_width,
+    )
 
 
 def _write_manifest(
     folder: Path,
     record: Record,
-    levels: list[dict[str, Any]],
+    levels: list[LevelEntry],
     ledger: Head,
     *,
     csv: CsvKind,
@@ -152,7 +176,7 @@ def _write_manifest(
         spec=dict(terms.published_spec),
         privacy=Privacy(**asdict(terms.privacy)),
         unprotected=list(terms.unprotected),
-        levels=[LevelEntry(**entry) for entry in levels],
+        levels=levels,
         mechanism=terms.mechanism,
         codebooks=dict(terms.codebooks),
         seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in record.seals.values()],

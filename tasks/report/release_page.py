@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
+from storage.releases.register import CheckResult
 from storage.releases.terms import ADJUSTED, FIXED_TOTAL
 from tasks.format.manifest import Manifest
 from tasks.report.charts import (
@@ -157,12 +157,12 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
     return page(f"{name}: report", body, _STYLE)
 
 
-def passed_checks(checks: Sequence[Mapping[str, Any]]) -> dict[int, tuple[int, int]]:
+def passed_checks(checks: Sequence[CheckResult]) -> dict[int, tuple[int, int]]:
     """Return, per level, how many of its recorded checks passed, and how many there were."""
     found: dict[int, tuple[int, int]] = {}
     for check in checks:
-        passed, of = found.get(check["level"], (0, 0))
-        found[check["level"]] = (passed + bool(check["passed"]), of + 1)
+        passed, of = found.get(check.level, (0, 0))
+        found[check.level] = (passed + check.passed, of + 1)
     return found
 
 

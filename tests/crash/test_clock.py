@@ -76,7 +76,7 @@ def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_cloc
     ]
     with store() as con:
         account = read_books(con).accounts["synthetic-country"]
-        assert {entry["id"] for entry in list_releases(con)} == {release.id for release in made}
+        assert {entry.id for entry in list_releases(con)} == {release.id for release in made}
     assert list(account.claims) == [release.id for release in made]
     assert account.spent == sum(release.levels[level].rho for release in made for level in range(len(release.levels)))
     assert [verify(Path(release.folder)) for release in made] == [[]] * 4

@@ -245,7 +245,7 @@ def test_two_releases_of_a_dataset_are_made_in_turn_and_the_cap_holds(
     assert float(second["ingest"]) > float(first["publish"])
     with store() as con:
         account = read_books(con).accounts["small-country"]
-        assert sorted(entry["state"] for entry in list_releases(con)) == ["published", "refused"]
+        assert sorted(entry.state for entry in list_releases(con)) == ["published", "refused"]
     assert account.spent == account.terms.cap.rho
     assert len(account.claims) == 1
 

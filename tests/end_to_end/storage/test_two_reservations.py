@@ -19,11 +19,12 @@ from flows.planning.composition import cap_of
 from flows.planning.budget import reserve
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.books import Asked, Claim
+from storage.ledger.books import Asked, Claim, Contributions
 from storage.ledger.events import Reservation
 from storage.releases.terms import LevelTerms
 
 cap = cap_of(1.0, 1e-6)
+one_record = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 level = LevelTerms(
     level=1, axes={}, possible_cells=2, is_invariant=False,
     rho=cap.rho * 2 / 3, sigma=1.0, l2_sensitivity_squared=2, bound=1.0,
@@ -31,7 +32,7 @@ level = LevelTerms(
 print("ready", flush=True)
 sys.stdin.readline()
 for dataset in sys.argv[2:]:
-    claim = Claim(f"{dataset}-{sys.argv[1]}", dataset, "zcdp", 0.9, 1e-6, dataset, (), ())
+    claim = Claim(f"{dataset}-{sys.argv[1]}", dataset, "zcdp", 0.9, 1e-6, dataset, (), (), one_record)
     asked = Asked(dataset, "one job", "substitution", cap)
     try:
         with store() as con, transaction(con):

@@ -42,7 +42,7 @@ from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.walks.runner import submit_to
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
-from storage.ledger.books import Account, Asked, Cap, Claim, Series, Spending
+from storage.ledger.books import Account, Asked, Cap, Claim, Contributions, Series, Spending
 from storage.ledger.events import Reservation, advance, charges_of, head, read_books
 from storage.releases.register import find_release, list_releases, set_state, state_of
 from storage.releases.terms import LevelTerms
@@ -55,6 +55,7 @@ from tasks.synthesize.country import draw_country
 DELTA = 1e-6
 ROME = ZoneInfo("Europe/Rome")
 LEVELS = 2
+ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 
 
 # the days -------------------------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ def reservation_of(release_id: str, rho: Fraction, asked: Asked | None = None) -
     """Return a release of two levels with half of ρ each, whose own statement never helps it."""
     asked = asked or Asked("jobs", "one job", "substitution", CAP)
     levels = [LevelTerms(level, {}, 2, False, rho / LEVELS, 1.5, 2, 3.0) for level in range(LEVELS)]
-    claim = Claim(release_id, asked.dataset, "zcdp", math.inf, DELTA, "jobs.csv", (), ())
+    claim = Claim(release_id, asked.dataset, "zcdp", math.inf, DELTA, "jobs.csv", (), (), ONE_RECORD)
     return Reservation(asked, levels, claim)
 
 
@@ -538,7 +539,7 @@ def test_a_release_that_is_refused_twice_is_refused_twice(place: Place) -> None:
             new_release(plan, release_id=IDS[0])
         assert refusal.value.release_id == IDS[0]
     with store() as con:
-        assert [entry["state"] for entry in list_releases(con)] == ["refused"]
+        assert [entry.state for entry in list_releases(con)] == ["refused"]
     assert place.events() == []
 
 

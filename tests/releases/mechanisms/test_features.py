@@ -209,10 +209,10 @@ def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch,
             make(SPEC | {"release": {"order": ORDER, "records": True}})
     with store() as con:
         (failed,) = list_releases(con)
-        folder = Path(find_release(con, failed["id"]).folder)
+        folder = Path(find_release(con, failed.id).folder)
     assert not folder.exists()
     with ThreadPoolExecutor(2) as threads:
-        finish_release(failed["id"], submit_to(threads), report_nothing)
+        finish_release(failed.id, submit_to(threads), report_nothing)
     assert verify_answer(folder).failures == []
     assert {path.name for path in folder.glob("records.*")} == {f"records.{kind}"}
     assert f"`records.{kind}`" in (folder / "README.md").read_text()

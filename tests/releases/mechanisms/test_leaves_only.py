@@ -266,10 +266,10 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
         assert list_seals(con, "one")[DEPTH, "trunk"].sha256 == sha256(second).hexdigest()
         assert find_release(con, "one").state == "published"
         assert read_books(con).accounts["synthetic-country"].spendings == spent
-        assert {check["check"] for check in list_checks(con, "one")} - CHECKS == {
+        assert {check.check for check in list_checks(con, "one")} - CHECKS == {
             "counts_whole" if mechanism == "gaussian" else "counts_whole_and_positive"
         }
-        assert all(check["passed"] for check in list_checks(con, "one"))
+        assert all(check.passed for check in list_checks(con, "one"))
     expected = ["reserved", "drawing", "unsealed shard removed unread", "sealed", "released"]
     assert [event for event in world.events() if event in expected] == expected
     assert_sums(tables(world.folder / "out" / "one"))

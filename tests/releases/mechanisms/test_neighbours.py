@@ -74,7 +74,7 @@ def test_under_add_remove_the_root_is_measured(release: Release) -> None:
     assert [entry.sigma**2 for entry in manifest.levels] == pytest.approx([(DEPTH + 1) / (2 * rho)] * (DEPTH + 1))
     with store() as con:
         charges = charges_of(con, made.release.id)
-        assert all(check["passed"] for check in list_checks(con, made.release.id))
+        assert all(check.passed for check in list_checks(con, made.release.id))
     assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(range(DEPTH + 1), "released")
     assert sum((charge.rho for charge in charges.values()), Fraction(0)) == Fraction(rho)
     assert len({made.level(level)["count"].sum() for level in range(DEPTH + 1)}) == 1
@@ -183,8 +183,8 @@ def test_invariants_are_exact_where_the_first_pass_is_lenient(release: Release) 
     assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(5))
     with store() as con:
         checks = list_checks(con, made.release.id)
-    assert all(check["passed"] for check in checks)
-    assert {row["level"] for row in checks if row["check"] == "exact_as_sealed"} == set(range(5))
+    assert all(check.passed for check in checks)
+    assert {row.level for row in checks if row.check == "exact_as_sealed"} == set(range(5))
 
 
 def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(

@@ -110,8 +110,8 @@ def test_every_check_is_recorded_as_passed(made: Made, home: Path) -> None:
         rows = list_checks(con, made.release.id)
     expected = {(check, level) for check in CHECKS for level in range(len(made.case.order) + 1)}
     expected.add(("exact_as_sealed", 0))
-    assert sorted((row["check"], row["level"]) for row in rows) == sorted(expected)
-    assert all(row["passed"] for row in rows)
+    assert sorted((row.check, row.level) for row in rows) == sorted(expected)
+    assert all(row.passed for row in rows)
 
 
 def test_the_true_tree_counts_what_the_table_counts(made: Made, home: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_spoilt_release_is_not_published(
         assert str(refusal.value).startswith("Not published: ")
         assert all(f"{check} at level {level}" in str(refusal.value) for check, level in failed)
         assert (state.state, state.reason) == ("failed", str(refusal.value))
-        assert {(row["check"], row["level"]) for row in found if not row["passed"]} == failed
+        assert {(row.check, row.level) for row in found if not row.passed} == failed
         assert len(found) == len(CHECKS) * 7 + 1  # the total is published exactly
         assert list(Path(again.folder).parent.glob("**")) == []
 

@@ -82,12 +82,12 @@ def released(spec: Path, output: Path) -> dict[str, Any]:
         make_release(plan, release, submit_to(executor), report_nothing)
     with store() as con:
         record = load_record(con, release.id)
-    folder, levels = Path(record.release.folder), record.level_entries()
+    folder, levels = Path(record.release.folder), record.released_levels()
     return {
         "shards": bytes_below(shard_folder(release.id)),
         "published": bytes_below(folder),
         "store": store_bytes() - before,
-        "cells": [(level["cells"], level["nonzero"]) for level in levels],
+        "cells": [(level.cells, level.nonzero) for level in levels],
     }
 
 

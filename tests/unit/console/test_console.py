@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flows.answers.ledger import AccountStatement, BudgetBalance, CapRaise, LedgerStatement, LevelCharge, ReleaseClaim
-from flows.answers.levels import ReleasedLevel
+from flows.answers.ledger import AccountStatement, BudgetBalance, LedgerStatement, LevelCharge, ReleaseClaim
 from flows.answers.release_status import MadeRelease
 from flows.cli import main as cli
 from flows.console import levels_table, terminal
@@ -16,6 +15,8 @@ from flows.console.release_view import show_ledger, show_release
 from flows.planning.costs import CapTerms, Cost
 from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
+from storage.ledger.books import CapRaise, Contributions
+from storage.record import ReleasedLevel
 from tasks.report.trial_results import (
     ComparedLevel,
     CoverageSpread,
@@ -27,6 +28,7 @@ from tasks.report.trial_results import (
 )
 from tasks.validate.coverage import GROUPS
 
+ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 ACCOUNT = AccountStatement(
     dataset="jobs",
     same_people=["jobs-2020"],
@@ -37,7 +39,7 @@ ACCOUNT = AccountStatement(
     spent=Cost(1.0, 0.1),
     left=Cost(9.0, 1.1),
     raises=[CapRaise("2026", 5.0, 10.0, "decree [7]")],
-    releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], ["other"], {})],
+    releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], ["other"], ONE_RECORD)],
     charges=[
         LevelCharge(
             release="a[b]",

@@ -15,7 +15,7 @@ from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside,
 from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.books import Asked, Charge, Claim, Spending, as_charged
+from storage.ledger.books import Asked, Charge, Claim, Contributions, Spending, as_charged
 from storage.ledger.events import Reservation, advance, charges_of, hash_of, read_books
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
@@ -25,6 +25,7 @@ DELTA = 1e-6
 THRESHOLDED = THRESHOLDED_LAPLACE.name
 CAP = cap_of(3.0, DELTA)
 EPSILON, SMALL = 1.0, 1e-7  # of one histogram
+ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def gaussian(rho: Fraction) -> tuple[LevelTerms, ...]:
 
 def reservation_of(release_id: str, levels: tuple[LevelTerms, ...], delta: float = SMALL) -> Reservation:
     """Return a release to be reserved, which states ε of a histogram of itself."""
-    claim = Claim(release_id, "jobs", "privacy_map", EPSILON, delta, "jobs.csv", (), ())
+    claim = Claim(release_id, "jobs", "privacy_map", EPSILON, delta, "jobs.csv", (), (), ONE_RECORD)
     return Reservation(Asked("jobs", "one job", "substitution", CAP), levels, claim)
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.report.facts
+from storage.releases.register import CheckResult
 from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES
 from tasks.format.manifest import Intervals
 from tasks.report.charts import sizes_picture
@@ -209,7 +210,7 @@ def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis
     terms = terms_of(tree)
     facts = facts_of(tree, {(0, 0): 900, (0, 1): 90, (1, 1): 11}, terms)
     passed = passed_checks(
-        [{"check": name, "level": level, "passed": True} for level in range(2 * depth + 1) for name in ("one", "two")]
+        [CheckResult(name, level, passed=True) for level in range(2 * depth + 1) for name in ("one", "two")]
     )
     text = report(manifest_of(terms, facts), facts, passed)
     seen = read(text)
@@ -464,7 +465,7 @@ def _luminance(colour: str) -> float:
 
 def test_checks_are_counted_by_level() -> None:
     """Passed checks are set beside all that there were."""
-    found = [{"check": name, "level": level, "passed": (name, level) != ("b", 1)} for name in "ab" for level in (0, 1)]
+    found = [CheckResult(name, level, passed=(name, level) != ("b", 1)) for name in "ab" for level in (0, 1)]
     assert passed_checks(found) == {0: (2, 2), 1: (1, 2)}
 
 

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,7 @@ from flows.planning.budget import abandon, agreed_terms, check_fits, declare, ra
 from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Spending
+from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Contributions, Spending
 from storage.ledger.events import Head, Reservation, advance, charges_of, head, note, read_books
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
@@ -40,6 +40,7 @@ from tests.support.ledger import DELTA, cap_at, read_chain, rows_of
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
 DRAWN = {"drawing", "sealed", "released"}
 NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
+ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 
 
 @pytest.fixture
@@ -81,6 +82,7 @@ def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **
         "table": f"{asked.dataset}.csv",
         "unprotected": (),
         "different_people_from": (),
+        "contributions": ONE_RECORD,
     }
     return Reservation(asked, levels_of(shares), Claim(release=release_id, dataset=asked.dataset, **(plain | claimed)))
 
@@ -627,7 +629,7 @@ def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs",
         "table": f"{dataset}.csv",
         "unprotected": [],
         "different_people_from": [],
-        "contributions": {},
+        "contributions": asdict(ONE_RECORD),
         "standing": {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0},
     }
     level = {"mechanism": "discrete_gaussian", "rho": "0", "sigma": 0.0, "l2_sensitivity_squared": 0}

@@ -7,7 +7,7 @@ import pytest
 
 from storage.database.connections import store
 from storage.errors import UsageError
-from storage.record import load_record
+from storage.record import ReleasedLevel, load_record
 from storage.releases.register import Release, add_release
 from storage.releases.seals import (
     TRUNK,
@@ -126,26 +126,26 @@ def test_a_record_knows_the_levels_of_its_branches() -> None:
     assert [record.cells_of(level) for level in range(3)] == [(1, 1), (4, 4), (16, 16)]
 
 
-def test_level_entries_count_cells_and_nodes_over_all_branches() -> None:
+def test_released_levels_count_cells_and_nodes_over_all_branches() -> None:
     """Each level states its terms, the cells that are sealed and the nodes that are released, of all branches together."""
     with store() as con:
-        entries = load_record(con, "one").level_entries()
-    assert [(entry["level"], entry["cells"], entry["nonzero"]) for entry in entries] == [
+        levels = load_record(con, "one").released_levels()
+    assert [(level.level, level.cells, level.nonzero) for level in levels] == [
         (0, 1, 1),
         (1, 4, 3),
         (2, 16, 5),
     ]
-    assert entries[2] | {"cells": 0, "nonzero": 0} == {
-        "level": 2,
-        "axes": {"home": "county", "work": "county"},
-        "cells": 0,
-        "nonzero": 0,
-        "rho": 0.125,
-        "sigma": 2.0,
-        "l2_sensitivity": 1.0,
-        "derivation": "",
-        "bound": 9.0,
-    }
+    assert levels[2] == ReleasedLevel(
+        level=2,
+        axes={"home": "county", "work": "county"},
+        cells=16,
+        nonzero=5,
+        rho=0.125,
+        sigma=2.0,
+        l2_sensitivity=1.0,
+        derivation="",
+        bound=9.0,
+    )
 
 
 def test_there_is_no_record_of_an_unknown_release() -> None:
