@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.optimize.second_pass
 import tasks.optimize.task
 import tasks.publish.published_levels
@@ -117,9 +118,10 @@ def noise_of_the_cell_in_a_worker() -> Sampler:
 
 @contextmanager
 def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
-    """Yield the sampler, with its cells noted in this process."""
+    """Yield the sampler, with its cells noted in this process, of releases in the store and in memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.noise.task, "true_counts_of", noted)
+        for module in (tasks.noise.task, tasks.noise.truth):
+            patch.setattr(module, "true_counts_of", noted)
         yield NoiseOfTheCell()
 
 
