@@ -20,7 +20,6 @@ from flows.walks.trial import MeasuredLevel, Truth
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import MeasuredLevel, Truth
 from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelCost, LevelNoise

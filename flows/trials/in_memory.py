@@ -5,7 +5,7 @@ Nothing is stored and nothing is charged. The charges are there because no step 
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +21,9 @@ from storage.record import Record, Shard
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
-from tasks.accounting.opendp import privacy_map
+from tasks.accounting.sensitivity import sensitivity_of
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import Law, LevelNoise
 from tasks.noise.task import draw
 from tasks.noise.truth import TruthInMemory
 from tasks.optimize.reconcile import UpDown
@@ -134,20 +136,26 @@ def try_release(
 
 
 def try_scales(
-    table: SeenTable, mechanism: Mechanism, sigmas: Sequence[float], sampler: Any, priority: str | None = None
+    table: SeenTable,
+    mechanism: Mechanism,
+    scales: Sequence[float],
+    sampler: Any,
+    priority: str | None = None,
+    law: Law = GAUSSIAN,
 ) -> Trial:
     """Make a release in memory with noise of given scales, which no budget has to be found for.
 
     Args:
         table: the table.
         mechanism: the mechanism.
-        sigmas: the scale of each level from 0 to T, records; 0 where a level is exact. Of a mechanism that measures the
+        scales: of the noise of each level from 0 to T, records; 0 where a level is exact. Of a mechanism that measures the
             finest level alone, the last one counts.
         sampler: draws the noise.
         priority: which of equally good counts are taken; the mechanism's first choice if left out.
+        law: of the noise; the discrete Gaussian if left out.
     """
     tree, first = table.tree, mechanism.views(table.tree)[0].number
-    levels = tuple(_level_of_scale(tree, level, sigma, level < first) for level, sigma in enumerate(sigmas))
+    levels = tuple(_level_of_scale(tree, level, scale, law, level < first) for level, scale in enumerate(scales))
     privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
     terms = Terms(
         axes=tuple(axis.name for axis in tree.axes),
@@ -173,26 +181,47 @@ def try_scales(
     )
     release = Release("trial", "trial", "trial", "reserved", "", "", "", terms, "", levels)
     charges = [
-        Charge(release.id, level.level, "reserved", level.rho, level.sigma, level.l2_sensitivity_squared)
+        Charge(
+            release.id,
+            level.level,
+            "reserved",
+            level.rho,
+            level.sigma,
+            level.l2_sensitivity_squared,
+            level.mechanism,
+            level.epsilon,
+            level.delta,
+        )
         for level in levels
         if level.is_charged
     ]
     return try_release(table, release, charges, mechanism, sampler)
 
 
-def _level_of_scale(tree: Tree, level: int, sigma: float, is_summed: bool) -> LevelTerms:
-    """Return the terms of a level whose counts one unit moves by one, at the cost of its scale."""
-    is_noisy = sigma > 0 and not is_summed
-    return LevelTerms(
+def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, is_summed: bool) -> LevelTerms:
+    """Return the terms of a level at the cost of its scale, for one record per unit."""
+    plain = LevelTerms(
         level=level,
         axes=tree.level_names(level),
         possible_cells=None,
-        is_invariant=not (is_noisy or is_summed),
-        rho=Fraction(privacy_map(sigma, 1.0)) if is_noisy else Fraction(0),
-        sigma=sigma,
-        l2_sensitivity_squared=int(is_noisy),
+        is_invariant=not (scale or is_summed),
+        rho=Fraction(0),
+        sigma=LevelNoise(law, scale).sigma if scale else 0.0,
+        l2_sensitivity_squared=0,
         bound=None,
         is_summed=is_summed,
+    )
+    if is_summed or not scale:
+        return plain
+    moved = sensitivity_of("substitution", 1, is_root=level == 0)
+    cost = law.cost(scale, 0, moved)
+    return replace(
+        plain,
+        rho=Fraction(cost.rho),
+        l2_sensitivity_squared=moved.l2_squared if law.costs_rho else 0,
+        mechanism=law.name,
+        epsilon=cost.epsilon,
+        scale=scale if law.states_scale else 0.0,
     )
 
 

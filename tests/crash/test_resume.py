@@ -192,7 +192,7 @@ def test_a_failed_release_goes_on_where_its_seals_end(
     draws.forget()
     finish(release_id, draws)
     for (level, branch), seal in once_more.seals.items():
-        assert measure_branch.fn(release_id, level, branch, draws.sample).value == seal
+        assert measure_branch.fn(release_id, level, branch, "survivors", draws.sample).value == seal
     assert draws.cells == {}
     assert read_books(release_id) == once_more
 

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from itertools import count
 from math import log
 
 import numpy as np
 import pytest
-from flows.walks.trial import Truth, truth_of
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.trial import Truth, truth_of
+from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.laws.law import NO_NOISE, LevelNoise, Sampler
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
@@ -27,7 +26,7 @@ NARROWER = {"gaussian": 0.7, "laplace": 0.5}  # margins that do not cover; the t
 FALSE_ALARM = 1e-6  # of a test, over all groups of all levels
 
 
-def made_up(universe_of: Callable) -> Truth:
+def made_up(universe_of: Callable) -> SeenTable:
     """Return copies of trips between 27 areas in three levels of three, with few and many people at many levels."""
     areas = [(a, a + b, a + b + c) for a in "123" for b in "123" for c in "123"]
     copies = [(f"{copy:04}",) for copy in range(COPIES)]
@@ -36,34 +35,36 @@ def made_up(universe_of: Callable) -> Truth:
     pairs = random.choice(27**2, 200, replace=False)
     people = np.ceil(random.pareto(1.0, 200)).astype(np.int64)
     ends = [np.tile(end, COPIES) for end in np.divmod(pairs, 27)]
-    return truth_of(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
+    return seen_table(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
 
 
-def drawn(law: str, level: int, true_counts: IntArray) -> IntArray:
-    """Add noise of a law, drawn from a list of its probabilities; none to levels that are exact."""
-    if not SCALES[level]:
-        return true_counts
-    values = np.arange(-150, 151)
-    logs = -((values / SCALES[level]) ** 2) / 2 if law == "gaussian" else -np.abs(values) / SCALES[level]
-    steps = np.cumsum(np.exp(logs))
-    random = np.random.default_rng([8, level])
-    return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
+def sampler_of(law: str) -> Sampler:
+    """Return a sampler that adds noise of a law, drawn from a list of its probabilities."""
+    calls = count(SCALES.count(0.0))  # each is a level, or a part of it, in order
+
+    def sample(true_counts: IntArray, scale: float) -> IntArray:
+        values = np.arange(-150, 151)
+        logs = -((values / scale) ** 2) / 2 if law == "gaussian" else -np.abs(values) / scale
+        steps = np.cumsum(np.exp(logs))
+        random = np.random.default_rng([8, next(calls)])
+        return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
+
+    return sample
 
 
-def coverages(truth: Truth, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
+def coverages(table: SeenTable, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
     """Return, by noisy level and true count, the share that is covered, with margins that are fudged."""
-    recipe, noises = MECHANISMS[mechanism], [LevelNoise(LAWS[law], scale) if scale else NO_NOISE for scale in SCALES]
-    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    noises = [LevelNoise(LAWS[law], scale) if scale else NO_NOISE for scale in SCALES]
+    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
     margins = [
         replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins_of(noises, CONFIDENCE)
     ]
-    sigmas = [noise.sigma for noise in noises]
-    tried = recipe.trial(truth, partial(drawn, law), sigmas, recipe.optimiser(None))
-    bounds = measured_bounds(truth.tree, tried.measured, tried.released, margins, [1] * len(SCALES))
+    tried = try_scales(table, MECHANISMS[mechanism], SCALES, sampler_of(law), law=LAWS[law])
+    bounds = measured_bounds(table.tree, tried.measured, tried.released, margins, [1] * len(SCALES))
     shares = {}
-    for level, covered in enumerate(level_coverages(truth.tree, true, bounds)):
+    for level, covered in enumerate(level_coverages(table.tree, true, bounds)):
         assert covered is not None
-        assert covered["all"].cells == truth.tree.possible_cells(level)
+        assert covered["all"].cells == table.tree.possible_cells(level)
         for group in TRUE_COUNTS:
             if SCALES[level] and covered[group].coverage is not None:
                 shares[level, group] = covered[group].coverage
@@ -87,8 +88,8 @@ def least_share(groups: int) -> float:
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient"])
 def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechanism, law):
     """By level and true count, coverage is not below nine in ten by more than chance; it would be with narrower margins."""
-    truth = made_up(universe_of)
-    kept, fudged = (coverages(truth, mechanism, law, fudge) for fudge in (1.0, NARROWER[law]))
+    table = made_up(universe_of)
+    kept, fudged = (coverages(table, mechanism, law, fudge) for fudge in (1.0, NARROWER[law]))
     assert {group for _, group in kept} == set(TRUE_COUNTS)
     assert len(kept) >= 15
     least = least_share(len(kept))

@@ -8,18 +8,19 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from tasks.noise.leaves import frontiers_of_histogram, frontiers_of_universe
 
-from tasks.accounting.sensitivity import sensitivity_of
+import tasks.noise.task
+import tasks.noise.truth
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import table_noise
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
-from tasks.noise.measure import measure_thresholded
 from tasks.tree.axis import IntArray
-from tasks.tree.true_tree import TrueLevel, grow
 from tasks.validate.bounds import bounds_of_sums
+from tests.support.passes import try_threshold
 from tests.support.universe import Universe, universe_of
 
 FALSE_ALARM = 1e-6
@@ -33,11 +34,11 @@ def flat(areas: int) -> Universe:
     return universe_of([paths, paths], [0, 1])
 
 
-def true_levels(universe: Universe, occupied: int) -> list[TrueLevel]:
-    """Return the true tree of a universe in which the first area of each axis has records, so many different ones."""
+def table_of(universe: Universe, occupied: int) -> SeenTable:
+    """Return a table over a universe in which the first area of each axis has records, so many different ones."""
     zeros = np.zeros(occupied, dtype=np.int64)
     counts = np.arange(1, occupied + 1)
-    return list(grow(universe.tree, [zeros, np.arange(occupied)], counts))
+    return seen_table(universe.tree, [zeros, np.arange(occupied)], counts)
 
 
 def laplace_fit(noise: IntArray, scale: float) -> float:
@@ -97,22 +98,23 @@ def test_two_tables_are_told_apart_no_better_than_epsilon() -> None:
 
 
 @pytest.mark.parametrize("sampler", [discrete_gaussian, table_noise])
-def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(sampler) -> None:
+def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(sampler, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over a whole universe, the noise of leaves with records and of those without has the law; one left out would show."""
-    universe, sigma = flat(120), 3.0
-    levels = true_levels(universe, 120)
-    drawn: list[IntArray] = []
+    sigma, drawn = 3.0, list[IntArray]()
+    for module in (tasks.noise.task, tasks.noise.truth):
+        monkeypatch.setattr(module, "CHUNK_CELLS", 1000)
 
-    def measure(true_counts: IntArray) -> IntArray:
+    def noted(true_counts: IntArray, scale: float) -> IntArray:
         drawn.append(true_counts)
-        return sampler(true_counts, sigma)
+        return sampler(true_counts, scale)
 
-    finest = frontiers_of_universe(universe.tree, levels, measure, most_cells=1000)[-1]
+    finest = try_scales(table_of(flat(120), 120), MECHANISMS["gaussian"], [sigma] * 3, noted).released[-1]
     released = np.zeros((120, 120), dtype=np.int64)
     released[finest.areas] = finest.counts
     true = np.zeros((120, 120), dtype=np.int64)
     true[0, :] = np.arange(1, 121)
     assert sum(map(len, drawn)) == released.size
+    assert len(drawn) > 10
     for noise in ((released - true)[0], (released - true)[1:].ravel()):
         assert gaussian_fit(noise, sigma) > FALSE_ALARM
     skipped = np.where(true, released - true, 0)[:40].ravel()  # as if leaves without records were left out
@@ -132,16 +134,11 @@ def gaussian_fit(noise: IntArray, sigma: float) -> float:
 
 def test_a_histogram_never_shows_a_leaf_without_records() -> None:
     """Over many histograms with next to no threshold, no leaf is ever kept that has no record."""
-    universe = flat(60)
-    levels = true_levels(universe, 30)
+    table = table_of(flat(60), 30)
     noise = Thresholded(8.0, 2, 1e9, 1.0)
     seen: set[tuple[int, int]] = set()
     for _ in range(60):
-        finest = frontiers_of_histogram(
-            universe.tree,
-            levels[-1],
-            lambda counts: measure_thresholded(counts, noise, sensitivity_of("add_remove", 1), thresholded_laplace),
-        )[-1]
+        finest = try_threshold(table, noise, "add_remove", 1, thresholded_laplace).released[-1]
         seen |= set(zip(*(areas.tolist() for areas in finest.areas), strict=True))
     assert seen == {(0, area) for area in range(30)}
 
@@ -150,13 +147,13 @@ def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> N
     """Over many releases the cells of each level, also those without a row, are within the bound in 95 of 100 or more."""
     paths = [(str(number // 3), str(number)) for number in range(6)]
     tree, sigma, runs = universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
-    levels = list(grow(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1))
+    table = seen_table(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1)
     widest = [36, 18, 9, 3, 1]
     bounds = bounds_of_sums([LevelNoise(GAUSSIAN, sigma, w) for w in widest], [1, 2, 4, 12, 36])
     kept, furthest = np.zeros(5, dtype=int), np.zeros(5)
     for _ in range(runs):
-        frontiers = frontiers_of_universe(tree, levels, lambda true_counts: table_noise(true_counts, sigma))
-        for level, (true, released) in enumerate(zip(levels, frontiers, strict=True)):
+        frontiers = try_scales(table, MECHANISMS["gaussian"], [sigma] * 5, table_noise).released
+        for level, (true, released) in enumerate(zip(table.levels, frontiers, strict=True)):
             error = np.zeros(tree.sizes(level), dtype=np.int64)
             error[released.areas] = released.counts
             error[true.areas] -= true.true_counts

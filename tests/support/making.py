@@ -120,7 +120,7 @@ def noise_of_the_cell_in_a_worker() -> Sampler:
 
 @contextmanager
 def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
-    """Yield the sampler, with its cells noted in this process."""
+    """Yield the sampler, with its cells noted in this process, of releases in the store and in memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.noise.truth, "true_counts_of", noted)
         yield NoiseOfTheCell()

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Mechanism
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
 from storage.counts.shards import estimates_name
 from storage.ledger.books import Charge
 from storage.releases.seals import TRUNK
+from storage.releases.terms import LevelTerms
 from tasks.laws.law import Sampler
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
 from tasks.optimize.reconcile import Estimates
@@ -54,6 +55,24 @@ def unseen_table(tree: Tree, total: int) -> SeenTable:
     root = TrueLevel(tuple(zero for _ in tree.axes), zero + total, zero, zero)
     below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
     return SeenTable(tree, (root, *(below,) * tree.depth))
+
+
+def replay(
+    tree: Tree, levels: Sequence[LevelTerms], sealed: Sequence[IntArray], mechanism: Mechanism, **choice: Any
+) -> Trial:
+    """Make a release in memory from the noisy counts of another one alone, of which at most the total is exact.
+
+    Args:
+        tree: the axes and their order.
+        levels: their terms.
+        sealed: the noisy counts of levels 0 to T.
+        mechanism: its mechanism.
+        choice: of a priority.
+    """
+    assert not any(terms.is_invariant for terms in levels[1:])
+    drawn = [noisy for noisy, terms in zip(sealed, levels, strict=True) if terms.is_charged]
+    table = unseen_table(tree, int(sealed[0][0]))
+    return try_scales(table, mechanism, [terms.sigma for terms in levels], replayed(drawn), **choice)
 
 
 def first_pass_of(trial: Trial) -> list[Frontier]:

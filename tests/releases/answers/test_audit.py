@@ -762,7 +762,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) 
     world.restore("failed")
     world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
     with pytest.raises(StoreError, match="differs from its charge in the ledger"):
-        measure_branch.fn(world.ids["failed"], 3, TRUNK, discrete_gaussian)
+        measure_branch.fn(world.ids["failed"], 3, TRUNK, "survivors", discrete_gaussian)
     assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
 
 

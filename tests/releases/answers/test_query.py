@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from flows.walks.trial import Measure, MeasuredLevel, Truth, first_pass, second_pass, truth_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.answers.query import AreaCounted, QueryAnswer, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import MeasuredLevel, SeenTable, Trial, seen_table, try_scales
 from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
-from tasks.laws.law import LevelNoise
-from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.laws.law import LevelNoise, Sampler
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.synthesize.areas import write_country
@@ -33,16 +33,18 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
 from tests.support.laws import gaussians
+from tests.support.passes import counts_of
 
 EXAMPLES = settings(max_examples=40)  # each is a universe, and most a first pass over it
 
+ONCE, TWICE = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"]
 CONFIDENCE = 0.9
 RUNS = 400
 LEAST = CONFIDENCE - 4.75 * math.sqrt(0.09 / RUNS)  # of the mean; missed by chance once in a million times
 
 
-def discrete_gaussian(seed: int, sigmas: Sequence[float]) -> Measure:
-    """Return a measure that adds discrete Gaussian noise of the scale of each level."""
+def discrete_gaussian(seed: int, sigmas: Sequence[float]) -> Sampler:
+    """Return a sampler that adds discrete Gaussian noise of the scale of each level."""
     random = np.random.default_rng(seed)
     laws = {}
     for sigma in {sigma for sigma in sigmas if sigma}:
@@ -50,13 +52,11 @@ def discrete_gaussian(seed: int, sigmas: Sequence[float]) -> Measure:
         weights = np.exp(-((values / sigma) ** 2) / 2)
         laws[sigma] = values, np.cumsum(weights / weights.sum())
 
-    def measure(level: int, true_counts: IntArray) -> IntArray:
-        if not sigmas[level]:
-            return true_counts.copy()
-        values, below = laws[sigmas[level]]
+    def sample(true_counts: IntArray, sigma: float) -> IntArray:
+        values, below = laws[sigma]
         return true_counts + values[np.searchsorted(below, random.random(len(true_counts)) * below[-1])]
 
-    return measure
+    return sample
 
 
 def met(tree: Tree, levels: Sequence[MeasuredLevel], box: Box) -> list[MetCells]:
@@ -92,10 +92,10 @@ def released_in(tree: Tree, frontier: Frontier, box: Box) -> int:
     return count_in(tree, frontier.level, frontier.areas, frontier.counts, box)
 
 
-def true_in(truth: Truth, level: int, box: Box) -> int:
+def true_in(table: SeenTable, level: int, box: Box) -> int:
     """Return the true count of a box, by a level that is fine enough."""
-    nodes = truth.levels[level]
-    return count_in(truth.tree, level, nodes.areas, nodes.true_counts, box)
+    nodes = table.levels[level]
+    return count_in(table.tree, level, nodes.areas, nodes.true_counts, box)
 
 
 # --- geometry -------------------------------------------------------------------------------------------------------------
@@ -140,26 +140,26 @@ def test_a_box_meets_the_cells_that_share_a_leaf_with_it(universes, data):
 
 
 @st.composite
-def measured(draw: st.DrawFn, universes: st.SearchStrategy) -> tuple[Any, Truth, list[MeasuredLevel], list[float]]:
-    """Draw a universe, a table, and a first pass over it in which much is dropped."""
+def measured(draw: st.DrawFn, universes: st.SearchStrategy) -> tuple[Any, SeenTable, Trial, list[float]]:
+    """Draw a universe, a table, and a release of it in one pass in which much is dropped."""
     universe = draw(universes)
     leaves = st.sampled_from(universe.leaves())
     records = draw(st.dictionaries(leaves, st.integers(1, 12), min_size=1, max_size=12))
     finest = np.array([universe.areas(leaf) for leaf in records]).T
-    truth = truth_of(universe.tree, list(finest), np.array(list(records.values())))
+    table = seen_table(universe.tree, list(finest), np.array(list(records.values())))
     sigma = draw(st.sampled_from([0.0, 1.0, 6.0]))
     sigmas = [draw(st.sampled_from([0.0, sigma])), *[sigma] * universe.tree.depth]
     noise = discrete_gaussian(draw(st.integers(0, 2**32)), sigmas)
-    return universe, truth, first_pass(truth, noise, sigmas, nearest_in_chebyshev), sigmas
+    return universe, table, try_scales(table, ONCE, sigmas, noise), sigmas
 
 
 @EXAMPLES
 @given(st.data())
 def test_what_was_not_measured_lies_in_one_dropped_cell(universes, data):
     """Each cell of a box's level is measured, or lies in exactly one cell above that was dropped and meets the box."""
-    universe, truth, levels, _ = data.draw(measured(universes))
+    universe, table, trial, _ = data.draw(measured(universes))
     box, paths = data.draw(boxes_of(universe))
-    tree, own = truth.tree, level_of(truth.tree.steps, box.axis_levels)
+    tree, own, levels = table.tree, level_of(table.tree.steps, box.axis_levels), trial.measured
     there = [set(zip(*(areas.tolist() for areas in level.cells.areas), strict=True)) for level in levels]
     dropped = []
     for level in range(own):
@@ -186,14 +186,14 @@ def test_what_was_not_measured_lies_in_one_dropped_cell(universes, data):
 @given(st.data())
 def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
     """For every cell that was measured it is that of `intervals` with the margins and caps of tables, of both kinds."""
-    _, truth, levels, sigmas = data.draw(measured(universes))
-    tree = truth.tree
+    _, table, trial, sigmas = data.draw(measured(universes))
+    tree, levels = table.tree, trial.measured
     own = data.draw(st.sampled_from([level.cells.level for level in levels if len(level.cells)]))
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
     cells = levels[own].cells
     row = data.draw(st.integers(0, len(cells) - 1))
     box = Box(tree.axis_levels(own), tuple(int(areas[row]) for areas in cells.areas))
-    inside, count = met(tree, levels, box), int(levels[own].counts[row])
+    inside, count = met(tree, levels, box), counts_of(trial.released[own]).get(box.areas, 0)
     found = box_interval(inside, gaussians(sigmas), CONFIDENCE, count)
     at_once = simultaneous_box_interval(inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), count)
     kinds = (
@@ -214,15 +214,15 @@ def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
 @given(st.data())
 def test_intervals_hold_counts_and_without_noise_the_truth(universes, data):
     """0 <= low <= count <= high, of both kinds; where all is exact they are the truth."""
-    universe, truth, levels, sigmas = data.draw(measured(universes))
+    universe, table, trial, sigmas = data.draw(measured(universes))
     box, _ = data.draw(boxes_of(universe))
-    tree, inside = truth.tree, met(truth.tree, levels, box)
+    tree, inside = table.tree, met(table.tree, trial.measured, box)
     own = level_of(tree.steps, box.axis_levels)
-    count = released_in(tree, levels[own].frontier, box)
+    count = released_in(tree, trial.released[own], box)
     found = box_interval(inside, gaussians(sigmas), CONFIDENCE, count)
     assert 0 <= found.low <= count <= found.high
     if not any(sigmas):
-        assert found.low == found.high == count == true_in(truth, own, box)
+        assert found.low == found.high == count == true_in(table, own, box)
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
     at_once = simultaneous_box_interval(inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), count)
     assert 0 <= at_once.low <= count <= at_once.high
@@ -235,7 +235,7 @@ def flat(universe_of: Callable, areas: Sequence[int], steps: Sequence[int]) -> T
 
 
 def covered(
-    truth: Truth, sigmas: Sequence[float], box: Box, *, seed: int, twice: bool = False, ignoring: bool = False
+    table: SeenTable, sigmas: Sequence[float], box: Box, *, seed: int, twice: bool = False, ignoring: bool = False
 ) -> float:
     """Return how often the interval of a box covers its truth, over all noise.
 
@@ -243,16 +243,15 @@ def covered(
         twice: whether counts are those of a second pass.
         ignoring: whether the dropped cells are ignored: what the intervals must not do.
     """
-    tree, own = truth.tree, level_of(truth.tree.steps, box.axis_levels)
-    true_count, hits = true_in(truth, own, box), 0
+    tree, own = table.tree, level_of(table.tree.steps, box.axis_levels)
+    true_count, hits = true_in(table, own, box), 0
     noise = discrete_gaussian(seed, sigmas)
     for _ in range(RUNS):
-        levels = first_pass(truth, noise, sigmas, nearest_in_chebyshev)
-        frontier = second_pass(levels, sigmas, nearest_in_chebyshev)[own] if twice else levels[own].frontier
-        inside = met(tree, levels, box)
+        trial = try_scales(table, TWICE if twice else ONCE, sigmas, noise)
+        inside = met(tree, trial.measured, box)
         if ignoring:
             inside = [replace(of, dropped=of.dropped[:0]) for of in inside]
-        found = box_interval(inside, gaussians(sigmas), CONFIDENCE, released_in(tree, frontier, box))
+        found = box_interval(inside, gaussians(sigmas), CONFIDENCE, released_in(tree, trial.released[own], box))
         hits += found.low <= true_count <= found.high
     return hits / RUNS
 
@@ -261,14 +260,14 @@ MUCH_ABOVE = [0.0, 12.0, 1.0]  # σ: half of the cells above are dropped, and wh
 
 
 @pytest.fixture(scope="module")
-def sparse(universe_of: Callable) -> Truth:
+def sparse(universe_of: Callable) -> SeenTable:
     """Return a table of two flat axes of which half of what the first divides is dropped."""
     tree = flat(universe_of, (8, 2), (0, 1))
     first, second = np.divmod(np.arange(16), 2)
-    return truth_of(tree, [first, second], np.full(16, 3))
+    return seen_table(tree, [first, second], np.full(16, 3))
 
 
-def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(sparse: Truth) -> None:
+def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(sparse: SeenTable) -> None:
     """A sum over cells of which half lie under dropped ones is covered with the stated probability.
 
     Over 400 draws of all noise: 0.9 less 4.75 standard errors, which a coverage of 0.9 misses once in a million times.
@@ -276,7 +275,7 @@ def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(sparse: Truth) -
     assert covered(sparse, MUCH_ABOVE, Box((0, 1), (0, 1)), seed=1) >= LEAST
 
 
-def test_without_the_dropped_cells_the_box_is_not_covered(sparse: Truth) -> None:
+def test_without_the_dropped_cells_the_box_is_not_covered(sparse: SeenTable) -> None:
     """The same draws, and the caps of dropped cells left out: the check above can fail."""
     assert covered(sparse, MUCH_ABOVE, Box((0, 1), (0, 1)), seed=1, ignoring=True) < LEAST - 0.05
 
@@ -287,15 +286,15 @@ def test_what_was_dropped_together_is_covered(universe_of: Callable, monkeypatch
     Without the noise of these sums it is not: the check can fail.
     """
     areas = np.arange(40)
-    truth = truth_of(flat(universe_of, (40, 2), (0, 1)), [areas, np.ones_like(areas)], np.full(40, 5))
+    table = seen_table(flat(universe_of, (40, 2), (0, 1)), [areas, np.ones_like(areas)], np.full(40, 5))
     box = Box((0, 1), (0, 1))
-    assert covered(truth, [0.0, 8.0, 1.0], box, seed=3) >= LEAST
+    assert covered(table, [0.0, 8.0, 1.0], box, seed=3) >= LEAST
 
     def of_one(sigma: float, log_tail: float, terms: int = 1) -> int:
         return gaussian_quantile(sigma, log_tail) if terms == 1 else 0
 
     monkeypatch.setattr("tests.support.laws.GAUSSIAN", replace(GAUSSIAN, quantile=of_one))
-    assert covered(truth, [0.0, 8.0, 1.0], box, seed=3) < LEAST - 0.1
+    assert covered(table, [0.0, 8.0, 1.0], box, seed=3) < LEAST - 0.1
 
 
 @pytest.mark.parametrize(
@@ -311,8 +310,8 @@ def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twi
     binary = list(product("12", repeat=2))
     tree = universe_of([binary, binary], (1, 0, 1, 0)).tree
     origin, destination = np.divmod(np.arange(16), 4)
-    truth = truth_of(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
-    assert covered(truth, sigmas, Box(levels, areas), seed=2, twice=twice) >= LEAST
+    table = seen_table(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
+    assert covered(table, sigmas, Box(levels, areas), seed=2, twice=twice) >= LEAST
 
 
 def test_alpha_is_shared_by_what_could_be_met() -> None:

@@ -9,13 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import flows.walks.leaves_only
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+import flows.walks.stored
 import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.audit import audit_answer
@@ -247,7 +247,7 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
 ) -> None:
     """A rerun after a crash before the seal draws anew, and one after a crash behind it does not; neither is charged."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
+        patch.setattr(flows.walks.stored, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release(mechanism)
     first = noisy_path("one", DEPTH, "trunk").read_bytes()
@@ -255,7 +255,7 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
         assert (list_seals(con, "one"), charges_of(con, "one")[DEPTH].state) == ({}, "drawing")
         spent = read_books(con).accounts["synthetic-country"].spendings
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
+        patch.setattr(flows.walks.stored, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
     second = noisy_path("one", DEPTH, "trunk").read_bytes()
@@ -278,7 +278,7 @@ def test_what_was_not_sealed_is_removed_unread_and_what_was_is_never_drawn_again
 def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold, or an ε, that was altered in the store since the reservation stops the release before a draw."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "_prepare_to_draw", crash)
+        patch.setattr(flows.walks.stored.StoredRecord, "prepare", crash)
         with pytest.raises(MemoryError):
             world.release("stability_histogram")
     with store() as con:

@@ -1,21 +1,22 @@
 """Mechanisms in the store: the same as in memory; and a second pass, whole wherever it stops, and free."""
 
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from flows.walks.trial import Truth
 
 import tasks.tree.branches
 from flows.cli.main import WRONG, main
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Noise
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
+from flows.trials.comparison import make_comparison
 from flows.walks.runner import Submit, report_nothing
 from storage.database.connections import store
 from storage.errors import SpecError, StageFailed
@@ -23,11 +24,15 @@ from storage.ledger.events import charges_of
 from storage.releases.register import find_release
 from storage.releases.seals import list_branches, list_seals, list_settled
 from tasks.laws.samplers import discrete_gaussian
-from tasks.tree.task import tree_of
-from tasks.tree.true_tree import TrueLevel
+from tasks.optimize.reconcile import least_squares
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.tree.job import tree_of
+from tasks.tree.views import finest_level
 from tasks.verify.folder import verify
-from tests.support.cases import CASES, case_csv
-from tests.support.making import CUT, MECHANISM, levels_of, make, noise_of_the_cell, quick, sealed_of
+from tests.support.cases import CASES, Case, case_csv, case_precise
+from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
+from tests.support.passes import replay
 
 
 @pytest.mark.parametrize(
@@ -50,21 +55,126 @@ def test_the_store_and_memory_agree(
     keys = {"priority": priority} if priority else {}
     made = make(tmp_path / "made", quick(CASES[case], **keys), discrete_gaussian, sizes=CUT, mechanism=mechanism)
     monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-    sealed, tree = sealed_of(made.release), tree_of(made.release)
-    nothing = np.zeros(0, dtype=np.int64)
-    root = TrueLevel(tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), *(np.zeros(1, dtype=np.int64),) * 3)
-    below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
-    truth = Truth(tree, (root, *(below,) * tree.depth))  # nobody looks at it: what is measured is sealed
-    in_memory = MECHANISMS[mechanism].trial(
-        truth,
-        lambda level, _: sealed[level],
-        [terms.sigma for terms in made.release.levels],
-        MECHANISMS[mechanism].optimiser(priority),
-    )
+    release, recipe = made.release, MECHANISMS[mechanism]
+    in_memory = replay(tree_of(release), release.levels, sealed_of(release), recipe, priority=priority)
     assert verify(made.folder) == []
-    for one, other in zip(levels_of(made.release), in_memory.released, strict=True):
-        assert one.counts.tolist() == other.counts.tolist()
-        assert [areas.tolist() for areas in one.areas] == [areas.tolist() for areas in other.areas]
+    assert listed(levels_of(release)) == listed(in_memory.released)
+
+
+Listed = list[list[list[int]]]
+
+
+def listed(levels: list[Frontier]) -> Listed:
+    """Return, per level, the areas and the counts of its nodes, in their order."""
+    return [[column.tolist() for column in (*nodes.areas, nodes.counts)] for nodes in levels]
+
+
+def kept_by_count(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
+    """Keep the leaves that reach a threshold with noise that depends on their true count alone."""
+    noisy = true_counts * 7919 % 13 - 6 + true_counts
+    return np.flatnonzero(noisy >= threshold), noisy[noisy >= threshold]
+
+
+def exactly(sampler: Any) -> Any:
+    """Return a sampler of the kind of another one that adds nothing and drops nothing."""
+    return no_threshold if sampler is kept_by_count else no_noise
+
+
+def no_threshold(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
+    """Keep everything as it is."""
+    return np.arange(len(true_counts)), true_counts
+
+
+def a_hundred_more(sampler: Any) -> Any:
+    """Return a sampler by which every cell has a hundred records more; a histogram's, what it keeps."""
+
+    def sample(true_counts: IntArray, *scale: Any) -> Any:
+        drawn = sampler(true_counts, *scale)
+        return (drawn[0], drawn[1] + 100) if isinstance(drawn, tuple) else drawn + 100
+
+    return sample
+
+
+def all_to_the_first(_: object, first: IntArray, totals: IntArray) -> IntArray:
+    """Give each parent's whole total to its first cell."""
+    counts = np.zeros(first[-1], dtype=np.int64)
+    has_any = np.diff(first) > 0
+    counts[first[:-1][has_any]] = totals[has_any]
+    return counts
+
+
+def released_and_tried(folder: Path, mechanism: str, sampler: Any, **change: Any) -> tuple[Listed, Listed]:
+    """Return what a release of public data, in branches and chunks, and a trial of `compare` come to by the same noise.
+
+    Args:
+        folder: is made.
+        mechanism: its name.
+        sampler: its noise.
+        change: fields of the mechanism that differ from those in the table.
+    """
+
+    def case(at: Path) -> Case:
+        made = case_precise(at)
+        made.keys["public_data"] = True
+        if mechanism != "stability_histogram":
+            made.keys["privacy"]["accountant"] = "zcdp"
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], **change))
+        made = make(folder, case, sampler, sizes=CUT, mechanism=mechanism)
+        patch.setenv("TRELLIS_HOME", str(made.home))
+        patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], noises={"opendp": Noise(sampler)}))
+        comparison = make_comparison(load_spec(folder / "spec.yaml"), [mechanism], [40.0], 1)
+        [entry] = comparison.entries
+        assert entry.plan.levels == made.release.levels
+        return listed(levels_of(made.release)), listed(entry.try_on(comparison.table).released)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_release_and_a_trial_come_to_the_same_by_the_same_noise(mechanism: str, tmp_path: Path) -> None:
+    """Of a table that may be seen, by noise of the cell, both have the same terms and the same counts, which are noisy."""
+    with noise_of_the_cell() as of_the_cell:
+        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
+        released, tried = released_and_tried(tmp_path / "made", mechanism, sampler)
+        exact, _ = released_and_tried(tmp_path / "exact", mechanism, exactly(sampler))
+    assert released == tried
+    assert released[-1] != exact[-1]
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "repair": ("inftda", {"repair": {"false_positives": all_to_the_first}}),
+    "repair before a finish": ("inftda_reconciled", {"repair": {"false_positives": all_to_the_first}}),
+    "finish": ("inftda_reconciled", {"finish": least_squares(all_to_the_first)}),
+    "finish of a lenient one": ("inftda_lenient", {"finish": least_squares(all_to_the_first)}),
+    "a finish where there was none": ("tda_l2", {"finish": least_squares(all_to_the_first)}),
+    "no finish where there was one": ("inftda_reconciled", {"finish": None}),
+    "views": ("tda_l2", {"views": finest_level, "bounds": None}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_to_a_mechanism_is_seen_by_both(what: str, tmp_path: Path) -> None:
+    """Whichever of its choices is another one, a release and a trial come to the same other counts."""
+    mechanism, change = CHANGES[what]
+    with noise_of_the_cell() as sampler:
+        before, tried_before = released_and_tried(tmp_path / "before", mechanism, sampler)
+        after, tried_after = released_and_tried(tmp_path / "after", mechanism, sampler, **change)
+    assert after == tried_after
+    assert after != before
+    assert tried_after != tried_before
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "stability_histogram", "inftda"])
+def test_another_noise_is_seen_by_both(mechanism: str, tmp_path: Path) -> None:
+    """Where every count that is drawn is a hundred more, a release and a trial come to the same larger counts."""
+    with noise_of_the_cell() as of_the_cell:
+        sampler = kept_by_count if mechanism == "stability_histogram" else of_the_cell
+        before, tried_before = released_and_tried(tmp_path / "before", mechanism, sampler)
+        after, tried_after = released_and_tried(tmp_path / "after", mechanism, a_hundred_more(sampler))
+    assert before == tried_before
+    assert after == tried_after
+    assert after[-1] != before[-1]
 
 
 def test_tables_do_not_depend_on_how_the_work_was_cut(tmp_path: Path) -> None:

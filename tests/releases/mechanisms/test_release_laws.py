@@ -20,7 +20,7 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
-from storage.counts.shards import counts_path, noisy_path, read_shard, write_shard
+from storage.counts.shards import counts_name, noisy_path, read_shard, shard_path, write_shard
 from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import StoreError
@@ -272,7 +272,7 @@ def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]]
     """Change the released counts of a level, and the store's record of them, as a fault in the code would."""
     with store() as con:
         shard = list_frontiers(con, release.id)[level, "trunk"]
-        path = counts_path(release.id, level, "trunk")
+        path = shard_path(release.id, counts_name(level, "trunk"))
         columns = change({name: column.copy() for name, column in read_shard(path, shard.sha256).items()})
         sha256 = write_shard(path, tuple(columns), [columns])
         add_frontier(con, release.id, replace(shard, sha256=sha256))
@@ -359,7 +359,7 @@ def test_a_spoilt_release_is_not_published(
 
 def test_released_counts_that_were_altered_are_not_published(again: Release) -> None:
     """A shard of released counts that is not the recorded one stops the release by its name."""
-    path = counts_path(again.id, 6, "trunk")
+    path = shard_path(again.id, counts_name(6, "trunk"))
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match=r"level_6_trunk\.counts\.parquet is not what was sealed"):
         finish(again)

@@ -3,40 +3,28 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
-from flows.walks.trial import Tried, Truth
 from polars.testing import assert_frame_equal
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import Entry
-from storage.releases.register import Release
+from flows.trials.in_memory import Trial
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
+from tasks.tree.job import tree_of
 from tasks.tree.order import Tree
-from tasks.tree.task import tree_of
-from tasks.tree.true_tree import TrueLevel
 from tasks.validate.coverage import Bounds
 from tests.support.cases import Case, case_csv, case_precise
 from tests.support.making import MECHANISM, Made, levels_of, make, noise_of_the_cell, quick, sealed_of
+from tests.support.passes import replay
 
 SIZES = {"BRANCH_CELLS": 80, "CHUNK_CELLS": 60}  # so that there are some
-
-
-def tried_again(release: Release, tree: Tree) -> Tried:
-    """Return the trial that comes of the sealed noisy counts, without looking at any true one."""
-    nothing, sealed = np.zeros(0, dtype=np.int64), sealed_of(release)
-    root = TrueLevel(tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), *(np.zeros(1, dtype=np.int64),) * 3)
-    below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
-    recipe = MECHANISMS[MECHANISM]
-    sigmas = [terms.sigma for terms in release.levels]
-    truth = Truth(tree, (root, *(below,) * tree.depth))
-    return recipe.trial(truth, lambda level, _: sealed[level], sigmas, recipe.optimiser(None))
 
 
 def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
@@ -52,13 +40,12 @@ def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
     return rows.sort(list(codes)) if codes else rows
 
 
-def check_published(made: Made, tried: Tried) -> list[Bounds | None]:
+def check_published(made: Made, tried: Trial) -> list[Bounds | None]:
     """Check the published lows and highs of every level, null where none is stated, against those of a trial; return these."""
     plan = make_plan(load_spec(made.home.parent / "spec.yaml"))
-    tree, terms, recipe = tree_of(made.release), made.release.terms.intervals, plan.mechanism
+    tree, terms = tree_of(made.release), made.release.terms.intervals
     assert terms.rounded != plan.file.spec.keep_noisy_counts
-    entry = Entry(recipe.name, 4.0, recipe, recipe.optimiser(None), plan.scheme, plan.guarantee, None)
-    bounds = entry.bounds(tree, tried, terms)
+    bounds = Entry(plan.mechanism.name, 4.0, plan).bounds(tree, tried, terms)
     for level, of_level in enumerate(bounds):
         published = made.level(level)
         if of_level:
@@ -79,7 +66,7 @@ def test_compared_intervals_are_those_that_are_published(tmp_path: Path, monkeyp
             for name, case in (("kept", quick), ("rounded", unkept))
         )
     monkeypatch.setenv("TRELLIS_HOME", str(kept.home))
-    tried = tried_again(kept.release, tree_of(kept.release))
+    tried = replay(tree_of(kept.release), kept.release.levels, sealed_of(kept.release), MECHANISMS[MECHANISM])
     bounds = check_published(kept, tried)
     monkeypatch.setenv("TRELLIS_HOME", str(rounded.home))
     wider = check_published(rounded, tried)
@@ -99,5 +86,5 @@ def test_so_are_those_of_leaves_and_their_sums(
     """What is released is what was measured, and says all; sums of a thresholded histogram have none."""
     made = make(tmp_path / "made", case, sampler, mechanism=mechanism)
     monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-    bounds = check_published(made, Tried(levels_of(made.release)))
+    bounds = check_published(made, SimpleNamespace(released=levels_of(made.release)))
     assert (bounds[0] is None) == (mechanism == "stability_histogram")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flows.walks.leaves_only
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 import flows.execution.driver
+import flows.walks.stored
 import tasks.noise.task
 import tasks.optimize.task
 from flows.answers.release_status import show_answer
@@ -33,7 +33,7 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.shards import codebook_path, counts_path, noisy_path, read_codebook
+from storage.counts.shards import codebook_path, counts_name, noisy_path, read_codebook, shard_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StoreError
@@ -191,7 +191,7 @@ def test_only_codes_above_the_threshold_are_published(world: World, capsys: pyte
     shards = shard_folder("one")
     for axis, codes in (("origin", {leaf[:2] for leaf in SEEN}), ("destination", {leaf[2:] for leaf in SEEN})):
         assert read_codebook(shards, axis).rows() == sorted(codes)
-    numbers = pq.read_table(counts_path("one", DEPTH, "trunk"))
+    numbers = pq.read_table(shard_path("one", counts_name(DEPTH, "trunk")))
     assert [sorted(set(numbers[f"area_{axis}"].to_pylist())) for axis in (0, 1)] == [[0, 1, 2], [0, 1, 2, 3]]
     with store() as con:
         assert list_seals(con, "one")[DEPTH, "trunk"].cells == len(SEEN)
@@ -228,13 +228,13 @@ def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypa
     recipe = drawn_by("stability_histogram", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
+        patch.setattr(flows.walks.stored, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release(keep_vault=True)
     assert world.exposed() == []
     assert sorted(drawn) == sorted((UNSEEN | SEEN).values())
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
+        patch.setattr(flows.walks.stored, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
     assert world.exposed() == []
@@ -279,13 +279,13 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
 ) -> None:
     """Before the seal there is no codebook beside the shards; afterwards one of what was sealed, however often it is made."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "add_seal", crash)
+        patch.setattr(flows.walks.stored, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release()
     unsealed = noisy_path("one", DEPTH, "trunk").read_bytes()
     assert [path.name for path in shard_folder("one").iterdir()] == [noisy_path("one", DEPTH, "trunk").name]
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, "add_frontier", crash)
+        patch.setattr(flows.walks.stored, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
     sealed = noisy_path("one", DEPTH, "trunk").read_bytes()
@@ -311,7 +311,7 @@ def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
 ) -> None:
     """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.leaves_only, stopped_at, crash)
+        patch.setattr(flows.walks.stored, stopped_at, crash)
         with pytest.raises(MemoryError):
             world.release(**keys)
     abandon_release("one")
