@@ -4,10 +4,10 @@ from itertools import count
 
 import numpy as np
 import pytest
-from tasks.noise.samplers import Sampler
 
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from tasks.laws.law import Sampler
 from tasks.synthesize.paper_sets import draw_paper_set
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.frontier import Frontier

@@ -13,6 +13,7 @@ import tasks.noise.task
 import tasks.noise.truth
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
