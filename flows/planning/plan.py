@@ -234,7 +234,7 @@ class Plan:
         last = max(level.level for level in self.levels if level.is_invariant)
         return (
             f"{statement} This holds only between tables that agree on every count of the levels 0 to {last}, which are"
-            f" published exactly; the release does not protect at all which of these cells a unit is in."
+            f" published exactly; the release does not protect at all which of their cells a unit is in."
         )
 
 

@@ -13,7 +13,7 @@ import tasks.tree.branches
 from flows.cli.main import WRONG, main
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS, Noise
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison
@@ -23,6 +23,7 @@ from storage.errors import SpecError, StageFailed
 from storage.ledger.events import charges_of
 from storage.releases.register import find_release
 from storage.releases.seals import list_branches, list_seals, list_settled
+from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.optimize.reconcile import least_squares
 from tasks.tree.axis import IntArray
@@ -31,6 +32,7 @@ from tasks.tree.job import tree_of
 from tasks.tree.views import finest_level
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv, case_precise
+from tests.support.laws import drawn_by
 from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
 
@@ -124,7 +126,7 @@ def released_and_tried(folder: Path, mechanism: str, sampler: Any, **change: Any
         patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], **change))
         made = make(folder, case, sampler, sizes=CUT, mechanism=mechanism)
         patch.setenv("TRELLIS_HOME", str(made.home))
-        patch.setitem(MECHANISMS, mechanism, replace(MECHANISMS[mechanism], noises={"opendp": Noise(sampler)}))
+        patch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, {"opendp": Sampling(sampler)}))
         comparison = make_comparison(load_spec(folder / "spec.yaml"), [mechanism], [40.0], 1)
         [entry] = comparison.entries
         assert entry.plan.levels == made.release.levels
