@@ -151,7 +151,9 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     with store() as con:
         set_state(con, release.id, "running")
     mechanism = MECHANISMS[release.terms.mechanism]
-    law = mechanism.law_of(release.levels[-1].mechanism) or mechanism.default_law
+    law = mechanism.law_of(release.levels[-1].mechanism)
+    if law is None:  # no other law may draw at this scale
+        raise StoreError(f"{release.id} is charged for noise that mechanism {mechanism.name} does not draw.")
     sampler = law.samplers[release.terms.sampler].draw
     optimiser = mechanism.optimiser(release.terms.priority)
     walk = partial(mechanism.traverse, release.id, sampler, optimiser, submit, report, only)
