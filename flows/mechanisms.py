@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from storage.errors import StoreError
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
@@ -78,8 +79,15 @@ class Mechanism:
         return next((law for law in self.laws.values() if law.name == name), None)
 
     def sampler(self, law: str, named: str) -> Any:
-        """Return a sampler of the law that ledgers and manifests call by a name; of the default law if it is not one of its."""
-        return (self.law_of(law) or self.default_law).samplers[named].draw
+        """Return a sampler of the law that ledgers and manifests call by a name.
+
+        Raises:
+            StoreError: the mechanism does not draw that law; no other law may draw at its scale.
+        """
+        charged = self.law_of(law)
+        if charged is None:
+            raise StoreError(f"The release is charged for noise that mechanism {self.name} does not draw: {law}.")
+        return charged.samplers[named].draw
 
     @property
     def shows_codes(self) -> bool:

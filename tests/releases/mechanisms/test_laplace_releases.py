@@ -3,6 +3,8 @@
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,15 @@ import yaml
 
 from flows.answers.query import query_answer
 from flows.answers.verify import verify_answer
+from flows.execution.driver import finish_release
 from flows.mechanisms import MECHANISMS
 from flows.spec.file import load_spec
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
+from storage.errors import StoreError, TrellisError
 from storage.ledger.events import read_books
+from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_variance
 from tasks.laws.law import LevelNoise
 from tasks.laws.table_sampler import LARGEST_TAU
@@ -157,6 +163,20 @@ def test_questions_about_sums_take_the_law_of_each_level(made: Made) -> None:
     cell = query_answer(made.folder, None, f"region={region}", [], simultaneous=False)
     row = tables[1].filter(destination_region=region)
     assert (cell.low, cell.high) == (row["low"][0], row["high"][0])
+
+
+def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the mechanism no longer has the law that a release is charged for, the release stops before anything is drawn."""
+
+    def stopped(true_counts: IntArray, scale: float) -> IntArray:
+        raise MemoryError(f"{len(true_counts)} cells at {scale}")
+
+    with pytest.raises(TrellisError):
+        make(tmp_path / "made", quick(case_csv), stopped, law="laplace")
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
+    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], laws={"gaussian": GAUSSIAN}))
+    with ThreadPoolExecutor(1) as executor, pytest.raises(StoreError, match="does not draw"):
+        finish_release(f"{tmp_path.name}-made", submit_to(executor), report_nothing)
 
 
 def laplace(random: np.random.Generator, scale: float, size: int | tuple[int, int]) -> IntArray:

@@ -37,18 +37,21 @@ from tests.support.cases import CASES, case_csv, case_precise, case_rows
 from tests.support.laws import drawn_by
 from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, seeded
 
+NOISE = [*product(CASES, GAUSSIAN.samplers, ["gaussian"]), *product(CASES, ["table"], ["laplace"])]
 
-@pytest.fixture(scope="module", params=product(CASES, GAUSSIAN.samplers), ids=" by ".join)
+
+@pytest.fixture(scope="module", params=NOISE, ids=lambda noise: f"{noise[0]} by {noise[1]}, {noise[2]}")
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Make a release of each case, with the noise that users get, by either sampler, each on one thread and on two.
+    """Make a release of each case, with the noise that users get, by either sampler and law, each on one thread and on two.
 
     Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
     """
-    case, named = request.param
+    case, named, law = request.param
     number = list(CASES).index(case)
     workers, sizes = 1 + (number + (named == "table")) % 2, CUT if number >= len(CASES) // 2 else {}
-    sampler, folder = GAUSSIAN.samplers[named].draw, tmp_path_factory.mktemp("case") / "made"
-    return make(folder, CASES[case], sampler, workers=workers, sizes=sizes, named=named)
+    folder = tmp_path_factory.mktemp("case") / "made"
+    sampler = MECHANISMS["inftda"].laws[law].samplers[named].draw
+    return make(folder, CASES[case], sampler, workers=workers, sizes=sizes, named=named, law=law)
 
 
 @pytest.fixture
