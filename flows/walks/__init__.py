@@ -1,1 +1,1 @@
-"""The order in which a mechanism measures, repairs and combines the levels of a tree."""
+"""The one loop that takes the steps of a release, and which steps come next."""
