@@ -193,8 +193,11 @@ def test_plan_answers_in_json(planned):
     assert (plan["name"], plan["dataset"], plan["mechanism"]) == ("synthetic", "synthetic-country", "inftda")
     assert (plan["epsilon"], plan["delta"]) == (4.0, 1e-8)
     assert [level["level"] for level in plan["levels"]] == list(range(DEPTH + 1))
+    assert [level.get("law") for level in plan["levels"]] == [None] + DEPTH * ["gaussian"]
+    assert [law["law"] for law in plan["laws"] if law["is_chosen"]] == [plan["law"]] == ["gaussian"]
     assert all(
-        level.keys() == NOISE_KEYS | {"possible_cells", "typical_count", "half_width"} for level in plan["levels"]
+        level.keys() - {"law"} == NOISE_KEYS | {"possible_cells", "typical_count", "half_width"}
+        for level in plan["levels"]
     )
     assert [level["possible_cells"] for level in plan["levels"]] == [1, 2, 4, 8, 16, 48, 144]
     assert plan["levels"][0]["axes"] == {"origin": None, "destination": None}

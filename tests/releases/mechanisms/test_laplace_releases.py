@@ -212,17 +212,18 @@ def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_comparison_draws_the_specs_law_and_covers(public: Path) -> None:
-    """Each mechanism is tried with Laplace noise where it has it; the intervals of all cells together are covered."""
+    """Each mechanism is tried with Laplace noise where it has it; of its 1,440 leaf intervals nine in ten cover, but for chance."""
     wanted = ["inftda", "inftda_reconciled", "gaussian", "stability_histogram"]
-    comparison = make_comparison(load_spec(public), wanted, [4.0], 6)
+    comparison = make_comparison(load_spec(public), wanted, [4.0], 10)
     rows = pl.concat(
-        [pl.DataFrame(trials_of(comparison, entry, range(6))) for entry in comparison.entries], how="diagonal"
+        [pl.DataFrame(trials_of(comparison, entry, range(10))) for entry in comparison.entries], how="diagonal"
     )
     results = comparison_answer(comparison, rows, "").results
     assert [result.mechanism for result in results] == wanted
     for result, entry in zip(results, comparison.entries, strict=True):
         assert {noise.law and noise.law.norm for noise in entry.noises} <= {None, 1}
-        stated = [level.intervals for level in result.levels if level.intervals]
-        assert stated
-        for level in stated:
-            assert level["all"].coverage is None or level["all"].coverage.mean > 0.8
+        leaves = result.levels[-1].intervals
+        assert leaves
+        assert leaves["all"].coverage
+        assert leaves["all"].cells == 144
+        assert leaves["all"].coverage.mean > 0.9 - 4.75 * math.sqrt(0.09 / 1440)
