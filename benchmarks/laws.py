@@ -37,10 +37,10 @@ def write_spec(folder: Path, law: str) -> Path:
 
 def leaf_errors(comparison: Comparison, entry: Entry) -> dict[str, float]:
     """Return the mean absolute error of the leaves of one trial, over some sets of cells."""
-    truth = comparison.truth
-    true = truth.levels[-1]
-    released = entry.mechanism.trial(truth, entry.measure, entry.sigmas, entry.optimiser).released[-1]
-    row = locate(released.areas, true.areas, truth.tree.sizes(truth.tree.depth))
+    table = comparison.table
+    true = table.levels[-1]
+    released = entry.try_on(table).released[-1]
+    row = locate(released.areas, true.areas, table.tree.sizes(table.tree.depth))
     found = row >= 0
     of_released = released.counts.copy()
     of_released[found] -= true.true_counts[row[found]]
@@ -67,7 +67,7 @@ def main() -> None:
         for law in LAWS:
             comparison = make_comparison(load_spec(write_spec(Path(folder), law)), [asked.mechanism], [1.0], asked.runs)
             (entry,) = comparison.entries
-            many = releases_within(cap_of(10.0, 1e-7), entry.guarantee.spending)
+            many = releases_within(cap_of(10.0, 1e-7), entry.plan.guarantee.spending)
             print(f"{law}: σ = {entry.sigmas[-1]:.2f} at the leaves; a cap of (10, 1e-7) holds {many} such releases")
             errors[law] = [leaf_errors(comparison, entry) for _ in range(asked.runs)]
     rows = []
