@@ -1,0 +1,15 @@
+"""What audits have shown, told below the results of the tests."""
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what the audits have recorded, whoever has run them."""
+    reports = [report for of_outcome in ("passed", "failed") for report in terminalreporter.getreports(of_outcome)]
+    told = [
+        text for report in reports if report.when == "call" for name, text in report.user_properties if name == "audit"
+    ]
+    if told:
+        terminalreporter.section("audits")
+        for text in told:
+            terminalreporter.write_line(str(text))
