@@ -158,6 +158,7 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
             if branch not in settled and (branch == TRUNK or record.branches[branch].parent in settled)
         ]
     if isinstance(mechanism.finish, AddUp):
-        summed = [level for level in reversed(range(record.finest)) if (level, TRUNK) not in record.frontiers]
-        return [Sum(summed[0])] if summed else []
+        summed = [terms.level for terms in record.release.levels if terms.is_summed]
+        missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
+        return [Sum(level) for level in missing[:1]]
     return []

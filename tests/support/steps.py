@@ -1,0 +1,218 @@
+"""Releases without any numbers: made-up mechanisms, and the records that their steps lead to, with shards that hold nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from random import Random
+
+from hypothesis import strategies as st
+
+from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Mechanism
+from flows.walks.steps import Cut, Cuts, Down, Measure, Repair, Step, Sum, Up, next_steps
+from storage.ledger.books import Charge
+from storage.record import Record, Shard
+from storage.releases.register import Release
+from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, Seal
+from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.optimize.reconcile import UpDown
+from tasks.tree.branches import branch_name
+from tasks.tree.order import Tree
+from tasks.tree.views import AddUp, every_level, finest_level
+from tests.support.universe import universe_of
+
+TREES = {depth: universe_of([[("a",) * depth]], [0] * depth).tree for depth in range(1, 6)}
+MANY, FEW = 10**9, (1, 4, 30_000)  # cells that a branch may have: so many that nothing is cut, and so few that much is
+
+
+def lower_levels(tree: Tree) -> tuple:
+    """Return the views of all levels but the root."""
+    return every_level(tree)[1:]
+
+
+@st.composite
+def mechanisms(draw: st.DrawFn) -> Mechanism:
+    """Draw a mechanism of the table, or any combination of views, cells, repair and finish that makes sense.
+
+    One does not: survivors are children of nodes that are left, so that nothing above them may wait to be summed up.
+    """
+    if draw(st.booleans()):
+        return MECHANISMS[draw(st.sampled_from(list(MECHANISMS)))]
+    views = draw(st.sampled_from([every_level, lower_levels, finest_level]))
+    finish = draw(st.sampled_from([None, MECHANISMS["inftda_reconciled"].finish, AddUp()]))
+    waits = isinstance(finish, AddUp) and views is not every_level
+    return Mechanism(
+        name="made_up",
+        noises=DISCRETE_GAUSSIANS,
+        views=views,
+        cells=draw(st.sampled_from(["universe", "records"] if waits else ["survivors", "universe", "records"])),
+        repair=draw(st.sampled_from([{}, {"any": nearest_in_chebyshev}])),
+        finish=finish,
+    )
+
+
+def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
+    """Return the record of a release that has been reserved, and of which nothing is drawn.
+
+    Args:
+        mechanism: its mechanism.
+        depth: T of its tree.
+        exact: how many of the levels that could be measured are published exactly, the coarsest ones.
+    """
+    first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp)
+    levels = []
+    for level in range(depth + 1):
+        is_summed = sums and level < first
+        is_exact = not is_summed and (level < first or (level < first + exact and level < depth))
+        rho, is_noisy = Fraction(1, 8), not (is_summed or is_exact)
+        levels.append(LevelTerms(level, {}, None, is_exact, rho * is_noisy, 2.0 * is_noisy, 1 * is_noisy, None))
+        levels[-1] = replace(levels[-1], is_summed=is_summed)
+    release = Release("one", "one", "people", "running", "", "", "", TERMS, "", tuple(levels))
+    charges = {of.level: Charge("one", of.level, "reserved", of.rho, of.sigma, 1) for of in levels if of.is_charged}
+    return Record(release, charges, {}, {}, {}, {}, {})
+
+
+@dataclass(repr=False)
+class Followed:
+    """A release whose steps are followed in random order.
+
+    Attributes:
+        mechanism: its mechanism.
+        record: what is known of it.
+        random: decides which step is next, what it makes, and where branches are cut.
+        cuts: where they may be.
+        running: the steps that have begun, and made nothing yet.
+    """
+
+    mechanism: Mechanism
+    record: Record
+    random: Random
+    cuts: Cuts = field(default_factory=Cuts)
+    running: list[Step] = field(default_factory=list)
+    _begun: set[Step] = field(default_factory=set)
+
+    def __repr__(self) -> str:
+        of, levels = self.mechanism, self.record.release.levels
+        kinds = "".join("sum " if terms.is_summed else "exact " if terms.is_invariant else "drawn " for terms in levels)
+        return (
+            f"<{of.name}: {of.views.__name__}, {of.cells}, {type(of.finish).__name__}; {kinds}; {self.cuts.most_cells}>"
+        )
+
+    def next(self, only: str | None = None) -> list[Step]:
+        """Return the steps that come next."""
+        return next_steps(self.mechanism, self.record, only, self.cuts)
+
+    def turn(self, only: str | None = None, failing: float = 0.0) -> bool:
+        """Begin a step, cut a branch, or let a step end, whichever comes; return whether there was anything to do."""
+        steps = [step for step in self.next(only) if step not in self._begun]
+        choice = self.random.choice([*steps, *self.running]) if steps or self.running else None
+        if choice is None:
+            return False
+        if isinstance(choice, Cut):
+            self.cut(choice)
+        elif choice in self.running:
+            self.running.remove(choice)
+            if self.random.random() >= failing:
+                self.record = self.record.with_shards(self.made_by(choice))
+        else:
+            self.begin(choice)
+        return True
+
+    def begin(self, step: Step) -> None:
+        """Begin a step, with the charge of what it draws marked."""
+        self._begun.add(step)
+        self.running.append(step)
+        charge = self.record.charges.get(step.level) if isinstance(step, Measure) else None
+        if charge and charge.state == "reserved":
+            self.record = self.record.with_drawing(charge.level)
+
+    def crash(self) -> None:
+        """Lose all that is not recorded, and go on where there is more memory, or less."""
+        self.running.clear()
+        self._begun.clear()
+        self.cuts = Cuts(self.random.choice([None, MANY, *FEW]))
+
+    def cut(self, step: Cut) -> None:
+        """Cut a branch into up to three, or let it go on whole."""
+        parts = slices(self.record.frontiers[step.level, step.branch].nonzero, self.random)
+        if len(parts) == 1:
+            self.cuts = replace(self.cuts, whole=self.cuts.whole | {(step.level, step.branch)})
+            return
+        parent = "" if step.branch == TRUNK else step.branch
+        names = [branch_name(number, parent) for number in range(len(parts))]
+        new = {
+            name: Branch(name, step.branch, step.level, of.start, of.stop, {})
+            for name, of in zip(names, parts, strict=True)
+        }
+        branches = {**self.record.branches, **new}
+        self.record = replace(self.record, branches={name: branches[name] for name in sorted(branches)})
+
+    def made_by(self, step: Step) -> list[Shard]:
+        """Return what a step makes."""
+        levels = self.record.levels_of(step.branch)
+        match step:
+            case Measure(level, branch):
+                return [Seal(level, branch, "", self.random.randrange(9))]
+            case Repair(level, branch) | Sum(level, branch):
+                nodes = self.random.choice([0, 1, 2, 3, 6, 6]) if level else 1
+                below = nodes * self.random.choice([1, 3, 20_000]) if level < self.record.finest else 0
+                return [FrontierShard(level, branch, "", nodes, below)]
+            case Up(branch):
+                above = [] if branch == TRUNK else [levels[0] - 1]
+                return [EstimateShard(level, branch, "") for level in [*levels, *above]]
+            case Down(branch):
+                return [FrontierShard(level, branch, "", 1, 0, is_settled=True) for level in levels]
+            case _:
+                raise TypeError(step)
+
+    def is_released(self) -> bool:
+        """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
+        last = self.record.settled if isinstance(self.mechanism.finish, UpDown) else self.record.frontiers
+        places = {(level, name) for level in range(self.record.finest + 1) for name in self.record.branches_of(level)}
+        return set(last) == set(self.record.released) == places
+
+
+@st.composite
+def beginnings(draw: st.DrawFn) -> Followed:
+    """Draw a release of which nothing is drawn."""
+    mechanism, depth = draw(mechanisms()), draw(st.sampled_from([1, 2, 3, 3, 4, 4, 5]))
+    record = new_record(mechanism, depth, draw(st.integers(0, 2)))
+    cuts = Cuts(draw(st.sampled_from([None, MANY, *FEW, *FEW, *FEW])))
+    return Followed(mechanism, record, draw(st.randoms(use_true_random=True)), cuts)
+
+
+def line_of(record: Record, branch: str) -> list[str]:
+    """Return a branch and all that hold it, up to the trunk."""
+    line = [branch]
+    while line[-1] != TRUNK:
+        line.append(record.branches[line[-1]].parent)
+    return line
+
+
+def slices(nodes: int, random: Random) -> Sequence[slice]:
+    """Return one to three contiguous slices of some nodes, at least two."""
+    inner = sorted(random.sample(range(1, nodes), min(random.randrange(3), nodes - 1)))
+    return [slice(*ends) for ends in zip([0, *inner], [*inner, nodes], strict=True)]
+
+
+TERMS = Terms(
+    axes=("home",),
+    steps=(0,),
+    mechanism="made_up",
+    priority=None,
+    sampler="opendp",
+    keep_vault=False,
+    keep_noisy_counts=True,
+    published_spec={},
+    unprotected=(),
+    codebooks={},
+    unlisted=(),
+    waived=(),
+    csv=None,
+    records=False,
+    noisy_counts=None,
+    intervals=IntervalTerms(0.9, simultaneous=False, rounded=False),
+    privacy=PrivacyTerms("one job", "substitution", 1, True, None, "promise", 1.0, 1e-8, 0.1, "pld", "opendp", 0.0, ""),
+    run=RunTerms("threads", None),
+    files=FileTerms("spec.yaml", {}),
+)

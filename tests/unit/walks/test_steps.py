@@ -1,0 +1,285 @@
+"""Which steps come next: for random records, reached by random steps with crashes and cuts, of every kind of mechanism."""
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError, fields, replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flows.mechanisms import MECHANISMS
+from flows.walks.steps import NOWHERE, Cut, Cuts, Down, Measure, Repair, Step, Sum, Up, next_steps
+from storage.errors import StoreError
+from storage.record import Record
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from tests.support.steps import Followed, beginnings, line_of, new_record
+
+MOST_TURNS = 5000  # of a release of at most six levels, whose branches are slices of six nodes at most
+CRASHES = 3
+
+
+def followed(of: Followed) -> Iterator[Followed]:
+    """Yield a release at every turn of its way to the end, through steps that fail and crashes, and once more at the end."""
+    crashes = 0
+    for _ in range(MOST_TURNS):
+        yield of
+        is_over = not of.turn(failing=0.1 if crashes < CRASHES else 0.0)
+        if is_over and crashes >= CRASHES:
+            yield of
+            return
+        if crashes < CRASHES and (is_over or of.random.random() < 0.05):
+            crashes += 1
+            of.crash()
+    raise AssertionError("The steps do not end.")
+
+
+releases = settings(max_examples=200)
+
+
+def ready(record: Record, level: int, branch: str) -> bool:
+    """Return whether the nodes are known whose children are the cells of a level of a branch, as far as they are needed."""
+    if level == 0:
+        return True
+    begins = branch != TRUNK and record.branches[branch].cut_level == level - 1
+    above = (level - 1, record.branches[branch].parent if begins else branch)
+    return above in record.frontiers or record.release.levels[level - 1].is_summed
+
+
+@releases
+@given(beginnings())
+def test_nothing_is_measured_that_is_not_charged(release):
+    """Whatever is measured is exact by the spec, or has a charge that is reserved or being drawn; others raise an error."""
+    for of in followed(release):
+        for step in of.next():
+            if not isinstance(step, Measure):
+                continue
+            if of.record.release.levels[step.level].is_invariant:
+                assert step.level not in of.record.charges
+                continue
+            charge = of.record.charges[step.level]
+            assert charge.state in {"reserved", "drawing"}
+            for state in ("void", "sealed", "released", "unheard of"):
+                charges = {**of.record.charges, step.level: replace(charge, state=state)}
+                with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
+                    next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
+            charges = {level: charge for level, charge in of.record.charges.items() if level != step.level}
+            with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
+                next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
+
+
+@releases
+@given(beginnings())
+def test_nothing_is_measured_twice(release):
+    """No level of a branch is measured that is sealed, there or as a part of another branch, nor one that is summed up."""
+    for of in followed(release):
+        sealed = list(of.record.seals)
+        for step in of.next():
+            if isinstance(step, Measure):
+                assert step.level in of.record.levels_of(step.branch)
+                assert not of.record.release.levels[step.level].is_summed
+                line = line_of(of.record, step.branch)
+                assert not [of_level for of_level, name in sealed if name in line and of_level == step.level]
+                assert not [
+                    name for level, name in sealed if level == step.level and step.branch in line_of(of.record, name)
+                ]
+            if isinstance(step, Cut):  # what its parts will measure is not measured yet
+                assert not [level for level, name in sealed if name == step.branch and level > step.level]
+
+
+@releases
+@given(beginnings())
+def test_nothing_is_measured_after_the_finish_has_begun(release):
+    """Once anything is estimated, settled or summed, nothing is measured, repaired or cut: all of it is there."""
+    for of in followed(release):
+        summed = [level for level, _ in of.record.frontiers if of.record.release.levels[level].is_summed]
+        finishing = [step for step in of.next() if isinstance(step, Up | Down | Sum)]
+        if finishing or of.record.estimates or of.record.settled or summed:
+            assert finishing == of.next()
+            measured = [level.level for level in of.record.release.levels if not level.is_summed]
+            places = {(level, name) for level in measured for name in of.record.branches_of(level)}
+            assert places == set(of.record.seals)
+            assert places <= set(of.record.frontiers)
+
+
+@releases
+@given(beginnings())
+def test_nothing_is_measured_again_once_a_finish_has_begun(release):
+    """Where anything is estimated or settled, nothing is drawn, even if the store has lost its seals."""
+    for of in followed(release):
+        for made in ("estimates", "settled"):
+            begun = {(0, TRUNK): getattr(of.record, made).get((0, TRUNK))}
+            steps = next_steps(of.mechanism, replace(of.record, **{made: begun}), None, of.cuts)
+            assert not [step for step in steps if isinstance(step, Measure)]
+
+
+@releases
+@given(beginnings())
+def test_no_step_comes_before_what_it_reads(release):
+    """Steps read what is recorded already, make what is not, and no two of them work on one branch at a time."""
+    for of in followed(release):
+        record, steps = of.record, of.next()
+        assert len({step.branch for step in steps}) == len(steps)
+        assert {step.branch for step in of.running} <= {step.branch for step in steps}
+        assert [step for step in of.running if step not in steps] == []
+        assert [step.branch for step in steps] == [name for name in record.all_branches if name in line_up(steps)]
+        for step in steps:
+            match step:
+                case Measure(level, branch):
+                    assert ready(record, level, branch)
+                    assert (level, branch) not in record.seals
+                case Repair(level, branch):
+                    assert (level, branch) in record.seals
+                    assert (level, branch) not in record.frontiers
+                    assert ready(record, level, branch)
+                case Cut(level, branch, most_cells):
+                    assert (level, branch) in record.frontiers
+                    assert level + 1 in record.levels_of(branch)
+                    assert (level, branch) not in of.cuts.whole
+                    assert record.frontiers[level, branch].nonzero > 1
+                    assert most_cells == of.cuts.most_cells
+                case Sum(level, branch):
+                    assert record.release.levels[level].is_summed
+                    assert all((level + 1, name) in record.frontiers for name in record.branches_of(level + 1))
+                    assert (level, branch) not in record.frontiers
+                case Up(branch):
+                    places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
+                    assert places <= set(record.frontiers)
+                    assert all(
+                        (record.levels_of(branch)[-1], part) in record.estimates for part in record.parts(branch)
+                    )
+                    assert not record.settled
+                    assert branch not in line_up(record.estimates)
+                case Down(branch):
+                    assert {(level, branch) for level in record.levels_of(branch)} <= set(record.estimates)
+                    above = record.branches.get(branch)
+                    assert above is None or (above.cut_level, above.parent) in record.settled
+                    assert branch not in line_up(record.settled)
+
+
+def line_up(places) -> set[str]:
+    """Return the branches of some steps or places."""
+    return {place[1] if isinstance(place, tuple) else place.branch for place in places}
+
+
+@releases
+@given(beginnings())
+def test_steps_hold_references_only(release):
+    """A step is frozen, holds whole numbers and text alone, and is the same after a way through pickle."""
+    for of in followed(release):
+        for step in of.next():
+            assert pickle.loads(pickle.dumps(step)) == step  # noqa: S301 (made here)
+            assert hash(step) == hash(pickle.loads(pickle.dumps(step)))  # noqa: S301 (made here)
+            for own in fields(step):
+                assert type(getattr(step, own.name)) in {int, str}
+                with pytest.raises(FrozenInstanceError):
+                    setattr(step, own.name, 0)
+
+
+@releases
+@given(beginnings())
+def test_following_the_steps_ends_with_every_level_released(release):
+    """Through failures and crashes, each step makes what was not there, and in the end every charge is sealed."""
+    *_, end = followed(release)
+    assert end.next() == []
+    assert end.is_released()
+    assert {charge.state for charge in end.record.charges.values()} == {"sealed"}
+    measured = [level.level for level in end.record.release.levels if not level.is_summed]
+    assert set(end.record.seals) == {(level, name) for level in measured for name in end.record.branches_of(level)}
+
+
+@releases
+@given(beginnings(), st.data())
+def test_only_leaves_other_branches_as_they_are(release, data):
+    """With one branch named, it, what is part of it and what holds it are finished; no shard of another one is made."""
+    record_at = data.draw(st.integers(0, 60))
+    for turn, of in enumerate(followed(release)):  # noqa: B007 (as it is at that turn)
+        if turn == record_at:
+            break
+    of.crash()
+    before = of.record
+    uncut = [f"{name}-00" for name in before.branches]  # may come to be, or not
+    only = data.draw(st.sampled_from([*before.all_branches, *uncut, "b77"]))
+    is_finishing = not any(isinstance(step, Measure | Repair | Cut) for step in of.next())
+
+    def is_of_it(branch: str) -> bool:
+        if TRUNK in {branch, only}:
+            return branch == TRUNK
+        return all(own == of_only for own, of_only in zip(branch.split("-"), only.split("-"), strict=False))
+
+    if not is_finishing:
+        assert of.next(only) == [step for step in of.next() if is_of_it(step.branch)]
+    while of.turn(only):
+        pass
+    after = of.record
+    if is_finishing:
+        assert of.is_released()
+        return
+    missing = [name for name in after.branches_of(after.finest) if (after.finest, name) not in after.frontiers]
+    assert not [name for name in missing if is_of_it(name)]
+    others = [name for name in after.branches if not is_of_it(name)]
+    if missing:
+        for name in others:
+            for made in ("seals", "frontiers", "estimates", "settled"):
+                shards = {place: shard for place, shard in getattr(after, made).items() if place[1] == name}
+                assert shards.items() <= getattr(before, made).items()
+        assert after.released == after.frontiers
+        while of.turn():
+            pass
+    assert of.is_released()
+
+
+def test_what_comes_next_in_the_table() -> None:
+    """The steps of the mechanisms of the table, one after the other, on a tree of two levels that is not cut."""
+    down = [
+        Measure(0, TRUNK),
+        Repair(0, TRUNK),
+        Measure(1, TRUNK),
+        Repair(1, TRUNK),
+        Measure(2, TRUNK),
+        Repair(2, TRUNK),
+    ]
+    leaves = [Measure(2, TRUNK), Repair(2, TRUNK), Sum(1), Sum(0)]
+    expected = {
+        name: leaves
+        if name in {"gaussian", "stability_histogram"}
+        else [*down, Up(TRUNK), Down(TRUNK)]
+        if name in {"inftda_reconciled", "inftda_lenient"}
+        else down
+        for name in MECHANISMS
+    }
+    for name, steps in expected.items():
+        random = Random(1)  # noqa: S311 (of a test)
+        of, found = Followed(MECHANISMS[name], new_record(MECHANISMS[name], 2), random), list[Step]()
+        for _ in steps:
+            [step] = of.next()
+            found.append(step)
+            of.begin(step)
+            of.record = of.record.with_shards(of.made_by(step))
+        assert found == steps
+        assert of.next() == []
+
+
+def test_branches_go_on_side_by_side() -> None:
+    """A trunk that has too many cells is cut; its branches are measured and repaired each at its own pace."""
+    mechanism = MECHANISMS["inftda"]
+    record = new_record(mechanism, 2).with_drawing(0).with_shards([Seal(0, TRUNK, "", 1)])
+    record = record.with_shards([FrontierShard(0, TRUNK, "", 1, 2)]).with_drawing(1)
+    record = record.with_shards([Seal(1, TRUNK, "", 2), FrontierShard(1, TRUNK, "", 2, 9)])
+    assert next_steps(mechanism, record) == [Measure(2, TRUNK)]
+    assert next_steps(mechanism, record, cuts=Cuts(9)) == [Measure(2, TRUNK)]
+    assert next_steps(mechanism, record, cuts=Cuts(8)) == [Cut(1, TRUNK, 8)]
+    assert next_steps(mechanism, record, cuts=Cuts(8, frozenset({(1, TRUNK)}))) == [Measure(2, TRUNK)]
+    of = Followed(mechanism, record, Random(0), Cuts(8))  # noqa: S311 (of a test)
+    names = {"b00": Branch("b00", TRUNK, 1, 0, 1, {}), "b01": Branch("b01", TRUNK, 1, 1, 2, {})}
+    of.record = replace(of.record, branches=names)
+    assert of.next() == [Measure(2, "b00"), Measure(2, "b01")]
+    of.record = of.record.with_drawing(2).with_shards([Seal(2, "b01", "", 4)])
+    assert of.record.charges[2].state == "drawing"
+    assert of.next() == [Measure(2, "b00"), Repair(2, "b01")]
+    assert of.next("b01") == [Repair(2, "b01")]
+    of.record = of.record.with_shards([Seal(2, "b00", "", 5)])
+    assert of.record.charges[2].state == "sealed"
+    assert of.next("b77") == []
+    assert NOWHERE.most_cells is None
