@@ -10,31 +10,23 @@ at the leaves; and the ratio of the cells measured. The noise is the table sampl
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from compute import DELTA, axis_of, table_of, trips_tree
-from flows.walks.trial import Measure, Truth, first_pass, reconciled, top_down, truth_of
 from results import save
 
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, Mechanism
+from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
-from tasks.accounting.sensitivity import Sensitivity
-from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.table_sampler import table_noise
-from tasks.noise.measure import measure
-from tasks.optimize.chebyshev import nearest_in_chebyshev
-from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.lenient import spread_in_euclid
-from tasks.optimize.task import Optimiser
 from tasks.synthesize.country import draw_country
 from tasks.synthesize.paper_sets import SHARES, draw_paper_set
-from tasks.tree.axis import IntArray, axis_from_codebook
+from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.distances import level_errors
@@ -45,7 +37,6 @@ ADULT = (
     ("sex", "race", "education-num", "occupation"),
     ("sex", "race", "relationship", "marital-status", "workclass", "education-num", "occupation"),
 )
-Trial = Callable[[Truth, Measure, Sequence[float]], list[Frontier]]
 
 
 class Candidate:
@@ -53,14 +44,13 @@ class Candidate:
 
     Attributes:
         name: as it is printed.
-        trial: from the truth, the noise and its scales to what is released.
-        first: the optimiser of its first pass, on which the cells depend that are measured.
+        mechanism: the mechanism.
         accountant: by which ε and δ become ρ.
         weight: of the finest level's share of ρ.
     """
 
-    def __init__(self, name: str, trial: Trial, first: Optimiser, accountant: str = "pld", weight: str = "1") -> None:
-        self.name, self.trial, self.first = name, trial, first
+    def __init__(self, name: str, mechanism: Mechanism, accountant: str = "pld", weight: str = "1") -> None:
+        self.name, self.mechanism = name, mechanism
         self.accountant, self.weight = accountant, Fraction(weight)
 
     def terms(self, levels: int) -> tuple[Measurement, ...]:
@@ -69,36 +59,34 @@ class Candidate:
         allocation = Allocation(shares, (2,) * levels)
         return allocation.measurements(ACCOUNTANTS[self.accountant].largest_rho(allocation, EPSILON, DELTA))
 
-
-def _once(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return top_down(truth, noise, sigmas, nearest_in_chebyshev).released
-
-
-def _reconciled(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return reconciled(truth, noise, sigmas, nearest_in_chebyshev).released
+    def try_on(self, table: SeenTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
+        """Return what it releases of levels 0 to T with noise of some scales, and how many cells it measures."""
+        trial = try_scales(table, self.mechanism, sigmas, table_noise)
+        return trial.released, cells_of(trial)
 
 
-def _lenient(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
-    return MECHANISMS["inftda_lenient"].trial(truth, noise, sigmas, nearest_in_euclid).released
+def cells_of(trial: Trial) -> int:
+    """Return how many cells a trial has measured, exact ones too."""
+    return sum(seal.cells for seal in trial.job.record.seals.values())
 
 
-BASELINE = Candidate("inftda, lemma", _once, nearest_in_chebyshev, "lemma")
+BASELINE = Candidate("inftda, lemma", MECHANISMS["inftda"], "lemma")
 CANDIDATES = (
-    Candidate("inftda", _once, nearest_in_chebyshev),
-    Candidate("inftda_reconciled", _reconciled, nearest_in_chebyshev),
-    Candidate("inftda_lenient", _lenient, spread_in_euclid),
-    Candidate("inftda_lenient, finest 1.5", _lenient, spread_in_euclid, weight="1.5"),
-    Candidate("inftda_lenient, finest 3", _lenient, spread_in_euclid, weight="3"),
+    Candidate("inftda", MECHANISMS["inftda"]),
+    Candidate("inftda_reconciled", MECHANISMS["inftda_reconciled"]),
+    Candidate("inftda_lenient", MECHANISMS["inftda_lenient"]),
+    Candidate("inftda_lenient, finest 1.5", MECHANISMS["inftda_lenient"], weight="1.5"),
+    Candidate("inftda_lenient, finest 3", MECHANISMS["inftda_lenient"], weight="3"),
 )
 
 
-def sets(seed: int) -> Iterator[tuple[str, Truth]]:
+def sets(seed: int) -> Iterator[tuple[str, SeenTable]]:
     """Yield the sets, those of the paper first; those of TRELLIS_DATA only where it is set."""
     for kind in ("binary", "random"):
         for density in SHARES:
             drawn = draw_paper_set(kind, density, generator=np.random.default_rng(seed))
-            yield f"{kind} {density}", truth_of(*table_of(drawn))
-    yield "made-up country", truth_of(*table_of(draw_country(generator=np.random.default_rng(seed))))
+            yield f"{kind} {density}", seen_table(*table_of(drawn))
+    yield "made-up country", seen_table(*table_of(draw_country(generator=np.random.default_rng(seed))))
     if "TRELLIS_DATA" not in os.environ:
         print("TRELLIS_DATA is not set: Rhode Island and Adult are left out.")
         return
@@ -108,7 +96,7 @@ def sets(seed: int) -> Iterator[tuple[str, Truth]]:
         yield f"Adult, {len(features)} features", adult(folder / "adult", features)
 
 
-def rhode_island(folder: Path) -> Truth:
+def rhode_island(folder: Path) -> SeenTable:
     """Return jobs by block group of home and of work."""
     text = {"infer_schema": False}
     blocks = pl.read_csv(folder / "ri_xwalk.csv.gz", **text)
@@ -120,40 +108,27 @@ def rhode_island(folder: Path) -> Truth:
     ends = [[number[group[block]] for block in jobs[end]] for end in ("h_geocode", "w_geocode")]
     pairs = pl.DataFrame({"home": ends[0], "work": ends[1], "jobs": jobs["S000"].cast(pl.Int64)})
     pairs = pairs.group_by("home", "work").agg(pl.col("jobs").sum())
-    return truth_of(trips_tree(axis), (pairs["home"].to_numpy(), pairs["work"].to_numpy()), pairs["jobs"].to_numpy())
+    return seen_table(trips_tree(axis), (pairs["home"].to_numpy(), pairs["work"].to_numpy()), pairs["jobs"].to_numpy())
 
 
-def adult(folder: Path, features: Sequence[str]) -> Truth:
+def adult(folder: Path, features: Sequence[str]) -> SeenTable:
     """Return people by some features, each of which is a level."""
     sizes = json.loads((folder / "adult-domain.json").read_text())
     people = pl.read_csv(folder / "adult.csv").group_by(features).len()
     axes = tuple(axis_of(feature, [np.zeros(sizes[feature], dtype=np.int64)]) for feature in features)
     areas = tuple(people[feature].to_numpy().astype(np.int64) for feature in features)
-    return truth_of(Tree(axes, tuple(range(len(axes)))), areas, people["len"].to_numpy().astype(np.int64))
+    return seen_table(Tree(axes, tuple(range(len(axes)))), areas, people["len"].to_numpy().astype(np.int64))
 
 
-def try_out(truth: Truth, candidate: Candidate, runs: int) -> tuple[np.ndarray, int]:
+def try_out(table: SeenTable, candidate: Candidate, runs: int) -> tuple[np.ndarray, int]:
     """Return per run and measured level the maximum error, the ℓ₁ error and false discovery; and the cells of one run."""
-    terms = candidate.terms(truth.tree.depth)
-    sigmas = [0.0, *(of_level.sigma for of_level in terms)]
-
-    def noise(level: int, true_counts: IntArray) -> IntArray:
-        if level == 0:
-            return true_counts
-        of_level = terms[level - 1]
-        sensitivity = Sensitivity(2, 2, of_level.l2_sensitivity_squared, 1)
-        return measure(
-            true_counts, LevelNoise(GAUSSIAN, of_level.sigma), LevelCost(of_level.rho), sensitivity, table_noise
-        )
-
-    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
-    rows = []
+    sigmas = [0.0, *(of_level.sigma for of_level in candidate.terms(table.tree.depth))]
+    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
+    rows, cells = [], 0
     for _ in range(runs):
-        released = candidate.trial(truth, noise, sigmas)
-        pairs = zip(true[1:], released[1:], strict=True)
-        errors = [level_errors(truth.tree, of_truth, nodes) for of_truth, nodes in pairs]
+        released, cells = candidate.try_on(table, sigmas)
+        errors = [level_errors(table.tree, *of_level) for of_level in zip(true[1:], released[1:], strict=True)]
         rows.append([(error.max_absolute, error.l1, error.false_discovery) for error in errors])
-    cells = sum(len(level.cells) for level in first_pass(truth, noise, sigmas, candidate.first))
     return np.array(rows, dtype=np.float64), cells
 
 
@@ -192,13 +167,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only sets whose names begin with this")
     arguments = parser.parse_args()
     rows = []
-    for name, truth in sets(arguments.seed):
+    for name, table in sets(arguments.seed):
         if not name.startswith(arguments.only):
             continue
-        base, cells = try_out(truth, BASELINE, arguments.runs)
+        base, cells = try_out(table, BASELINE, arguments.runs)
         print(f"{name}: {BASELINE.name} has false discovery {base[:, -1, 2].mean():.3f}, {cells:,} cells", flush=True)
         for candidate in CANDIDATES:
-            errors, measured = try_out(truth, candidate, arguments.runs)
+            errors, measured = try_out(table, candidate, arguments.runs)
             row = {"set": name, "mechanism": candidate.name, "cells": measured / cells} | against(errors, base)
             rows.append(row)
             print(line_of(row), flush=True)

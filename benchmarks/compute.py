@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from flows.walks.trial import Truth, measured_below, truth_of
 
+from flows.trials.in_memory import seen_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
-from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import LevelCost, LevelNoise, Sampler
+from tasks.laws.law import Sampler
 from tasks.noise.measure import measure
+from tasks.noise.truth import Truth, TruthInMemory
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.branches import BRANCH_CELLS
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, keep_positive
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive
 from tasks.tree.order import Tree, alternate
 
 DELTA = 1e-8
@@ -112,7 +112,7 @@ def release(
     done, began = Compute(), time.perf_counter()
     _forget_peak()
     with _room(done.rooms, "tree"):
-        truth = truth_of(tree, leaf_areas, true_counts)
+        truth = TruthInMemory(seen_table(tree, leaf_areas, true_counts).levels)
     root = truth.levels[0]
     done.frontiers.append(Frontier(0, root.areas, root.true_counts))
     with ThreadPoolExecutor(threads) as pool:
@@ -121,7 +121,7 @@ def release(
             fan_out = cell_counts(tree, parents)
             cells = int(fan_out.sum())
             most = min(CHUNK_CELLS, max(BRANCH_CELLS, cells // (4 * threads)))
-            walk = partial(_step, truth, terms, sampler)
+            walk = partial(_step, tree, truth, terms, sampler)
             steps = list(pool.map(walk, [parents[nodes] for nodes in chunks(fan_out, most)]))
             done.frontiers.append(_joined([frontier for frontier, _ in steps]))
             done.rooms.update(sum((rooms for _, rooms in steps), Counter()))
@@ -144,16 +144,15 @@ def typical(name: str, *arguments: Any) -> Compute:
     return sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
 
 
-def _step(truth: Truth, terms: Measurement, sampler: Sampler, parents: Frontier) -> tuple[Frontier, Counter[str]]:
-    """Return what is released below some nodes, and the CPU seconds of each room."""
-
-    def noisy_counts(_: int, true_counts: IntArray) -> IntArray:
-        sensitivity = Sensitivity(2, 2, terms.l2_sensitivity_squared, 1)
-        return measure(true_counts, LevelNoise(GAUSSIAN, terms.sigma), LevelCost(terms.rho), sensitivity, sampler)
-
+def _step(
+    tree: Tree, truth: Truth, terms: Measurement, sampler: Sampler, parents: Frontier
+) -> tuple[Frontier, Counter[str]]:
+    """Return what is released below the nodes of a chunk, and the CPU seconds of each room."""
     rooms: Counter[str] = Counter()
     with _room(rooms, "noise"):
-        cells, noisy = measured_below(truth, parents, noisy_counts)
+        cells = expand(tree, parents)
+        [true_counts] = truth.below(tree, parents)
+        noisy = measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
     with _room(rooms, "optimize"):
         frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
     return frontier, rooms

@@ -16,16 +16,13 @@ from typing import Any
 import numpy as np
 from accuracy import SEED, sets
 from compute import measurements
-from flows.walks.trial import MeasuredLevel, Truth
 from results import load, save
 
 from flows.mechanisms import MECHANISMS
-from tasks.accounting.sensitivity import Sensitivity
+from flows.trials.in_memory import MeasuredLevel, SeenTable, try_scales
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
-from tasks.laws.law import NO_NOISE, LevelCost, LevelNoise
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
-from tasks.noise.measure import measure
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
 from tasks.validate.coverage import GROUPS, SELECTED, TRUE_COUNTS, Bounds, level_coverages, measured_bounds
@@ -78,21 +75,6 @@ Measured on {machine}.
 """
 
 
-def noise_of(sigmas: Sequence[float], terms: Sequence[Any]) -> Any:
-    """Return the noise of a release whose total is exact."""
-
-    def noise(level: int, true_counts: IntArray) -> IntArray:
-        if not sigmas[level]:
-            return true_counts
-        of_level = terms[level - 1]
-        sensitivity = Sensitivity(2, 2, of_level.l2_sensitivity_squared, 1)
-        return measure(
-            true_counts, LevelNoise(GAUSSIAN, of_level.sigma), LevelCost(of_level.rho), sensitivity, table_noise
-        )
-
-    return noise
-
-
 def of_zeroed(
     tree: Tree, true: Frontier, level: MeasuredLevel, bounds: Bounds, margin: int
 ) -> dict[str, tuple[int, int, float]]:
@@ -108,20 +90,17 @@ def of_zeroed(
     }
 
 
-def trials(truth: Truth, name: str, epsilon: float, runs: int) -> Iterator[dict[str, np.ndarray]]:
+def trials(table: SeenTable, name: str, epsilon: float, runs: int) -> Iterator[dict[str, np.ndarray]]:
     """Yield, run by run, by group the cells, those covered, and the sum of widths of every noisy level, shape (levels, 3)."""
-    recipe, tree = MECHANISMS[name], truth.tree
-    terms = measurements(tree.depth, epsilon, "pld")
-    sigmas = [0.0, *(of_level.sigma for of_level in terms)]
-    margins, noise = (
-        margins_of([LevelNoise(GAUSSIAN, sigma) if sigma else NO_NOISE for sigma in sigmas], CONFIDENCE),
-        noise_of(sigmas, terms),
-    )
-    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(truth.levels)]
+    tree = table.tree
+    sigmas = [0.0, *(of_level.sigma for of_level in measurements(tree.depth, epsilon, "pld"))]
+    margins = margins_of([LevelNoise(GAUSSIAN, sigma) if sigma else NO_NOISE for sigma in sigmas], CONFIDENCE)
+    true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
     usual = [gaussian_quantile(sigma, log((1 - CONFIDENCE) / 2)) if sigma else 0 for sigma in sigmas]
     for _ in range(runs):
-        tried = recipe.trial(truth, noise, sigmas, recipe.optimiser(None))
-        bounds = measured_bounds(tree, tried.measured, tried.released, margins, [1] * len(sigmas))
+        tried = try_scales(table, MECHANISMS[name], sigmas, table_noise)
+        measured = tried.measured
+        bounds = measured_bounds(tree, measured, tried.released, margins, [1] * len(sigmas))
         levels = list(level_coverages(tree, true, bounds))[1:]
         of_run = {}
         for group in GROUPS:
@@ -129,14 +108,14 @@ def trials(truth: Truth, name: str, epsilon: float, runs: int) -> Iterator[dict[
             of_run[group] = np.array(
                 [(of.cells, of.cells * (of.coverage or 0), of.cells * (of.width or 0)) for of in covered]
             )
-        together = zip(true, tried.measured, bounds, usual, strict=True)
+        together = zip(true, measured, bounds, usual, strict=True)
         held = [of_zeroed(tree, *of_level) for of_level in together][1:]
         yield of_run | {name: np.array([of_level[name] for of_level in held]) for name in (*OURS, *NAIVE)}
 
 
-def row_of(truth: Truth, name: str, epsilon: float, runs: int) -> dict[str, Any]:
+def row_of(table: SeenTable, name: str, epsilon: float, runs: int) -> dict[str, Any]:
     """Return of a mechanism at an ε what all levels together and the worst one come to, by group, and what is too low."""
-    tried = list(trials(truth, name, epsilon, runs))
+    tried = list(trials(table, name, epsilon, runs))
     row: dict[str, Any] = {"mechanism": name, "epsilon": epsilon, "runs": runs, "looked": 0, "far": []}
     for group in (*GROUPS, *OURS, *NAIVE):
         of_runs = np.array([of_run[group] for of_run in tried])  # shape (runs, levels, 3)
@@ -230,12 +209,12 @@ def main() -> None:
         write_page()
         return
     rows = []
-    for name, truth in takewhile(lambda of: not of[0].startswith("Adult"), sets(SEED)):
+    for name, table in takewhile(lambda of: not of[0].startswith("Adult"), sets(SEED)):
         if name.startswith("made-up") or not name.startswith(arguments.only):
             continue
         for epsilon in EPSILONS:
             for mechanism in NAMES:
-                rows.append({"set": name} | row_of(truth, mechanism, epsilon, arguments.runs))
+                rows.append({"set": name} | row_of(table, mechanism, epsilon, arguments.runs))
                 print(line_of(rows[-1]), flush=True)
     if not arguments.only:
         save("coverage", rows)

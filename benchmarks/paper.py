@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,19 +18,22 @@ from typing import Any, get_args
 import numpy as np
 import paper_page
 import polars as pl
-from flows.walks.trial import Measure, Trial, Tried, Truth
 from paper_draws import TheirHistogram, closest, draw_set, largest_share, people_of_draws
 from paper_figures import CLOSEST, Theirs, theirs_at_hand
 from paper_page import SOLVER
 from results import save
 
 from flows.cli.json_object import json_object
+from flows.mechanisms import Noise
+from flows.planning.plan import level_terms
 from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
+from flows.trials.in_memory import SeenTable, Trial
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
 
 EPSILONS = (0.1, 1.0, 10.0)
 SEED = 2025
@@ -41,9 +43,11 @@ NAMES = {f"{kind}_{density}": (kind, density) for kind, density in product(get_a
 
 def half_rho(entry: Entry) -> Entry:
     """Return an entry that spends half of its ρ, as the authors' top-down code does."""
-    rho = entry.guarantee.rho / 2
-    guarantee = replace(entry.guarantee, rho=rho, measurements=entry.scheme.allocation.measurements(rho))
-    return replace(entry, name=f"{entry.name}, half ρ", guarantee=guarantee)
+    plan = entry.plan
+    rho = plan.guarantee.rho / 2
+    guarantee = replace(plan.guarantee, rho=rho, measurements=plan.scheme.allocation.measurements(rho))
+    plan = replace(plan, guarantee=guarantee, levels=level_terms(plan.scheme, guarantee))
+    return replace(entry, name=f"{entry.name}, half ρ", plan=plan)
 
 
 def their_histogram(entry: Entry) -> Entry:
@@ -53,20 +57,29 @@ def their_histogram(entry: Entry) -> Entry:
     def sampler(true_counts: IntArray, _scale: float, _threshold: int) -> tuple[IntArray, IntArray]:
         return law.draw(true_counts, generator)
 
-    return replace(entry, name=f"{entry.name}, Δ₁ = √2", sampler=sampler)
+    noises = dict.fromkeys(entry.plan.mechanism.noises, Noise(sampler))
+    plan = replace(entry.plan, mechanism=replace(entry.plan.mechanism, noises=noises))
+    return replace(entry, name=f"{entry.name}, Δ₁ = √2", plan=plan)
 
 
 def positive_only(entry: Entry) -> Entry:
     """Return an entry of which only counts above zero are taken for released, as the authors' rates do."""
-    mechanism = replace(entry.mechanism, trial=partial(_without_negatives, entry.mechanism.trial))
-    return replace(entry, name=f"{entry.name}, counts > 0", mechanism=mechanism)
+    return _PositiveEntry(f"{entry.name}, counts > 0", entry.epsilon, entry.plan)
 
 
-def _without_negatives(
-    trial: Trial, truth: Truth, measure_level: Measure, sigmas: Sequence[float], optimiser: Any
-) -> Tried:
-    tried = trial(truth, measure_level, sigmas, optimiser)
-    return replace(tried, released=[nodes[nodes.counts > 0] for nodes in tried.released])
+class _PositiveTrial(Trial):
+    """A release of which only counts above zero are taken for released."""
+
+    @property
+    def released(self) -> list[Frontier]:
+        return [nodes[nodes.counts > 0] for nodes in super().released]
+
+
+class _PositiveEntry(Entry):
+    """A mechanism of whose releases only counts above zero are taken for released."""
+
+    def try_on(self, table: SeenTable) -> Trial:
+        return _PositiveTrial(super().try_on(table).job)
 
 
 VARIANTS: dict[str, Callable[[Entry], Entry]] = {

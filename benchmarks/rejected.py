@@ -5,11 +5,15 @@ Each idea changes the second pass of `inftda_reconciled` in one way, at the same
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
-from flows.walks.trial import Measure, MeasuredLevel, Truth, estimated, first_pass, measured_below, second_pass
+from tasks.noise.table_sampler import table_noise
 
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import SeenTable, try_scales
+from tasks.noise.truth import TruthInMemory
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import (
     BoolArray,
@@ -23,70 +27,103 @@ from tasks.optimize.reconcile import (
     summed_children,
 )
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier, expand, keep_positive
+from tasks.tree.frontier import Frontier, expand, keep_positive, locate
 
 SMALL = 12.0  # standard deviations: beyond it a count is left as it is
 STEPS = 40  # of expectation maximisation
 FITTED = 3000  # cells, at most, from which a prior is learned
+ONCE, RECONCILED = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"]
 
 
-def pruned_more(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+class Idea(Candidate):
+    """A candidate that is no mechanism of the table.
+
+    Attributes:
+        release: from a table and the scales of the noise to what is released.
+    """
+
+    def __init__(self, name: str, release: Callable[[SeenTable, Sequence[float]], list[Frontier]]) -> None:
+        super().__init__(name, RECONCILED)
+        self.release = release
+
+    def try_on(self, table: SeenTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
+        """Return what it releases of levels 0 to T; its cells are not counted."""
+        return self.release(table, sigmas), 0
+
+
+class Halves(Idea):
+    """A candidate that buys noise for half of the levels."""
+
+    def terms(self, levels: int) -> tuple:
+        """Return the terms of half of the levels, for each of them all."""
+        return (super().terms(-(-levels // 2))[0],) * levels
+
+
+def pruned_more(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
     """Let only cells stay that the first pass gives half a standard deviation of the noise."""
-    level = iter(range(1, len(sigmas)))
+    [sigma] = set(sigmas[1:])
 
-    def optimise(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
+    def repair(noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
         counts = nearest_in_chebyshev(noisy, first_cell, totals)
-        return _settled_within(noisy, first_cell, totals, counts > sigmas[next(level)] / 2)
+        return _settled_within(noisy, first_cell, totals, counts > sigma / 2)
 
-    return second_pass(first_pass(truth, noise, sigmas, optimise), sigmas, nearest_in_chebyshev)
+    return try_scales(table, replace(RECONCILED, repair={"pruned": repair}), sigmas, table_noise).released
 
 
-def posterior_means(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+def posterior_means(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
     """On the way up, let each child bring its posterior mean and variance under a prior learned from its level.
 
     The prior is the nonparametric maximum likelihood estimate from the estimates of all measured cells whose parents have
     about as many records a child, within a factor of two.
     """
-    levels = first_pass(truth, noise, sigmas, nearest_in_chebyshev)
+    trial = try_scales(table, ONCE, sigmas, table_noise)
+    levels, nodes = trial.measured, trial.released
     variances = [sigma**2 for sigma in sigmas]
     upwards = [measured(levels[-1].noisy[levels[-1].kept], variances[-1])]
     for level in reversed(range(len(levels) - 1)):
-        nodes, children = levels[level], levels[level + 1]
+        own, children = levels[level], levels[level + 1]
         cells = measured(children.noisy, variances[level + 1])
         cells.values[children.kept], cells.variances[children.kept] = upwards[-1].values, upwards[-1].variances
         fan_out = np.diff(children.cells.first_cell)
-        sizes = np.log2(np.maximum(nodes.counts[nodes.kept] / fan_out, 1)).astype(np.int64)
+        sizes = np.log2(np.maximum(nodes[level].counts / fan_out, 1)).astype(np.int64)
         shrunk = _shrunk(cells, np.repeat(sizes, fan_out))
         everything = np.ones(len(cells), dtype=bool)
         sums = summed_children(children.noisy, 0.0, children.cells.first_cell, everything, shrunk)
-        upwards.append(combined(nodes.noisy[nodes.kept], variances[level], sums))
-    return _down(levels, upwards[::-1], lambda *_: None)
+        upwards.append(combined(own.noisy[own.kept], variances[level], sums))
+    totals = np.array([root_total(upwards[-1], int(nodes[0].counts[0]))])
+    released = [Frontier(0, nodes[0].areas, totals)]
+    for below, estimates in zip(levels[1:], upwards[-2::-1], strict=True):
+        counts = np.zeros(len(below.cells), dtype=np.int64)
+        first = first_kept(below.kept, below.cells.first_cell)
+        totals = counts[below.kept] = settle(estimates, first, totals, nearest_in_chebyshev)
+        released.append(keep_positive(below.cells, counts))
+    return released
 
 
-def shared_leaves(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+def shared_leaves(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
     """At the finest level, draw all measured cells towards equal shares, by the variance among siblings less that of noise."""
-    levels = first_pass(truth, noise, sigmas, nearest_in_chebyshev)
+    trial = try_scales(table, RECONCILED, sigmas, table_noise)
+    *_, above, leaves = trial.measured
+    *released, settled = trial.released[:-1]
+    kept = [areas[above.kept] for areas in above.cells.areas]
+    totals = np.zeros(len(kept[0]), dtype=np.int64)
+    totals[locate(settled.areas, kept, table.tree.sizes(settled.level))] = settled.counts
+    first_cell, variance = leaves.cells.first_cell, sigmas[-1] ** 2
+    fan_out = np.diff(first_cell)
+    parent, share = np.repeat(np.arange(len(totals)), fan_out), np.repeat(totals / fan_out, fan_out)
+    gap = (totals - np.bincount(parent, leaves.noisy, len(totals))) / fan_out
+    values, own = leaves.noisy + gap[parent], variance * (1 - 1 / fan_out)[parent]
+    size = np.log2(np.maximum(totals, 1)).astype(np.int64)[parent]
+    spread = np.bincount(size, (values - share) ** 2 - own) / np.maximum(np.bincount(size, share**2), 1e-9)
+    between = np.maximum(spread, 0)[size] * share**2
+    drawn = share + between / (between + np.maximum(own, 1e-9)) * (values - share)
+    counts = nearest_in_chebyshev(np.rint(drawn).astype(np.int64), first_cell, totals)
+    return [*released, settled, keep_positive(leaves.cells, counts)]
 
-    def leaves(level: MeasuredLevel, totals: IntArray) -> IntArray | None:
-        if level is not levels[-1]:
-            return None
-        first_cell, variance = level.cells.first_cell, sigmas[-1] ** 2
-        fan_out = np.diff(first_cell)
-        parent, share = np.repeat(np.arange(len(totals)), fan_out), np.repeat(totals / fan_out, fan_out)
-        gap = (totals - np.bincount(parent, level.noisy, len(totals))) / fan_out
-        values, own = level.noisy + gap[parent], variance * (1 - 1 / fan_out)[parent]
-        size = np.log2(np.maximum(totals, 1)).astype(np.int64)[parent]
-        spread = np.bincount(size, (values - share) ** 2 - own) / np.maximum(np.bincount(size, share**2), 1e-9)
-        between = np.maximum(spread, 0)[size] * share**2
-        drawn = share + between / (between + np.maximum(own, 1e-9)) * (values - share)
-        return nearest_in_chebyshev(np.rint(drawn).astype(np.int64), first_cell, totals)
 
-    return _down(levels, estimated(levels, sigmas), leaves)
-
-
-def every_other_level(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> list[Frontier]:
+def every_other_level(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
     """Measure every other level with twice the ρ, and release the sums of the finer one at those between."""
-    tree, root = truth.tree, truth.levels[0]
+    tree, root, truth = table.tree, table.levels[0], TruthInMemory(table.levels)
     sigma = sigmas[-1]  # as `Halves` has bought it
     wanted = [level for level in range(1, tree.depth + 1) if (tree.depth - level) % 2 == 0]
     nodes, totals = Frontier(0, root.areas, root.true_counts), root.true_counts
@@ -94,7 +131,8 @@ def every_other_level(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> 
     for level in wanted:
         between = expand(tree, nodes) if level - nodes.level == 2 else None
         parents = Frontier(between.level, between.areas, np.ones(len(between), dtype=np.int64)) if between else nodes
-        cells, noisy = measured_below(truth, parents, noise)
+        cells, nothing = expand(tree, parents), np.zeros(0, dtype=np.int64)
+        noisy = table_noise(np.concatenate([nothing, *truth.below(tree, parents)]), sigma)
         first_cell = cells.first_cell[between.first_cell] if between else cells.first_cell
         counts = nearest_in_chebyshev(noisy, first_cell, totals) if len(totals) else noisy
         passed.append((between, cells, first_cell, noisy, counts > 0))
@@ -114,33 +152,6 @@ def every_other_level(truth: Truth, noise: Measure, sigmas: Sequence[float]) -> 
         if between:
             released.append(keep_positive(between, np.diff(np.append(0, np.cumsum(counts))[cells.first_cell])))
         released.append(keep_positive(cells, counts))
-    return released
-
-
-class Halves(Candidate):
-    """A candidate that buys noise for half of the levels."""
-
-    def terms(self, levels: int) -> tuple:
-        """Return the terms of half of the levels, for each of them all."""
-        return (super().terms(-(-levels // 2))[0],) * levels
-
-
-def _down(
-    levels: Sequence[MeasuredLevel],
-    estimates: Sequence[Estimates],
-    other: Callable[[MeasuredLevel, IntArray], IntArray | None],
-) -> list[Frontier]:
-    """Return the levels settled on estimates, but where there is another way to come to the counts of all cells."""
-    totals = np.array([root_total(estimates[0], int(levels[0].counts[0]))])
-    released = [Frontier(0, levels[0].cells.areas, totals)]
-    for level, own in zip(levels[1:], estimates[1:], strict=True):
-        counts = other(level, totals)
-        if counts is None:
-            counts = np.zeros_like(level.counts)
-            first = first_kept(level.kept, level.cells.first_cell)
-            counts[level.kept] = settle(own, first, totals, nearest_in_chebyshev)
-        totals = counts[level.kept]
-        released.append(keep_positive(level.cells, counts))
     return released
 
 
@@ -191,10 +202,10 @@ def _weights(likelihood: FloatArray, prior: FloatArray) -> FloatArray:
 
 
 CANDIDATES = (
-    Candidate("pruned more", pruned_more, nearest_in_chebyshev),
-    Candidate("posterior means", posterior_means, nearest_in_chebyshev),
-    Candidate("shared leaves", shared_leaves, nearest_in_chebyshev),
-    Halves("every other level", every_other_level, nearest_in_chebyshev),
+    Idea("pruned more", pruned_more),
+    Idea("posterior means", posterior_means),
+    Idea("shared leaves", shared_leaves),
+    Halves("every other level", every_other_level),
 )
 
 
@@ -205,12 +216,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the made-up sets")
     parser.add_argument("--only", default="", help="only sets whose names begin with this")
     arguments = parser.parse_args()
-    for name, truth in sets(arguments.seed):
+    for name, table in sets(arguments.seed):
         if name.startswith(arguments.only):
-            base, _ = try_out(truth, BASELINE, arguments.runs)
+            base, _ = try_out(table, BASELINE, arguments.runs)
             print(f"{name}:", flush=True)
             for candidate in CANDIDATES:
-                errors, _ = try_out(truth, candidate, arguments.runs)
+                errors, _ = try_out(table, candidate, arguments.runs)
                 print(line_of({"mechanism": candidate.name} | against(errors, base)), flush=True)
 
 

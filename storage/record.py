@@ -124,7 +124,9 @@ class Record:
 
     def cells_of(self, level: int) -> tuple[int, int]:
         """Return how many cells of a level are measured, and how many will be as far as is known."""
-        return cells_of_level(level, self.seals, self.frontiers)
+        measured, known = cells_of_level(level, self.seals, self.frontiers)
+        has_sums_above = level > 0 and self.release.levels[level - 1].is_summed  # which are made afterwards
+        return measured, measured if has_sums_above else known
 
     def with_drawing(self, level: int) -> "Record":
         """Return the record with the charge of a level marked as being drawn."""

@@ -159,5 +159,6 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         ]
     if isinstance(mechanism.finish, AddUp):
         summed = [terms.level for terms in record.release.levels if terms.is_summed]
-        return [Sum(level) for level in reversed(summed) if (level, TRUNK) not in record.frontiers][:1]
+        missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
+        return [Sum(level) for level in missing[:1]]
     return []

@@ -7,7 +7,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from flows.mechanisms import DISCRETE_GAUSSIANS, MECHANISMS, Mechanism
+from flows.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from flows.walks.steps import Cut, Cuts, Down, Measure, Repair, Step, Sum, Up, next_steps
 from storage.ledger.books import Charge
 from storage.record import Record, Shard
@@ -15,6 +15,7 @@ from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, Seal
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.optimize.reconcile import UpDown
 from tasks.tree.branches import branch_name
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, every_level, finest_level
@@ -42,7 +43,7 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
     waits = isinstance(finish, AddUp) and views is not every_level
     return Mechanism(
         name="made_up",
-        noises=DISCRETE_GAUSSIANS,
+        laws=EVERY_CELL,
         views=views,
         cells=draw(st.sampled_from(["universe", "records"] if waits else ["survivors", "universe", "records"])),
         repair=draw(st.sampled_from([{}, {"any": nearest_in_chebyshev}])),
@@ -165,9 +166,19 @@ class Followed:
                 raise TypeError(step)
 
     def is_released(self) -> bool:
-        """Return whether every level is, in all of its branches."""
+        """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
+        last = self.record.settled if isinstance(self.mechanism.finish, UpDown) else self.record.frontiers
         places = {(level, name) for level in range(self.record.finest + 1) for name in self.record.branches_of(level)}
-        return set(self.record.released) == places
+        return set(last) == set(self.record.released) == places
+
+
+@st.composite
+def beginnings(draw: st.DrawFn) -> Followed:
+    """Draw a release of which nothing is drawn."""
+    mechanism, depth = draw(mechanisms()), draw(st.sampled_from([1, 2, 3, 3, 4, 4, 5]))
+    record = new_record(mechanism, depth, draw(st.integers(0, 2)))
+    cuts = Cuts(draw(st.sampled_from([None, MANY, *FEW, *FEW, *FEW])))
+    return Followed(mechanism, record, draw(st.randoms(use_true_random=True)), cuts)
 
 
 def line_of(record: Record, branch: str) -> list[str]:

@@ -1,0 +1,180 @@
+"""The loop: it marks before it draws, records before it goes on, and lets no failing branch stop the others."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+
+import flows.walks.walk
+from flows.mechanisms import MECHANISMS
+from flows.walks.steps import Cut, Measure, Repair, Step, next_steps
+from flows.walks.walk import walk
+from storage.errors import Interrupted, StageFailed, StoreError
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from tasks.stage import Outcome
+from tests.support.steps import Followed, beginnings, new_record
+
+
+class Kept:
+    """Keeps the record of a release that is followed, and notes what becomes of it.
+
+    Attributes:
+        of: the release.
+        begun: the steps that were begun, in their order.
+        told: what was reported: level, cells measured, cells known.
+        faults: what steps raise.
+    """
+
+    def __init__(self, of: Followed, faults: Callable[[Step], Exception | None] = lambda _: None) -> None:
+        self.of, self.faults = of, faults
+        self.begun: list[Step] = []
+        self.told: list[tuple[int, int, int]] = []
+        self._prepared: Step | None = None
+
+    @property
+    def job(self) -> SimpleNamespace:
+        """The work on the release."""
+        return SimpleNamespace(record=self.of.record)
+
+    def prepare(self, step: Measure) -> None:
+        """Mark the charge of a level."""
+        assert self._prepared is None
+        self._prepared = step
+        charge = self.of.record.charges.get(step.level)
+        if charge and charge.state == "reserved":
+            self.of.record = self.of.record.with_drawing(step.level)
+
+    def cut(self, branches) -> None:
+        """Nothing: `cut_branch` has recorded them."""
+
+    def commit(self, shards) -> None:
+        """Record what was made, which was not there."""
+        record = self.of.record
+        kinds = (record.seals, record.frontiers, record.estimates, record.settled)
+        assert not any(shard in kind.values() for shard in shards for kind in kinds)
+        self.of.record = record.with_shards(shards)
+
+    def start(self, step: Step) -> Future:
+        """Take a step at once; it is the one that was prepared, if it draws anything."""
+        assert step in next_steps(self.of.mechanism, self.of.record, None, self.of.cuts)
+        self.begun.append(step)
+        if isinstance(step, Measure):
+            assert self._prepared == step
+            self._prepared = None
+            charge = self.of.record.charges.get(step.level)
+            assert charge.state == "drawing" if charge else self.of.record.release.levels[step.level].is_invariant
+        done: Future = Future()
+        fault = self.faults(step)
+        if fault:
+            done.set_exception(fault)
+        else:
+            made = self.of.made_by(step)
+            done.set_result(Outcome(step.branch, made if len(made) > 1 else made[0], 0.0))
+        return done
+
+    def cut_branch(self, _: object, shard, most_cells: int) -> list:
+        """Cut a branch at random."""
+        self.of.cut(Cut(shard.level, shard.branch, most_cells))
+        return [self.of.record.branches[name] for name in self.of.record.parts(shard.branch)]
+
+    def walk(self, only: str | None = None) -> list[str]:
+        """Walk to the end and return the branches that are missing."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flows.walks.walk, "cut_branch", self.cut_branch)
+            told = self.told
+            _, missing = walk(self, self.of.mechanism, self.start, lambda *said: told.append(said), only, self.of.cuts)
+        return missing
+
+
+@pytest.fixture
+def make_followed() -> Callable[[], Followed]:
+    """Return the maker of a release of two levels whose trunk has been cut into two branches after level 1."""
+
+    def make() -> Followed:
+        mechanism = MECHANISMS["inftda"]
+        record = new_record(mechanism, 2).with_drawing(0).with_drawing(1)
+        record = record.with_shards([Seal(level, TRUNK, "", 1 + level) for level in (0, 1)])
+        record = record.with_shards([FrontierShard(0, TRUNK, "", 1, 2), FrontierShard(1, TRUNK, "", 2, 9)])
+        branches = {"b00": Branch("b00", TRUNK, 1, 0, 1, {}), "b01": Branch("b01", TRUNK, 1, 1, 2, {})}
+        return Followed(mechanism, replace(record, branches=branches), Random(1))  # noqa: S311 (of a test)
+
+    return make
+
+
+@settings(max_examples=100)
+@given(beginnings())
+def test_a_walk_marks_before_it_draws_and_ends(release):
+    """Each charge is marked when its first draw begins, no step is taken twice, and in the end all is released."""
+    kept = Kept(release)
+    assert kept.walk() == []
+    assert release.is_released()
+    assert len(set(kept.begun)) == len(kept.begun)
+    assert {charge.state for charge in release.record.charges.values()} == {"sealed"}
+    finest = [(measured, known) for level, measured, known in kept.told if level == release.record.finest]
+    assert finest == sorted(finest)
+    assert finest[-1] == release.record.cells_of(release.record.finest)
+    again = Kept(release)
+    assert again.walk() == []
+    assert again.begun == []
+
+
+@settings(max_examples=100)
+@given(beginnings())
+def test_a_branch_that_fails_does_not_stop_the_others(release):
+    """What can be made without it is made, the failure names the branch, and another walk makes the rest alone."""
+    failing: list[Step] = []
+
+    def fault(step: Step) -> Exception | None:
+        if release.random.random() < 0.1:
+            failing.append(step)
+            return StoreError("The disk is full.", hint="Free some space.")
+        return None
+
+    kept, raised = Kept(release, fault), None
+    try:
+        assert kept.walk() == []
+    except StoreError as first:
+        raised = first
+    first_of, *others = sorted(step.branch for step in failing) or [""]
+    assert (raised is not None) == bool(failing)
+    if raised:
+        also = f" Also failed: {', '.join(others)}." if others else ""
+        assert (str(raised), raised.hint) == (f"{first_of}: The disk is full.{also}", "Free some space.")
+    assert len(set(kept.begun)) == len(kept.begun)
+    left = next_steps(release.mechanism, release.record, None, release.cuts)
+    assert {step for step in left if not isinstance(step, Cut)} == set(failing)
+    again = Kept(release)
+    assert again.walk() == []
+    assert release.is_released()
+    made = [step for step in kept.begun if step not in failing]
+    assert not set(made) & set(again.begun)
+
+
+def test_a_request_to_stop_comes_first_and_no_text_of_a_stranger_is_told(make_followed):
+    """Of several failures a request to stop is raised; of an error that may quote the data only its kind is shown."""
+    for fault, raised, says in (
+        (ValueError("17 people"), StageFailed, "^b00: ValueError. Also failed: b01.$"),
+        (Interrupted("Stopped."), Interrupted, "Stopped"),
+    ):
+        faults = {"b00": ValueError("17 people"), "b01": fault}
+
+        def of_branch(step: Step, faults=faults) -> Exception | None:
+            return faults.get(step.branch)
+
+        kept = Kept(make_followed(), of_branch)
+        with pytest.raises(raised, match=says):
+            kept.walk()
+        assert [step for step in kept.begun if step.branch != TRUNK] == [Measure(2, "b00"), Measure(2, "b01")]
+
+
+def test_one_branch_is_walked_alone(make_followed):
+    """With one branch named, only it is walked, and the others are told as missing."""
+    kept = Kept(make_followed())
+    assert kept.walk("b01") == ["b00"]
+    assert [step for step in kept.begun if step.branch != TRUNK] == [Measure(2, "b01"), Repair(2, "b01")]
+    assert kept.of.record.charges[2].state == "drawing"
+    assert kept.walk() == []
