@@ -34,6 +34,7 @@ from tasks.tree.job import Job
 from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
+from tasks.tree.views import AddUp
 from tasks.validate.coverage import BoolArray
 
 
@@ -141,13 +142,16 @@ def try_scales(
     Args:
         table: the table.
         mechanism: the mechanism.
-        sigmas: the scale of each level from 0 to T, records; 0 where a level is exact. Of a mechanism that measures the
-            finest level alone, the last one counts.
+        sigmas: the scale of each level from 0 to T, records; 0 where a level is exact. Levels above the mechanism's first
+            view have no noise, whatever their scales: they are exact, or sums.
         sampler: draws the noise.
         priority: which of equally good counts are taken; the mechanism's first choice if left out.
     """
-    tree, first = table.tree, mechanism.views(table.tree)[0].number
-    levels = tuple(_level_of_scale(tree, level, sigma, level < first) for level, sigma in enumerate(sigmas))
+    tree, first, sums = table.tree, mechanism.views(table.tree)[0].number, isinstance(mechanism.finish, AddUp)
+    levels = tuple(
+        _level_of_scale(tree, level, sigma if sums or level >= first else 0.0, is_summed=sums and level < first)
+        for level, sigma in enumerate(sigmas)
+    )
     privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
     terms = Terms(
         axes=tuple(axis.name for axis in tree.axes),
@@ -179,7 +183,7 @@ def try_scales(
     return try_release(table, release, charges, mechanism, sampler)
 
 
-def _level_of_scale(tree: Tree, level: int, sigma: float, is_summed: bool) -> LevelTerms:
+def _level_of_scale(tree: Tree, level: int, sigma: float, *, is_summed: bool) -> LevelTerms:
     """Return the terms of a level whose counts one unit moves by one, at the cost of its scale."""
     is_noisy = sigma > 0 and not is_summed
     return LevelTerms(
