@@ -35,7 +35,7 @@ NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """A recipe.
+    """A mechanism.
 
     Attributes:
         name: its name in the spec.

@@ -36,6 +36,7 @@ from tasks.tree.job import Job
 from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
+from tasks.tree.views import AddUp
 from tasks.validate.coverage import BoolArray
 
 
@@ -148,14 +149,17 @@ def try_scales(
     Args:
         table: the table.
         mechanism: the mechanism.
-        scales: of the noise of each level from 0 to T, records; 0 where a level is exact. Of a mechanism that measures the
-            finest level alone, the last one counts.
+        scales: of the noise of each level from 0 to T, records; 0 where a level is exact. Levels above the mechanism's first
+            view have no noise, whatever their scales: they are exact, or sums.
         sampler: draws the noise.
         priority: which of equally good counts are taken; the mechanism's first choice if left out.
         law: of the noise; the discrete Gaussian if left out.
     """
-    tree, first = table.tree, mechanism.views(table.tree)[0].number
-    levels = tuple(_level_of_scale(tree, level, scale, law, level < first) for level, scale in enumerate(scales))
+    tree, first, sums = table.tree, mechanism.views(table.tree)[0].number, isinstance(mechanism.finish, AddUp)
+    levels = tuple(
+        _level_of_scale(tree, level, scale if sums or level >= first else 0.0, law, is_summed=sums and level < first)
+        for level, scale in enumerate(scales)
+    )
     privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
     terms = Terms(
         axes=tuple(axis.name for axis in tree.axes),
@@ -198,7 +202,7 @@ def try_scales(
     return try_release(table, release, charges, mechanism, sampler)
 
 
-def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, is_summed: bool) -> LevelTerms:
+def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed: bool) -> LevelTerms:
     """Return the terms of a level at the cost of its scale, for one record per unit."""
     plain = LevelTerms(
         level=level,

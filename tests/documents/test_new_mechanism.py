@@ -1,6 +1,7 @@
 """docs/how-to/new-mechanism.md: the function and the line that it shows are a mechanism."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,11 +12,14 @@ from hypothesis import given
 
 import flows.mechanisms
 from flows.mechanisms import MECHANISMS, Mechanism
+from flows.trials.in_memory import seen_table, try_scales
 from tasks.laws.samplers import discrete_gaussian
+from tasks.optimize.reconcile import UpDown
 from tasks.optimize.task import Optimiser
 from tasks.verify.folder import verify
 from tests.support.cases import case_csv
 from tests.support.making import CUT, make, quick
+from tests.support.passes import check_consistent, counts_of, noise_of
 from tests.support.problems import Problem, lay_out, problems, solve
 from tests.support.user import REPOSITORY
 
@@ -37,6 +41,16 @@ def recipe(prorated: Optimiser) -> Mechanism:
     line = eval(_code("The line"), vars(flows.mechanisms) | {"prorated": prorated})  # noqa: S307 (the page's own code)
     assert isinstance(line, Mechanism)
     return line
+
+
+@pytest.fixture(scope="module")
+def finish(prorated: Optimiser) -> UpDown:
+    """Return the finish that the page would add, evaluated where the line would stand."""
+    found = re.search(r"`finish=(least_squares.*?)`", PAGE)
+    assert found is not None
+    made = eval(found[1], vars(flows.mechanisms) | {"prorated": prorated})  # noqa: S307 (the page's own code)
+    assert isinstance(made, UpDown)
+    return made
 
 
 def _code(section: str) -> str:
@@ -74,3 +88,16 @@ def test_the_line_is_released_and_verified(recipe: Mechanism, tmp_path: Path, mo
     assert made.release.terms.mechanism == "tda_prorated"
     assert verify(made.folder) == []
     assert made.level(0)["count"].to_list() == made.case.true_level(0)["count"].to_list()
+
+
+def test_with_a_finish_it_is_another_mechanism(recipe: Mechanism, finish: UpDown, universe_of) -> None:
+    """In memory, as in comparisons, the line with and without a finish has consistent counts, by the same noise other ones."""
+    tree = universe_of([[(a, b) for a in "123" for b in "123"]], [0, 0]).tree
+    table = seen_table(tree, [np.arange(9)], np.arange(9) * 20 + 1)
+    one, other = (
+        try_scales(table, of, [0.0, 9.0, 9.0], noise_of(3)).released for of in (recipe, replace(recipe, finish=finish))
+    )
+    check_consistent(tree, one)
+    check_consistent(tree, other)
+    assert counts_of(one[0]) == counts_of(other[0])
+    assert counts_of(one[2]) != counts_of(other[2])

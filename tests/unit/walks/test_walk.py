@@ -14,7 +14,7 @@ from flows.mechanisms import MECHANISMS
 from flows.walks.steps import Cut, Measure, Repair, Step, next_steps
 from flows.walks.walk import walk
 from storage.errors import Interrupted, StageFailed, StoreError
-from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
 from tasks.stage import Outcome
 from tests.support.steps import Followed, beginnings, new_record
 
@@ -34,6 +34,7 @@ class Kept:
         self.begun: list[Step] = []
         self.told: list[tuple[int, int, int]] = []
         self._prepared: Step | None = None
+        self._tried: set[Place] = set()
 
     @property
     def job(self) -> SimpleNamespace:
@@ -77,7 +78,9 @@ class Kept:
         return done
 
     def cut_branch(self, _: object, shard, most_cells: int) -> list:
-        """Cut a branch at random."""
+        """Cut a branch at random, once at each of its levels."""
+        assert (shard.level, shard.branch) not in self._tried
+        self._tried.add((shard.level, shard.branch))
         self.of.cut(Cut(shard.level, shard.branch, most_cells))
         return [self.of.record.branches[name] for name in self.of.record.parts(shard.branch)]
 
