@@ -36,7 +36,7 @@ def faults_of(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, ast.unparse(node)
                 if isinstance(side, ast.Attribute) and side.attr == "name" and _is_kind(side.value):
                     yield node.lineno, ast.unparse(node)
-        if isinstance(node, ast.MatchValue | ast.Match):
+        if isinstance(node, ast.MatchValue):
             yield node.lineno, "match"
 
 
