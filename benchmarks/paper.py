@@ -24,12 +24,12 @@ from paper_page import SOLVER
 from results import save
 
 from flows.cli.json_object import json_object
-from flows.mechanisms import Noise
 from flows.planning.plan import level_terms
 from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
 from flows.trials.in_memory import SeenTable, Trial
+from tasks.laws.law import Sampling
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray
@@ -57,8 +57,9 @@ def their_histogram(entry: Entry) -> Entry:
     def sampler(true_counts: IntArray, _scale: float, _threshold: int) -> tuple[IntArray, IntArray]:
         return law.draw(true_counts, generator)
 
-    noises = dict.fromkeys(entry.plan.mechanism.noises, Noise(sampler))
-    plan = replace(entry.plan, mechanism=replace(entry.plan.mechanism, noises=noises))
+    scheme = entry.plan.scheme
+    theirs = replace(scheme.law, samplers=dict.fromkeys(scheme.law.samplers, Sampling(sampler)))
+    plan = replace(entry.plan, scheme=replace(scheme, law=theirs))
     return replace(entry, name=f"{entry.name}, Δ₁ = √2", plan=plan)
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
-from tasks.noise.table_sampler import table_noise
 
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, try_scales
+from tasks.laws.table_sampler import table_noise
 from tasks.noise.truth import TruthInMemory
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import (
