@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
@@ -51,7 +52,7 @@ from tests.support.laws import drawn_by
 def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     """Cut small releases into branches and chunks, and know what is drawn."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
-    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", CHUNK_CELLS)
+    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", CHUNK_CELLS)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
     draws = Draws()
     monkeypatch.setitem(
@@ -71,7 +72,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-import tasks.noise.task, tasks.optimize.task, tasks.tree.branches
+import tasks.noise.truth, tasks.optimize.task, tasks.tree.branches
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
@@ -82,9 +83,10 @@ from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.database.connections import store
 from tasks.laws.samplers import discrete_gaussian
+from tests.support.laws import drawn_by
 
 tasks.tree.branches.BRANCH_CELLS = {BRANCH_CELLS}
-tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = {CHUNK_CELLS}
+tasks.noise.truth.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = {CHUNK_CELLS}
 calls = count(1)
 
 def now(moment):

@@ -17,6 +17,7 @@ import pytest
 
 import flows.server.runs
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.tree.branches
 from flows.execution.crashes import note_crashes
 from flows.execution.driver import finish_release, make_release
@@ -361,7 +362,7 @@ def test_a_flow_run_is_alive_until_prefect_knows_its_end(
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small releases into branches and chunks."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 6)
-    monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 8)
+    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", 8)
 
 
 class WatchedSampler:

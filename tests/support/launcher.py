@@ -30,6 +30,7 @@ import opendp.prelude  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
@@ -192,9 +193,9 @@ def finish(release_id: str, sampler: str) -> list[tuple[int, str, int]]:
         release_id: the release.
         sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
     """
-    noise = GAUSSIAN.samplers[sampler]
-    draws = Draws(sampler=noise.sampler)
-    MECHANISMS["inftda"] = drawn_by("inftda", {sampler: Sampling(draws.sample, noise.tau)})
+    claimed = GAUSSIAN.samplers[sampler]
+    draws = Draws(sampler=claimed.draw)
+    MECHANISMS["inftda"] = drawn_by("inftda", {sampler: Sampling(draws.sample, claimed.tau)})
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release(release_id, draws.submit_to(executor), report_nothing)
     return [(*place, cells) for place, cells in draws.cells.items()]
@@ -248,7 +249,7 @@ def _be_the_child(write: int, home: str, deed: str, options: dict[str, Any]) -> 
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         os.environ["TRELLIS_HOME"] = home
         tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
-        tasks.noise.task.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = CHUNK_CELLS
+        tasks.noise.truth.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = CHUNK_CELLS
         with os.fdopen(write, "w") as answer:
             json.dump(_DEEDS[deed](**options), answer)
         code = 0

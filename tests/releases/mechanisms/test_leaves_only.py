@@ -17,6 +17,7 @@ import yaml
 
 import flows.walks.stored
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.optimize.task
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
@@ -100,6 +101,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Return a folder with a table and a store of its own, in which parts are small."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 3)
+    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", 3)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", 7)
     (tmp_path / "areas.csv").write_text("region,area\n" + "".join(f"{region},{area}\n" for region, area in AREAS))
     rows = "".join(f"{home},{work},{people}\n" for (home, work), people in TRIPS.items())
@@ -182,6 +184,7 @@ def test_a_parent_of_zero_has_no_row_though_its_children_have(world: World, monk
         return np.array([(-1) ** number * 3 for number in range(len(true_counts))])
 
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 10**6)
+    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", 10**6)
     monkeypatch.setitem(
         MECHANISMS,
         "gaussian",

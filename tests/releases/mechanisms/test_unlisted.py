@@ -18,6 +18,7 @@ import yaml
 import flows.execution.driver
 import flows.walks.stored
 import tasks.noise.task
+import tasks.noise.truth
 import tasks.optimize.task
 from flows.answers.release_status import show_answer
 from flows.answers.verify import verify_answer
@@ -146,6 +147,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Return a folder with a table and a store of its own, in which parts are small."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 3)
+    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", 3)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", 3)
     made = World(tmp_path)
     made.write(UNSEEN | SEEN)
