@@ -75,7 +75,7 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out.split("ε = 100,")[0].splitlines()
     headings = next(number for number, line in enumerate(said) if line.split()[:2] == ["level", "mechanism"])
     assert said[headings].split()[2:] == ["maximum", "mean", "ℓ₁", "discovery", "negative"]
-    shown = [line.replace(" %", "").split()[-6:] for line in said[headings + 1 : headings + 1 + 3 * len(names)]]
+    shown = [line.replace("%", "").split()[-6:] for line in said[headings + 1 : headings + 1 + 3 * len(names)]]
     assert [cells[0] for cells in shown] == names * 3
     coarse = [result for result in answer.results if result.epsilon == 0.1]
     of_finest = [result.levels[2] for result in coarse]
