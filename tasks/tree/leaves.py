@@ -76,15 +76,6 @@ def sums_of_children(tree: Tree, level: int, children: Iterable[Frontier]) -> It
         yield without_zeros(waiting)
 
 
-def frontiers_above(tree: Tree, leaves: Frontier) -> list[Frontier]:
-    """Return the nodes of levels 0 to T, from the leaves that are released."""
-    frontiers = [leaves]
-    for level in reversed(range(tree.depth)):
-        parts = list(sums_of_children(tree, level, [frontiers[0]])) or [leaves[:0]]
-        frontiers.insert(0, joined(level, parts))
-    return frontiers
-
-
 def joined(level: int, parts: Iterable[Frontier]) -> Frontier:
     """Return parts of a level, at least one, as one."""
     there = list(parts)

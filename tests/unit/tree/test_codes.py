@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.codes import numbered
 from tasks.tree.frontier import Frontier
-from tasks.tree.leaves import frontiers_above
+from tasks.tree.leaves import joined, sums_of_children
 from tasks.tree.order import Tree
 from tests.support.universe import Node, Universe, universes
 
@@ -46,7 +46,9 @@ def test_numbers_of_kept_leaves_tell_their_codes_and_nothing_else(universe: Univ
     for number, (axis, own) in enumerate(zip(axes, areas, strict=True)):
         assert sorted(set(own.tolist())) == list(range(axis.areas(axis.depth)))
         assert codebooks[number].rows() == sorted({leaf[number] for leaf in kept})
-    frontiers = frontiers_above(alone, nodes)
+    frontiers = [nodes]
+    for level in reversed(range(tree.depth)):
+        frontiers.insert(0, joined(level, [nodes[:0], *sums_of_children(alone, level, frontiers[:1])]))
     for level, frontier in enumerate(frontiers):
         sums: dict[Node, int] = {universe.node(kept[0], 0): 0} if kept and not level else {}
         for leaf, count in zip(kept, counts.tolist(), strict=True):
