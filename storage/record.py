@@ -17,6 +17,7 @@ from storage.releases.seals import (
     Seal,
     branches_of_level,
     cells_of_level,
+    in_order_of_tree,
     list_branches,
     list_estimates,
     list_frontiers,
@@ -127,6 +128,10 @@ class Record:
         measured, known = cells_of_level(level, self.seals, self.frontiers)
         has_sums_above = level > 0 and self.release.levels[level - 1].is_summed  # which are made afterwards
         return measured, measured if has_sums_above else known
+
+    def with_branches(self, branches: Iterable[Branch]) -> "Record":
+        """Return the record with a branch cut into others."""
+        return replace(self, branches=in_order_of_tree([*self.branches.values(), *branches]))
 
     def with_drawing(self, level: int) -> "Record":
         """Return the record with the charge of a level marked as being drawn."""

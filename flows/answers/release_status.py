@@ -24,7 +24,7 @@ from storage.releases.register import (
 
 @dataclass(frozen=True, slots=True)
 class MadeRelease:
-    """A release that was made, or of which a branch was.
+    """A release that a command has just made, or one branch of which it has made.
 
     Attributes:
         reason: why it is not published; empty where it is.

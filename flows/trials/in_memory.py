@@ -16,7 +16,7 @@ from flows.walks.runner import report_nothing
 from flows.walks.steps import Down, Measure, Repair, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
-from storage.ledger.books import Charge
+from storage.ledger.books import Charge, reserved_charges
 from storage.record import Record, Shard
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch
@@ -184,22 +184,7 @@ def try_scales(
         files=FileTerms("", {}),
     )
     release = Release("trial", "trial", "trial", "reserved", "", "", "", terms, "", levels)
-    charges = [
-        Charge(
-            release.id,
-            level.level,
-            "reserved",
-            level.rho,
-            level.sigma,
-            level.l2_sensitivity_squared,
-            level.mechanism,
-            level.epsilon,
-            level.delta,
-        )
-        for level in levels
-        if level.is_charged
-    ]
-    return try_release(table, release, charges, mechanism, sampler)
+    return try_release(table, release, reserved_charges(release.id, levels), mechanism, sampler)
 
 
 def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed: bool) -> LevelTerms:
@@ -259,7 +244,7 @@ class _RecordInMemory:
             self._know(self.job.record.with_drawing(step.level))
 
     def cut(self, branches: Sequence[Branch]) -> None:
-        raise NotImplementedError
+        self._know(self.job.record.with_branches(branches))
 
     def commit(self, shards: Sequence[Shard]) -> None:
         self._know(self.job.record.with_shards(shards))

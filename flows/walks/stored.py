@@ -1,7 +1,6 @@
 """The keeper of a release in the store, and the stages that take its steps."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from flows.mechanisms import Mechanism
@@ -22,7 +21,6 @@ from storage.releases.seals import (
     add_frontier,
     add_seal,
     add_settled,
-    list_branches,
 )
 from tasks.capacity import cores, memory_of
 from tasks.noise.task import measure_branch
@@ -92,7 +90,7 @@ class StoredRecord:
         record = self.job.record
         with store() as con, transaction(con):
             add_branches(con, record.release.id, branches)
-            self.job = job_of(replace(record, branches=list_branches(con, record.release.id)))
+        self.job = job_of(record.with_branches(branches))
 
     def commit(self, shards: Sequence[Shard]) -> None:
         """Record what steps have made, in one short transaction."""

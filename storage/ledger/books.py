@@ -412,6 +412,26 @@ class Books:
         return account
 
 
+def reserved_charges(release_id: str, levels: Iterable[LevelTerms]) -> list[Charge]:
+    """Return the charges that a release makes when it is reserved: of the levels on which noise is drawn."""
+    return [
+        Charge(
+            release_id,
+            level.level,
+            "reserved",
+            level.rho,
+            level.sigma,
+            level.l2_sensitivity_squared,
+            level.mechanism,
+            level.epsilon,
+            level.delta,
+            level.tau,
+        )
+        for level in levels
+        if level.is_charged
+    ]
+
+
 def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
     """Return whether a level is as the ledger has it: measured as it is charged, or exact or summed and not charged."""
     if charge is None:

@@ -23,6 +23,7 @@ from storage.ledger.books import (
     DatasetTerms,
     Spending,
     Standing,
+    reserved_charges,
 )
 from storage.machine.clock import utc_now
 from storage.releases.terms import LevelTerms
@@ -53,22 +54,7 @@ class Reservation:
     @property
     def charges(self) -> list[Charge]:
         """The charges that it makes."""
-        return [
-            Charge(
-                self.claim.release,
-                level.level,
-                "reserved",
-                level.rho,
-                level.sigma,
-                level.l2_sensitivity_squared,
-                level.mechanism,
-                level.epsilon,
-                level.delta,
-                level.tau,
-            )
-            for level in self.levels
-            if level.is_charged
-        ]
+        return reserved_charges(self.claim.release, self.levels)
 
     def in_series(self, series: str) -> "Reservation":
         """Return it as a part of a declared series."""

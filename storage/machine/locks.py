@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from storage.errors import HeldElsewhere, Interrupted, disk_fault
 from storage.machine.home import subfolder
 
 _TRY_FOR = 1.0  # seconds: `holder_of` has the lock for a moment
 _SAY_WHO_IS_AHEAD_AFTER = 1.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +101,6 @@ def check_going_on(release_id: str) -> None:
     """
     if _stop_path(release_id).exists():
         raise Interrupted("It was interrupted.", hint=f"`trellis rerun {release_id}` continues where it stopped.")
-
-
-def while_going_on(release_id: str, parts: Iterator[T]) -> Iterator[T]:
-    """Yield parts until the release is asked to stop. What was made of them by then is in no shard, and is made again later.
-
-    Raises:
-        Interrupted: the release was asked to stop.
-    """
-    for part in parts:
-        check_going_on(release_id)
-        yield part
 
 
 def sweep_locks() -> None:

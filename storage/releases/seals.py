@@ -4,7 +4,7 @@ A seal is its committed row. Nothing has read a shard that has no row.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -172,17 +172,21 @@ def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -
 def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:
     """Return a release's branches except the trunk, by name, in the order of the tree; none until the trunk is cut."""
     rows = con.execute(
-        "SELECT branch, parent, cut_level, first_node, end_node, holds FROM branches WHERE release_id = ?"
-        " ORDER BY cut_level",
-        [release_id],
+        "SELECT branch, parent, cut_level, first_node, end_node, holds FROM branches WHERE release_id = ?", [release_id]
     ).fetchall()
+    return in_order_of_tree(
+        Branch(name, parent, cut_level, first_node, end_node, json.loads(holds))
+        for name, parent, cut_level, first_node, end_node, holds in rows
+    )
+
+
+def in_order_of_tree(branches: Iterable[Branch]) -> dict[str, Branch]:
+    """Return all branches of a release except the trunk, by name, in the order of the tree."""
     places: dict[str, tuple[int, ...]] = {TRUNK: ()}
-    for name, parent, _, first_node, *_ in rows:
-        places[name] = (*places[parent], first_node)
-    return {
-        name: Branch(name, parent, cut_level, first_node, end_node, json.loads(holds))
-        for name, parent, cut_level, first_node, end_node, holds in sorted(rows, key=lambda row: places[row[0]])
-    }
+    coarse_to_fine = sorted(branches, key=lambda branch: branch.cut_level)
+    for branch in coarse_to_fine:
+        places[branch.name] = (*places[branch.parent], branch.first_node)
+    return {branch.name: branch for branch in sorted(coarse_to_fine, key=lambda branch: places[branch.name])}
 
 
 def branches_of_level(branches: Mapping[str, Branch], level: int) -> list[str]:

@@ -111,8 +111,8 @@ def all_ended(up: Up, runs: list[str]) -> list[tuple[str, str]]:
 
 def assert_published_or_refused(up: Up, runs: list[str]) -> None:
     """Every other run is published, in the store too, and the others are refused."""
-    ended = all_ended(up, runs)
-    assert [state for state, _ in ended] == [["Completed", "Refused"][number % 2] for number in range(len(runs))], ended
+    for number, (state, said) in enumerate(all_ended(up, runs)):
+        assert state == ["Completed", "Refused"][number % 2], said
     by_id = {run["id"]: run["name"] for run in up.call("/flow_runs/filter", {"flow_runs": {"id": {"any_": runs}}})}
     known = states(up.user)
     assert [known[by_id[run]] for run in runs] == [["published", "refused"][number % 2] for number in range(len(runs))]

@@ -4,17 +4,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import flows.trials.in_memory
 import tasks.noise.task
 import tasks.noise.truth
 import tasks.optimize.task
+import tasks.tree.branches
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_release, try_scales
+from flows.walks.steps import Cuts
+from flows.walks.walk import walk
 from storage.errors import StoreError
 from storage.ledger.books import Charge
 from tasks.laws.thresholded import Thresholded
@@ -157,6 +162,18 @@ def test_nothing_is_drawn_that_is_not_charged(universe_of):
     refused([replace(charge, sigma=4.0) if charge.level == 2 else charge for charge in reserved], "differs from its")
     refused([replace(charge, state="void") if charge.level == 2 else charge for charge in reserved], "has no charge")
     refused([replace(charge, state="sealed") if charge.level == 2 else charge for charge in reserved], "has no charge")
+
+
+@pytest.mark.parametrize("mechanism", [ONCE, TWICE], ids=lambda mechanism: mechanism.name)
+def test_a_release_in_memory_may_be_cut(universe_of, monkeypatch, mechanism):
+    """In branches, some of them cut again, it comes to the same as in one piece; without noise that is the truth."""
+    table = binary_table(universe_of, 40)
+    whole = try_scales(table, mechanism, SIGMAS, no_noise).released
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 1)
+    monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
+    cut = try_scales(table, mechanism, SIGMAS, no_noise)
+    assert {branch.count("-") for branch in cut.job.record.branches} > {0}
+    assert [counts_of(nodes) for nodes in cut.released] == [counts_of(nodes) for nodes in whole]
 
 
 @contextmanager
