@@ -1,4 +1,4 @@
-"""Mechanisms: five independent choices, each mechanism a frozen value in one table. A new one takes a function and a line.
+"""Mechanisms: each is a frozen value with five choices, and all are in one table. A new one takes a function and a line.
 
 The choices are the noise, which views are measured, which of their cells, how each is repaired on the way down, and what
 happens once everything is sealed. One loop carries them all (`flows.walks.walk`).
@@ -68,6 +68,24 @@ class Mechanism:
     refused: Mapping[str, str] = field(default_factory=dict)
     how_counted: str = ADJUSTED
     caution: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse choices that the stages cannot carry out together.
+
+        Raises:
+            ValueError: survivors are children of counts that are repaired before the next level is measured, so they have a
+                repair, and no level above waits to be summed. All cells, or those with records, are measured at the finest
+                level alone, are left as they are, and are summed.
+        """
+        if self.cells == "survivors":
+            if not self.repair or isinstance(self.finish, AddUp):
+                raise ValueError(
+                    f"{self.name}: with cells survivors there must be a repair, and the finish cannot be AddUp."
+                )
+        elif self.repair or self.views is not finest_level or not isinstance(self.finish, AddUp):
+            raise ValueError(
+                f"{self.name}: with cells {self.cells} there must be no repair, views must be finest_level and the finish AddUp."
+            )
 
     @property
     def default_law(self) -> Law:

@@ -1,7 +1,7 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from storage.database.connections import Connection
@@ -88,6 +88,14 @@ class Record:
     frontiers: Mapping[Place, FrontierShard]
     estimates: Mapping[Place, EstimateShard]
     settled: Mapping[Place, FrontierShard]
+    _parts: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find the parts of every branch at once: a walk asks for those of each branch at each of its turns."""
+        parts: dict[str, list[str]] = {}
+        for branch in self.branches.values():
+            parts.setdefault(branch.parent, []).append(branch.name)
+        object.__setattr__(self, "_parts", parts)
 
     @property
     def finest(self) -> int:
@@ -110,8 +118,8 @@ class Record:
         return [TRUNK, *self.branches]
 
     def parts(self, branch: str) -> list[str]:
-        """Return the branches into which a branch was cut."""
-        return [part.name for part in self.branches.values() if part.parent == branch]
+        """Return the branches into which a branch was cut, in the order of the tree."""
+        return self._parts.get(branch, [])
 
     def levels_of(self, branch: str) -> range:
         """Return the levels of a branch."""

@@ -1,0 +1,34 @@
+"""Which of a mechanism's choices go together."""
+
+from itertools import product
+
+import pytest
+
+from flows.mechanisms import EVERY_CELL, MECHANISMS, NOTHING_TO_REPAIR, Mechanism
+from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.tree.views import AddUp, every_level, finest_level
+
+SECOND_PASS = MECHANISMS["inftda_reconciled"].finish
+REPAIR = {"any": nearest_in_chebyshev}
+CHOICES = list(
+    product(
+        [every_level, finest_level],
+        ["survivors", "universe", "records"],
+        [REPAIR, NOTHING_TO_REPAIR],
+        [None, SECOND_PASS, AddUp()],
+    )
+)
+
+
+@pytest.mark.parametrize(("views", "cells", "repair", "finish"), CHOICES)
+def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair, finish):
+    """Survivors are repaired on the way down; other cells are those of the finest level, which is summed as it is."""
+    if cells == "survivors":
+        goes = repair is REPAIR and finish in {None, SECOND_PASS}
+    else:
+        goes = (views, repair, finish) == (finest_level, NOTHING_TO_REPAIR, AddUp())
+    if goes:
+        assert Mechanism("one", EVERY_CELL, views, cells, repair, finish).finish == finish
+    else:
+        with pytest.raises(ValueError, match=f"^one: with cells {cells} there must be "):
+            Mechanism("one", EVERY_CELL, views, cells, repair, finish)
