@@ -1,4 +1,4 @@
-"""Coverage: measure how many intervals of a release contain the true count, by true count, on sets that anybody may see.
+"""Coverage: measure how many intervals of fixed cells contain the true count, by true count, on sets that anybody may see.
 
 The sets are the six made-up sets of the paper's Table 1, and Rhode Island by block groups if TRELLIS_DATA is set. ε is 1 and 10,
 δ = 10⁻⁸, with privacy loss distributions, a uniform split, and a confidence of nine in ten. Every cell that a level could have
@@ -25,7 +25,7 @@ from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
-from tasks.validate.coverage import GROUPS, SELECTED, TRUE_COUNTS, Bounds, level_coverages, measured_bounds
+from tasks.validate.coverage import GROUPS, TRUE_COUNTS, ZEROED, Bounds, level_coverages, measured_bounds
 from tasks.validate.intervals import CONFIDENCE, margins_of
 
 EPSILONS = (1.0, 10.0)
@@ -40,9 +40,9 @@ OURS = (
 NAIVE = ("x ± z", "x ± z, many")  # of the same cells: around the noisy counts alone
 
 PAGE = """\
-# Coverage of the intervals
+# Coverage of the intervals of fixed cells
 
-This page shows how often the intervals of a release contain the true count. `python benchmarks/coverage.py` writes it; do not edit it.
+This page shows how often the intervals that `trellis query` states of single cells contain the true count. `python benchmarks/coverage.py` writes it; do not edit it.
 Each figure comes from {runs} runs with δ = 10⁻⁸, privacy loss distributions and a uniform split. The levels are those below the total,
 which is exact. Every cell that a level could have counts, whether it was measured or not.
 
@@ -62,8 +62,8 @@ cells, the error is large, and the least of many levels is small by chance. Of {
 
 ## What is not promised
 
-This table has the coverage among cells that the noise has selected: cells that were released as non-zero, and zeroed cells, which were
-released as 0 while their true count is not 0. For zeroed cells that were measured, and for those of them with more than {many} records,
+This table has the coverage among cells that the noise has selected: zeroed cells, which were released as 0 while their true count is
+not 0. For zeroed cells that were measured, and for those of them with more than {many} records,
 the table also has the coverage of the noisy count's own x ± z, at the same confidence and without anything from the levels above.
 x ± z says nothing about cells that were not measured, and these are {unmeasured} of the zeroed cells. All levels count together. Shares of
 fewer than {fewest} cells in all runs are left out. At ε = 10 hardly any cell with more than {many} records is zeroed: the noise must go
@@ -189,10 +189,10 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         ),
         selected=table(
             rows,
-            ["non-zero", "zeroed", "measured", "x ± z", f"above {MANY}", "x ± z"],
+            ["zeroed", "measured", "x ± z", f"above {MANY}", "x ± z"],
             lambda row: [
                 percent(row[group]["coverage"] if row[group]["cells"] * row["runs"] >= FEWEST else None)
-                for group in (*SELECTED, OURS[0], NAIVE[0], OURS[1], NAIVE[1])
+                for group in (ZEROED, OURS[0], NAIVE[0], OURS[1], NAIVE[1])
             ],
         ),
     )
@@ -235,8 +235,7 @@ def line_of(row: dict[str, Any]) -> str:
     least = min((row[group]["worst"], row[group]["worst_error"]) for group in TRUE_COUNTS if "worst" in row[group])
     return (
         f"{row['set']}, epsilon {row['epsilon']:g}, {row['mechanism']}: covered {by_count}; at least {percent(least[0])} ±"
-        f" {100 * least[1]:.1f} on a level; non-zero {percent(row['nonzero']['coverage'])}, zeroed"
-        f" {percent(row['zeroed']['coverage'])}; of those measured {percent(row[OURS[0]]['coverage'])}, x ± z"
+        f" {100 * least[1]:.1f} on a level; zeroed {percent(row['zeroed']['coverage'])}; of those measured {percent(row[OURS[0]]['coverage'])}, x ± z"
         f" {percent(row[NAIVE[0]]['coverage'])}"
     )
 

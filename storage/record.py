@@ -137,6 +137,10 @@ class Record:
         has_sums_above = level > 0 and self.release.levels[level - 1].is_summed  # which are made afterwards
         return measured, measured if has_sums_above else known
 
+    def rows_of(self, level: int) -> int:
+        """Return how many rows the table of a level has."""
+        return sum(shard.nonzero for (of, _), shard in self.released.items() if of == level)
+
     def with_branches(self, branches: Iterable[Branch]) -> "Record":
         """Return the record with a branch cut into others."""
         return replace(self, branches=in_order_of_tree([*self.branches.values(), *branches]))

@@ -55,7 +55,7 @@ def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[Mechanism
 
 def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     """Draw, by true count, how many intervals hold the true count and how wide they are, and what of that is promised."""
-    from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
+    from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
     def format_share(group: "GroupIntervals") -> str:
         if group.coverage is None:
@@ -69,16 +69,34 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     stated = [result for result in found.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
-    promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
-    out.print(f"\n[bold]intervals[/]: the share that holds the true count, by true count; {promise}")
-    out.print(_group_table(stated, (*TRUE_COUNTS, *SELECTED), format_share))
-    out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
+    rows = f"the promise is at least {100 * found.confidence:g}% of a level's rows on average"
     out.print(
-        "non-zero: cells released as non-zero; zeroed: cells released as 0 whose true count is not 0; no coverage is promised"
-        " for either"
+        f"\n[bold]intervals of rows[/]: the share that holds the true count, and the mean width in records; {rows}"
     )
-    out.print("\n[bold]intervals[/]: mean width in records, by true count")
+    out.print(_row_table(stated))
+    promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
+    out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
+    out.print(_group_table(stated, (*TRUE_COUNTS, ZEROED), format_share))
+    out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
+    out.print("zeroed: cells released as 0 whose true count is not 0; no coverage is promised for them")
+    out.print("\n[bold]intervals of questions[/]: mean width in records, by true count")
     out.print(_group_table(stated, TRUE_COUNTS, format_width))
+
+
+def _row_table(results: "Sequence[MechanismResult]") -> Table:
+    """Return a table of the published rows: a row per level and mechanism that states intervals there."""
+    table = Table("level", "mechanism", box=None)
+    for heading in ("rows covered", "width"):
+        table.add_column(heading, justify="right")
+    for of_level in zip(*(result.levels for result in results), strict=True):
+        stated = [
+            (str(level.level), result.mechanism, level.rows_covered, level.row_width)
+            for result, level in zip(results, of_level, strict=True)
+        ]
+        for place, (level, mechanism, covered, width) in enumerate(found for found in stated if found[2]):
+            if covered and width:
+                table.add_row("" if place else level, mechanism, f"{100 * covered.mean:.1f}%", f"{width.mean:,.1f}")
+    return table
 
 
 def _group_table(
@@ -87,7 +105,7 @@ def _group_table(
     """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
     table = Table("level", "mechanism", box=None)
     for group in groups:
-        table.add_column("non-zero" if group == "nonzero" else group, justify="right")
+        table.add_column(group, justify="right")
     for of_level in zip(*(result.levels for result in results), strict=True):
         rows = [
             (result.mechanism, level.level, level.intervals)

@@ -92,8 +92,8 @@ def _show_intervals(forecast: "Forecast") -> None:
         least, most = min(widths), max(widths)
         within = f"± {least:,}" if least == most else f"± {least:,} to ± {most:,}"
         out.print(
-            f"intervals: with {100 * forecast.confidence:g}% probability, the true count of any one cell is within {within}"
-            " of its measurement"
+            f"intervals: with {100 * forecast.confidence:g}% probability, the true count of a cell that you fix beforehand is within"
+            f" {within} of its measurement; the intervals in the tables hold for the rows, and are wider"
         )
 
 

@@ -22,7 +22,7 @@ def show_query(answer: "QueryAnswer") -> None:
         held = (
             "it and the intervals of all other questions hold their true counts"
             if answer.simultaneous
-            else "it holds the true count"
+            else "it holds the true count of a question that was fixed beforehand"
         )
         within = f"with {100 * answer.confidence:g}% probability, over all noise"
         print_line(f"interval: {answer.low:,} to {answer.high:,}; {within}, {held}")

@@ -22,10 +22,10 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
 from storage.ledger.events import read_books
 from storage.releases.register import published_specs
-from storage.releases.terms import IntervalTerms
 from tasks.accounting.floats import float_above
-from tasks.publish.published_levels import margins_by_level
+from tasks.laws.named import noise_of
 from tasks.validate.bounds import finest_above_noise
+from tasks.validate.intervals import margins_of
 from tasks.validate.size import disk_size, expected_leaves
 
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
@@ -45,7 +45,8 @@ class PlannedLevel:
         derivation: how Δ₂ comes about, in words.
         bound: with 95% probability, every count at this level is within this many records of the true count; None where
             none is stated.
-        half_width: of the interval around a noisy count, records; None where intervals differ from cell to cell.
+        half_width: of the interval around the noisy count of a cell that is fixed beforehand, records; None where intervals
+            differ from cell to cell. How wide the intervals of rows are depends on how many rows there will be.
         typical_count: of a cell, if a public total were spread evenly; None without such a total.
         summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
         law: of the noise, by its name in specs, where the level is measured.
@@ -263,8 +264,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 
 
 def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
-    terms = IntervalTerms(plan.file.spec.release.intervals.confidence, simultaneous=False, rounded=False)
-    margins = margins_by_level(plan.levels, terms)
+    confidence = plan.file.spec.release.intervals.confidence
+    margins = [] if plan.scheme.is_summed else margins_of([noise_of(level) for level in plan.levels], confidence)
     return [
         PlannedLevel(
             level=level.level,
@@ -275,7 +276,7 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
             l2_sensitivity=level.l2_sensitivity,
             derivation=level.derivation,
             bound=level.bound,
-            half_width=margins[0][level.level].own if margins else None,
+            half_width=margins[level.level].own if margins else None,
             typical_count=total / level.possible_cells
             if total is not None and level.possible_cells is not None
             else None,

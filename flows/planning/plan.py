@@ -179,7 +179,7 @@ class Plan:
             csv=spec.release.csv,
             records=spec.release.records,
             noisy_counts=self.noisy_counts_asked,
-            intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded),
+            intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded, spec.release.signal_rate),
             privacy=self.privacy,
             run=run_terms(spec.run),
             files=FileTerms(

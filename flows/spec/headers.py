@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.counts.columns import NOISY, NUMBERS, VARIANCE
+from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE
 
 # Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys.
 _ENDS = (
@@ -143,5 +143,5 @@ def _may_be_feature(name: str) -> bool:
         bool(name.strip())
         and name.isprintable()
         and "/" not in name
-        and name.casefold() not in {*NUMBERS, NOISY, VARIANCE}
+        and name.casefold() not in {*NUMBERS, SIGNAL, NOISY, VARIANCE}
     )

@@ -20,7 +20,8 @@ from flows.spec.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd
 from flows.spec.privacy import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.spec.schedule import checked_cron, parse_until
-from storage.counts.columns import NOISY, NUMBERS, VARIANCE, column_name
+from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
+from storage.releases.terms import SIGNAL_RATE
 from tasks.validate.intervals import CONFIDENCE
 
 AXES = ("origin", "destination")
@@ -139,7 +140,8 @@ class IntervalKeys(Keys):
     """The intervals around released counts.
 
     Attributes:
-        confidence: With at least this probability, over all noise, the interval of any one cell covers its true count.
+        confidence: At least this share of a level's rows is expected, over all noise, to have a true count in the interval.
+            The interval of a question that is fixed beforehand covers its true count with at least this probability.
         simultaneous: Whether to also publish intervals that cover the true counts of all cells at once.
     """
 
@@ -160,6 +162,8 @@ class ReleaseKeys(Keys):
             finest level is published as CSV if it has at most five million rows.
         records: Whether to also publish the finest level as synthetic records, one row per record.
         intervals: The intervals around released counts.
+        signal_rate: Of a level's rows that are marked as standing out from the noise (`signal`), the share that is expected
+            to have a true count of 0 at most.
         noisy_counts: Whether to also publish the sealed noisy counts. If left out, they are published if there are at most
             twenty million cells.
     """
@@ -178,6 +182,7 @@ class ReleaseKeys(Keys):
     csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
+    signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
 
 
@@ -331,7 +336,7 @@ class Spec(Keys):
             if name not in features:
                 yield f"release.finest must name features, got {name}."
         columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
-        seen = {*NUMBERS, NOISY, VARIANCE}
+        seen = {*NUMBERS, SIGNAL, NOISY, VARIANCE}
         for column in columns:
             if column.casefold() in seen:
                 yield f"input.features would give two columns of the published tables the name {column}."

@@ -20,7 +20,7 @@ from flows.planning.plan import Plan, level_terms, make_plan
 from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
-from flows.trials.coverage import coverage_answer, coverage_row, spread
+from flows.trials.coverage import coverage_answer, coverage_row, row_columns, spread, spread_of
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
@@ -30,13 +30,16 @@ from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.tables import same_place
 from tasks.laws.law import Law, LevelNoise
+from tasks.publish.published_levels import ReleasedLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.coverage import (
     Bounds,
+    false_share,
     level_coverages,
     measured_bounds,
+    rows_covered,
     summed_bounds,
     thresholded_bounds,
 )
@@ -162,7 +165,8 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
-    Of coverage there are three columns for each group of cells (`coverage_columns`), null where there is nothing to say.
+    Of coverage there are three columns for each group of cells (`coverage_columns`), and three for the published rows, null where
+    there is nothing to say.
     """
     table, rows = comparison.table, []
     true_levels = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
@@ -171,10 +175,14 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
         trial = entry.try_on(table)
         seconds = time.perf_counter() - began
         coverages = level_coverages(table.tree, true_levels, entry.bounds(table.tree, trial, comparison.interval_terms))
+        published = ReleasedLevels(trial.job)
         for true, nodes, covered in zip(true_levels, trial.released, coverages, strict=True):
             errors = asdict(level_errors(table.tree, true, nodes))
             row = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | errors | {"seconds": seconds}
-            rows.append(row | coverage_row(covered))
+            of_rows = published.rows(true.level)
+            stated = rows_covered(table.tree, true, of_rows.areas, *of_rows.bounds[:2]) if of_rows.bounds else None
+            false = false_share(table.tree, true, [areas[of_rows.signal] for areas in of_rows.areas])
+            rows.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false})
     return rows
 
 
@@ -334,6 +342,9 @@ def _result(entry: Entry, rows: pl.DataFrame) -> MechanismResult:
             int(level),
             **{measure: spread(of_level[measure].to_list()) for measure in MEASURES},
             intervals=coverage_answer(of_level),
+            rows_covered=spread_of(of_level["rows_covered"]),
+            row_width=spread_of(of_level["row_width"]),
+            false_signal=spread_of(of_level["false_signal"]),
         )
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]

@@ -45,6 +45,20 @@ def coverage_answer(of_level: pl.DataFrame) -> dict[str, GroupIntervals] | None:
     return groups
 
 
+def row_columns(covered: Covered | None) -> dict[str, float | None]:
+    """Return what is known of the published rows by the names of their columns."""
+    return {
+        "rows_covered": covered.coverage if covered else None,
+        "row_width": covered.width if covered else None,
+    }
+
+
+def spread_of(column: pl.Series) -> Spread | None:
+    """Return the mean, the least and the most over the runs that have a value; None where none has."""
+    values = column.drop_nulls().to_list()
+    return spread(values) if values else None
+
+
 def spread(values: Sequence[float]) -> Spread:
     """Return the mean, the least and the most of some values."""
     return Spread(fmean(values), min(values), max(values))

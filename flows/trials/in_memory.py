@@ -30,14 +30,13 @@ from tasks.optimize.reconcile import UpDown
 from tasks.optimize.second_pass import estimate, settle
 from tasks.optimize.task import add_up, repair
 from tasks.stage import Outcome
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
 from tasks.tree.job import Job
 from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
 from tasks.tree.views import AddUp
-from tasks.validate.coverage import BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

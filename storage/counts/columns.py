@@ -12,6 +12,7 @@ SIMULTANEOUS = (
 )  # on request: the intervals that contain the truth of all cells at once
 BOUNDS = (*INTERVAL, *SIMULTANEOUS)
 NUMBERS = (COUNT, *BOUNDS)
+SIGNAL = "signal"  # last: whether the row stands out from the noise
 NOISY, VARIANCE = "noisy_count", "variance"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from storage.counts.columns import BOUNDS, column_name, flat_features
+from storage.counts.columns import BOUNDS, SIGNAL, column_name, flat_features
 from storage.counts.shards import check_shard, frontier_path, read_codebook
 from storage.counts.views import level_views
 from storage.database.connections import Connection, file_literal
@@ -25,7 +25,7 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     """Store the tables of a published folder in the schema named after the release, as `level_0`, `level_1`, …
 
     A small level is a table. A large one is a view that joins its counts by the numbers of areas, as its shards hold them,
-    with the codes of these areas and the published intervals. Views with readable names lie beside them; `published` lists
+    with the codes of these areas, the published intervals and marks. Views with readable names lie beside them; `published` lists
     these.
 
     Raises:
@@ -80,7 +80,7 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
 def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> None:
     """Store a level as a table of numbers, one table of codes per axis, and a view that joins them.
 
-    The intervals are those of the published table, whose rows are in the same order.
+    The intervals and marks are those of the published table, whose rows are in the same order.
     """
     schema, numbers = _name(release_id), f"level_{level}_numbers"
     release = find_release(con, release_id)
@@ -91,7 +91,7 @@ def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> 
     files = ", ".join(file_literal(frontier_path(release_id, shard)) for shard in shards)
     areas = ", ".join(f"area_{number}" for number, _, reached in axes if reached)
     narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number, _, reached in axes if reached)
-    ends = [name for name in pq.read_schema(path).names if name in BOUNDS]
+    ends = [name for name in pq.read_schema(path).names if name in {*BOUNDS, SIGNAL}]
     intervals = ", ".join(ends)
     published = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
     con.execute(

@@ -15,6 +15,8 @@ COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 # how most mechanisms count, in words that follow "the noise in one measurement,"
 ADJUSTED = "before the counts were adjusted to add up"
 
+SIGNAL_RATE = 0.1  # of rows that stand out, where a spec says nothing
+
 DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
 
 # stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
@@ -62,14 +64,17 @@ class IntervalTerms:
     """Which intervals a release publishes.
 
     Attributes:
-        confidence: the probability with which the interval of a cell covers its true count.
+        confidence: the share of a level's rows that is expected to be covered at least, and the probability with which the
+            interval of a question that is fixed beforehand covers its true count.
         simultaneous: whether the release also publishes intervals that cover the true counts of all cells at once.
         rounded: whether intervals end at multiples of the noise's σ, since the noisy counts are not kept.
+        signal_rate: of a level's rows that stand out, the share that is expected to have a true count of 0 at most.
     """
 
     confidence: float
     simultaneous: bool
     rounded: bool
+    signal_rate: float = SIGNAL_RATE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,19 @@ BATCH_ROWS = 1_000_000
 UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # raised by a file with other content than it should have
 
 
-def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str]) -> bool:
-    """Return whether a table has exactly these columns: first text, then int64.
+def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str], flag: str) -> bool:
+    """Return whether a table has exactly these columns: first text, then int64, last one of true and false.
 
     Raises:
         UNREADABLE: the file is not Parquet.
     """
     schema = pq.read_schema(path)
-    if schema.names != [*texts, *numbers]:
+    if schema.names != [*texts, *numbers, flag]:
         return False
-    of_texts, of_numbers = schema.types[: len(texts)], schema.types[len(texts) :]
-    return all(map(_is_text, of_texts)) and all(kind.equals(pa.int64()) for kind in of_numbers)
+    *kinds, last = schema.types
+    of_texts, of_numbers = kinds[: len(texts)], kinds[len(texts) :]
+    are_numbers = all(kind.equals(pa.int64()) for kind in of_numbers)
+    return all(map(_is_text, of_texts)) and are_numbers and last.equals(pa.bool_())
 
 
 def batches(path: Path) -> Iterator[pa.RecordBatch]:

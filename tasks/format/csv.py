@@ -46,12 +46,12 @@ def csv_failures(path: Path, table: Path, level: str = "the finest level") -> li
 
 
 def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
-    """Return a reader of a CSV file; columns are whole numbers, possibly missing, where the schema has them, else text.
+    """Return a reader of a CSV file; columns are whole numbers or true and false, possibly missing, where the schema has them, else text.
 
     Raises:
         UNREADABLE: the file is not CSV.
     """
-    kinds = {field.name: pa.int64() if pa.types.is_integer(field.type) else pa.string() for field in schema}
+    kinds = {field.name: field.type if field.type in {pa.int64(), pa.bool_()} else pa.string() for field in schema}
     return csv.open_csv(
         path,
         read_options=csv.ReadOptions(block_size=_BLOCK),

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from storage.counts.columns import interval_columns
-from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES
+from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE
 from tasks.laws.named import LAWS
 
 # left out of the file where they have their default
@@ -21,8 +21,13 @@ _OF_SOME_LEVELS = (
     "half_width",
     "cap_margin",
     "simultaneous_half_width",
+    "intervals",
+    "signal",
 )
 _OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes")
+
+
+Promise = Literal["rows", "cells"]
 
 
 class _Part(BaseModel):
@@ -64,6 +69,32 @@ class Privacy(_Part):
     statement: str
 
 
+class LevelIntervals(_Part):
+    """What the columns `low` and `high` of a level promise.
+
+    Attributes:
+        confidence: 1 − α.
+        promise: `rows`: of the level's rows, at most a share α is expected to have a true count outside, however they came to be
+            rows. `cells`: the interval of a cell that was fixed beforehand covers its true count with a probability of 1 − α.
+    """
+
+    confidence: float
+    promise: Promise
+
+
+class Signal(_Part):
+    """The rows of a level that stand out from the noise.
+
+    Attributes:
+        rows: how many of its rows have `signal`.
+        above: a row of the level stands out if its noisy count is above this, records; None where that differs from row to row,
+            no row stands out, or all rows do.
+    """
+
+    rows: int
+    above: int | None = None
+
+
 class LevelEntry(_Part):
     """One level: how much noise its counts have and how far off they can be.
 
@@ -88,10 +119,13 @@ class LevelEntry(_Part):
         threshold: the least noisy count that was kept, records.
         bias: released minus noisy counts, the mean over the measured cells, records; it is noisy itself. None where nothing was
             measured, where only counts that reached a threshold were kept, or where the spec does not keep noisy counts.
-        half_width: z of the interval around a cell's noisy count, records; None where intervals differ from cell to cell, or
+        half_width: z of the interval around the noisy count of a row, records; None where intervals differ from row to row, or
             none are stated.
-        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, records.
+        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
+            beforehand, records.
         simultaneous_half_width: z of the simultaneous intervals, where they are published.
+        intervals: what `low` and `high` promise; None where none are stated.
+        signal: the rows that stand out from the noise; None where no row does.
     """
 
     level: int
@@ -113,6 +147,8 @@ class LevelEntry(_Part):
     half_width: int | None = None
     cap_margin: int | None = None
     simultaneous_half_width: int | None = None
+    intervals: LevelIntervals | None = None
+    signal: Signal | None = None
 
     @field_validator("mechanism")
     @classmethod
@@ -123,17 +159,21 @@ class LevelEntry(_Part):
 
 
 class Intervals(_Part):
-    """The intervals in the tables: with the stated probability, over all noise, the interval of any one cell covers its true count.
+    """The intervals of the release: those in the tables, of which each level says what they promise, and those of questions.
+
+    The interval of a question that was fixed beforehand covers its true count with the stated probability, over all noise.
 
     Attributes:
-        confidence: that probability.
+        confidence: that probability, 1 − α.
         simultaneous: whether the tables also have intervals that cover the true counts of all cells of all levels at once.
+        signal_rate: of a level's rows with `signal`, the share that is expected to have a true count of 0 at most.
         rounded: whether the ends are multiples of the noise's sigma, rounded up, because the spec does not keep noisy counts.
     """
 
     confidence: float
     simultaneous: bool = False
     rounded: bool = False
+    signal_rate: float = SIGNAL_RATE
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from storage.counts.columns import BOUNDS, COUNT, column_name, flat_features
+from storage.counts.columns import BOUNDS, COUNT, SIGNAL, column_name, flat_features
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import csv_header
 from tasks.format.manifest import LevelEntry, Manifest
@@ -39,7 +39,7 @@ class CsvFile:
         url: its path in the folder.
         level: the level that it holds.
         codes: its columns of text, which come first.
-        numbers: its columns of whole numbers; none if each row is a record.
+        numbers: its columns of whole numbers, and the last one of true and false; none if each row is a record.
     """
 
     url: str
@@ -50,7 +50,7 @@ class CsvFile:
 
 def csv_file(url: str, level: int, schema: pa.Schema) -> CsvFile:
     """Return the description of a CSV file that has the columns of a level's table."""
-    numbers = tuple(field.name for field in schema if pa.types.is_integer(field.type))
+    numbers = tuple(field.name for field in schema if field.type in {pa.int64(), pa.bool_()})
     return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers)
 
 
@@ -92,7 +92,15 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     entry, of_code = manifest.levels[file.level], _codes(manifest)
     columns = [_column(name, "string", of_code.get(name, "A code."), required=True) for name in file.codes]
     described = _numbers(manifest)
-    columns += [_column(name, "integer", described[name], required=name == COUNT) for name in file.numbers]
+    columns += [
+        _column(
+            name,
+            "boolean" if name == SIGNAL else "integer",
+            described[name],
+            required=name in {COUNT, SIGNAL},
+        )
+        for name in file.numbers
+    ]
     schema: dict[str, Any] = {"columns": columns}
     if file.codes and file.numbers:
         schema["primaryKey"] = [_name(code) for code in file.codes]
@@ -126,7 +134,13 @@ def _numbers(manifest: Manifest) -> Mapping[str, str]:
     """Return the descriptions of the columns of numbers, by name."""
     sure = f"{100 * manifest.intervals.confidence:g}% probability"
     stated = "Empty where no interval is stated."
-    one = f"with {sure}, over all noise, the true count of this one cell lies between low and high. {stated}"
+    outside = f"{100 * (1 - manifest.intervals.confidence):.4g}%"
+    one = (
+        f"with {sure}, over all noise, the true count of a cell that was fixed beforehand lies between low and high."
+        if manifest.levels[-1].threshold
+        else f"on average at most {outside} of the table's rows have a true count that is not between low and high."
+    )
+    one = f"{one} {stated}"
     all_ = f"with {sure}, over all noise, the true counts of all cells lie between these ends at once. {stated}"
     low, high, simultaneous_low, simultaneous_high = BOUNDS
     return {
@@ -135,6 +149,8 @@ def _numbers(manifest: Manifest) -> Mapping[str, str]:
         high: f"Upper end of the interval, records: {one}",
         simultaneous_low: f"Lower end of the wider interval, records: {all_}",
         simultaneous_high: f"Upper end of the wider interval, records: {all_}",
+        SIGNAL: "Whether the row stands out from the noise: of a table's rows that do, at most"
+        f" {100 * manifest.intervals.signal_rate:.4g}% are expected to have a true count of 0.",
     }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.keys import AreaArray, order_of
 
 
@@ -18,18 +18,21 @@ class Rows:
         counts: int64, shape (rows,), records.
         bounds: the ends of the intervals, int64, shape (rows,) each: low and high, then those of the simultaneous intervals if
             the spec asks for them. Empty where no interval is stated.
+        signal: which rows stand out from the noise, bool, shape (rows,); None where nobody needs it.
     """
 
     areas: tuple[AreaArray, ...]
     counts: IntArray
     bounds: tuple[IntArray, ...] = ()
+    signal: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def __getitem__(self, rows: "slice | IntArray") -> "Rows":
         bounds = tuple(ends[rows] for ends in self.bounds)
-        return Rows(tuple(areas[rows] for areas in self.areas), self.counts[rows], bounds)
+        signal = None if self.signal is None else self.signal[rows]
+        return Rows(tuple(areas[rows] for areas in self.areas), self.counts[rows], bounds, signal)
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
@@ -38,7 +41,9 @@ def joined(parts: Sequence[Rows]) -> Rows:
         return parts[0]
     areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
     bounds = tuple(np.concatenate(columns) for columns in zip(*(part.bounds for part in parts), strict=True))
-    return Rows(areas, np.concatenate([part.counts for part in parts]), bounds)
+    signals = [part.signal for part in parts if part.signal is not None]
+    signal = np.concatenate(signals) if len(signals) == len(parts) else None
+    return Rows(areas, np.concatenate([part.counts for part in parts]), bounds, signal)
 
 
 def in_order(rows: Rows, sizes: Sequence[int]) -> Rows:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from storage.counts.columns import COUNT, column_name
+from storage.counts.columns import COUNT, SIGNAL, column_name
 from tasks.format.rows import Rows
 from tasks.tree.axis import Axis
 from tasks.tree.keys import AreaArray
@@ -38,7 +38,7 @@ def level_tables(
         bounds: the names of the columns for the ends of intervals; their values are missing if the rows have no intervals.
     Yields:
         One text column per axis and axis level reached, named by `column_name`, coarse to fine, then `count` and the bounds,
-        int64; one row per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary that
+        int64, then `signal`, bool, missing if the rows do not have it; one row per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary that
         has each occurring code once.
     """
     reached = tree.axis_levels(level)
@@ -50,13 +50,15 @@ def level_tables(
         for number, axis in enumerate(tree.axes)
         for own_level in range(1, reached[number] + 1)
     }
-    schema = pa.schema([(name, _CODES) for name in columns] + [(name, pa.int64()) for name in (COUNT, *bounds)])
+    numbers = [(name, pa.int64()) for name in (COUNT, *bounds)]
+    schema = pa.schema([(name, _CODES) for name in columns] + numbers + [(SIGNAL, pa.bool_())])
     for first in range(0, max(len(rows), 1), row_group):
         part = rows[first : first + row_group]
         texts = [codes.text(part.areas[axis]) for axis, codes in columns.values()]
         nothing = pa.nulls(len(part), pa.int64())
         ends = [pa.array(end) for end in part.bounds] if part.bounds else [nothing] * len(bounds)
-        yield pa.table([*texts, pa.array(part.counts), *ends], schema=schema)
+        signal = pa.nulls(len(part), pa.bool_()) if part.signal is None else pa.array(part.signal)
+        yield pa.table([*texts, pa.array(part.counts), *ends, signal], schema=schema)
 
 
 def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> None:

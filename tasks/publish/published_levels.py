@@ -12,12 +12,14 @@ from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK
-from storage.releases.terms import IntervalTerms, LevelTerms
+from storage.releases.terms import IntervalTerms
+from tasks.format.manifest import Promise
 from tasks.format.rows import Rows, in_order
 from tasks.laws.named import noise_of
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
-from tasks.tree.job import Job, job_of
+from tasks.tree.job import Job
+from tasks.tree.keys import AreaArray
 from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.order import Tree
 from tasks.validate.intervals import (
@@ -28,9 +30,12 @@ from tasks.validate.intervals import (
     margins_of,
     rounded_outwards,
     rounding_step,
+    row_log_tail,
+    row_margins,
     simultaneous_margins,
     sum_margins,
 )
+from tasks.validate.signals import signals
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -39,15 +44,31 @@ Sink = Callable[
 ]  # gets a level, and the areas and noisy counts of cells in it
 
 
-def margins_by_level(levels: Sequence[LevelTerms], terms: IntervalTerms) -> list[list[Margins]]:
-    """Return, per kind of interval, the margins of levels 0 to T; empty unless every level is measured."""
+def margins_by_level(record: Record) -> list[list[Margins]]:
+    """Return, per kind of interval in the tables, the margins of levels 0 to T; empty unless every level is measured."""
+    levels, terms = record.release.levels, record.release.terms.intervals
     if any(level.is_summed for level in levels):
         return []
     noises = [noise_of(level) for level in levels]
-    kinds = [margins_of(noises, terms.confidence)]
+    cells = [record.cells_of(level.level)[0] for level in levels]
+    rows = [record.rows_of(level.level) for level in levels]
+    kinds = [row_margins(noises, cells, rows, terms.confidence)]
     if terms.simultaneous:
         kinds.append(simultaneous_margins(noises, [level.possible_cells or 1 for level in levels], terms.confidence))
     return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The rows of a level that stand out from the noise.
+
+    Attributes:
+        rows: how many.
+        above: what their noisy counts are above, records; None where that differs from row to row, or no noise is there.
+    """
+
+    rows: int
+    above: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +77,20 @@ class PublishedIntervals:
 
     Attributes:
         bias: released minus noisy counts, the mean over the measured cells, records.
-        half_width: z of the interval around a cell's noisy count, records.
-        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, records.
+        promise: what `low` and `high` promise.
+        half_width: z of the interval around a row's noisy count, records.
+        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
+            beforehand, records.
         simultaneous_half_width: z of the simultaneous intervals, records.
+        marks: the rows that stand out.
     """
 
     bias: float | None
+    promise: Promise | None
     half_width: int | None
     cap_margin: int | None
     simultaneous_half_width: int | None
+    marks: Marks
 
 
 @dataclass(slots=True)
@@ -72,26 +98,28 @@ class ReleasedLevels:
     """The levels of a release, read one after the other from level 0 on.
 
     Attributes:
-        record: the record of the validated release.
-        tree: its tree.
+        job: the work on the validated release.
         sink: receives the measured cells as they are read, in the order of the tree; None if they are not needed.
         bias: released minus noisy counts, the mean over the measured cells, records, for each level read so far that has one.
     """
 
-    record: Record
-    tree: Tree
+    job: Job
     sink: Sink | None = None
     bias: dict[int, float] = field(default_factory=dict)
+    _tree: Tree = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
+    _marks: dict[int, "Marks"] = field(default_factory=dict)  # of the levels read so far
     _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
 
     def __post_init__(self) -> None:
-        """Compute the margins of all levels."""
-        self._margins = margins_by_level(self._release.levels, self._terms)
+        """Load the tree, and compute the margins of all levels."""
+        self._tree = self.job.tree
+        self._margins = margins_by_level(self.record)
 
     @property
-    def _job(self) -> Job:
-        return job_of(self.record)
+    def record(self) -> Record:
+        """The record of the release."""
+        return self.job.record
 
     @property
     def _release(self) -> Release:
@@ -108,15 +136,16 @@ class ReleasedLevels:
             StoreError: the shards hold more or fewer nodes than the store recorded.
         """
         parts = self._measured(level) if self._margins else self._leaves(level)
-        size = sum(shard.nonzero for (of, _), shard in self.record.released.items() if of == level)
-        areas = tuple(np.empty(size, dtype=np.int32) for _ in self.tree.axes)
+        size = self.record.rows_of(level)
+        areas = tuple(np.empty(size, dtype=np.int32) for _ in self._tree.axes)
         ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self._terms.simultaneous))
         counts, first, end, is_stated = np.empty(size, dtype=np.int64), 0, 0, True
-        for part in parts:
+        noisy = np.empty(size, dtype=np.int64)
+        for part, noisy_counts in parts:
             end = first + len(part)
             if end > size:
                 break
-            counts[first:end] = part.counts
+            counts[first:end], noisy[first:end] = part.counts, noisy_counts
             for area, of_part in zip(areas, part.areas, strict=True):
                 area[first:end] = of_part
             is_stated = is_stated and bool(part.bounds)
@@ -125,26 +154,61 @@ class ReleasedLevels:
             first = end
         if end != size:
             raise StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
-        return in_order(Rows(areas, counts, ends if is_stated else ()), self.tree.sizes(level))
+        signal = self._signals(level, areas, noisy)
+        return in_order(Rows(areas, counts, ends if is_stated else (), signal), self._tree.sizes(level))
+
+    def _signals(self, level: int, areas: Sequence[AreaArray], noisy: IntArray) -> BoolArray:
+        """Return which rows of a level stand out from the noise, and keep how many do.
+
+        Where a level is exact, or only cells with records are measured, every row has a true count.
+        """
+        of_level, finest = self._release.levels[level], self._release.levels[-1]
+        margin: int | IntArray | None = None
+        if of_level.is_invariant or finest.threshold:
+            signal = noisy > 0
+        else:
+            noise = noise_of(finest if of_level.is_summed else of_level)
+            wide = [of_axis.astype(np.int64) for of_axis in areas] if of_level.is_summed else []
+            leaves = self._tree.leaves_below(level, wide) if wide else None
+            cells = (of_level.possible_cells or 1) if of_level.is_summed else self.record.cells_of(level)[0]
+
+            def margin_of(log_tail: float) -> int | IntArray:
+                return noise.quantile(log_tail) if leaves is None else sum_margins(noise, leaves, log_tail)
+
+            signal, margin = signals(noisy, cells, self._terms.signal_rate, margin_of)
+        self._marks[level] = Marks(int(np.count_nonzero(signal)), margin if isinstance(margin, int) else None)
+        return signal
 
     def stated_intervals(self) -> list[PublishedIntervals]:
         """Return, per level, its bias and the margins of its intervals, after all levels were read."""
         # the bias and the counts together reveal the sum of the noisy counts
         bias = {} if self._terms.rounded else self.bias
-        own, simultaneous = (self._margins + [[]] * 2)[:2]
+        of_rows, simultaneous = (self._margins + [[]] * 2)[:2]
+        levels, confidence = self._release.levels, self._terms.confidence
+        fixed = margins_of([noise_of(level) for level in levels], confidence) if of_rows else []
         return [
             PublishedIntervals(
                 bias.get(level),
-                own[level].own if own else None,
-                own[level].cap if own else None,
+                self._promise(level),
+                of_rows[level].own if of_rows else None,
+                fixed[level].cap if fixed else None,
                 simultaneous[level].own if simultaneous else None,
+                self._marks[level],
             )
-            for level in range(len(self._release.levels))
+            for level in range(len(levels))
         ]
 
-    def _measured(self, level: int) -> Iterator[Rows]:
-        """Yield a measured level branch by branch, and keep the caps of its nodes for the next level."""
-        self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
+    def _promise(self, level: int) -> Promise | None:
+        """Return what the intervals of a level promise; None where none are stated."""
+        if self._margins:
+            return "rows"
+        if not self._log_tails(level):
+            return None
+        return "cells" if self._release.levels[-1].threshold else "rows"
+
+    def _measured(self, level: int) -> Iterator[tuple[Rows, IntArray]]:
+        """Yield the rows of a measured level with their noisy counts, branch by branch, and keep the caps of its nodes for the next level."""
+        self._give(level, [_NOTHING] * len(self._tree.axes), _NOTHING)
         above, self._caps = self._caps, {}
         noisy_sum = cells = 0
         released_sum = 0
@@ -152,7 +216,7 @@ class ReleasedLevels:
         for (of, branch), shard in self.record.frontiers.items():
             if of != level:
                 continue
-            kept = self._job.nodes(shard)
+            kept = self.job.nodes(shard)
             noisy, caps_above, seen, measured = self._of_nodes(level, branch, kept, above)
             noisy_sum, cells = noisy_sum + seen, cells + measured
             self._caps[branch] = [
@@ -163,7 +227,7 @@ class ReleasedLevels:
             bounds: list[IntArray] = []
             for margin, of_kind in zip(margins, caps_above, strict=True):
                 bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
-            yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds))
+            yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds)), noisy[rows]
         self.bias[level] = (released_sum - noisy_sum) / cells if cells else 0.0
 
     def _of_nodes(
@@ -173,14 +237,14 @@ class ReleasedLevels:
 
         The totals are the sum and the number of all noisy counts of the branch. The sink gets these counts.
         """
-        parts = self._job.noisy(level, branch)
+        parts = self.job.noisy(level, branch)
         if level == 0:
             noisy = next(parts)
             self._give(level, kept.areas, noisy)
             return noisy, [np.full(1, NO_CAP) for _ in self._margins], int(noisy.sum()), 1
-        parents = self._job.parents(level, branch)
-        first_kept, cell = cells_of(self.tree, parents, kept)
-        of_cells = cell_counts(self.tree, parents)
+        parents = self.job.parents(level, branch)
+        first_kept, cell = cells_of(self._tree, parents, kept)
+        of_cells = cell_counts(self._tree, parents)
         take, before, noisy_sum = taking(parts), 0, 0
         of_nodes = np.empty(len(kept), dtype=np.int64)
         for nodes in chunks(of_cells, CHUNK_CELLS):
@@ -188,7 +252,7 @@ class ReleasedLevels:
             rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
             of_nodes[rows] = chunk[cell[rows] - before]
             if self.sink:
-                self._give(level, expand(self.tree, parents[nodes]).areas, chunk)
+                self._give(level, expand(self._tree, parents[nodes]).areas, chunk)
             before, noisy_sum = before + len(chunk), noisy_sum + int(chunk.sum())
         parent = np.repeat(np.arange(len(parents)), np.diff(first_kept))
         return of_nodes, [of_kind[parent] for of_kind in self._caps_of_parents(branch, level, above)], noisy_sum, before
@@ -205,48 +269,56 @@ class ReleasedLevels:
         shard = self.record.released[level, branch]
         if not shard.is_settled:
             return slice(None), kept.counts
-        columns = self._job.shelf.columns(frontier_name(shard), shard.sha256)
+        columns = self.job.shelf.columns(frontier_name(shard), shard.sha256)
         return columns["row"], columns["count"]
 
-    def _leaves(self, level: int) -> Iterator[Rows]:
-        """Yield a level of a mechanism that measures leaves only, with intervals where they can be stated."""
+    def _leaves(self, level: int) -> Iterator[tuple[Rows, IntArray]]:
+        """Yield a level of a mechanism that measures leaves only, with its noisy counts, which are its counts."""
         finest = self._release.levels[-1]
-        is_finest, noise = level == self.tree.depth, noise_of(finest)
+        is_finest, noise = level == self._tree.depth, noise_of(finest)
         if is_finest and not finest.threshold:
             self.bias[level] = 0.0
             self._give_leaves(level)
-        for part in self._job.level(level, self.record.frontiers):
+        for part in self.job.level(level, self.record.frontiers):
             areas, counts = part.areas, part.counts
             bounds: list[IntArray] = []
             for log_tail in self._log_tails(level):
                 margin: int | IntArray = (
                     noise.quantile(log_tail)
                     if is_finest
-                    else sum_margins(noise, self.tree.leaves_below(level, areas), log_tail)
+                    else sum_margins(noise, self._tree.leaves_below(level, areas), log_tail)
                 )
                 bounds += intervals(counts, margin, NO_CAP, counts)
-            yield Rows(areas, counts, tuple(bounds))
+            yield Rows(areas, counts, tuple(bounds)), counts
 
     def _log_tails(self, level: int) -> list[float]:
-        """Return, per kind of interval, the logarithm of the probability on one side; empty if none can be stated."""
+        """Return, per kind of interval, the logarithm of the probability on one side; empty if none can be stated.
+
+        Every cell of a level is a sum of measured leaves, and no two share one. Where only leaves with records are measured,
+        their number is secret, and the interval is that of a leaf that is fixed beforehand.
+        """
         terms, finest = self._release.levels[level], self._release.levels[-1]
         if finest.threshold and level < finest.level:
             return []
-        kinds = [math.log((1 - self._terms.confidence) / 2)]
+        fixed, cells = math.log((1 - self._terms.confidence) / 2), terms.possible_cells
+        if finest.threshold or cells is None:
+            kinds = [fixed]
+        else:
+            kinds = [row_log_tail(cells, self.record.rows_of(level), self._terms.confidence)]
         if self._terms.simultaneous:
             levels = 1 if finest.threshold else len(self._release.levels)
             if terms.possible_cells is None:
                 return []
-            kinds.append(kinds[0] - math.log(levels * terms.possible_cells))
+            kinds.append(fixed - math.log(levels * terms.possible_cells))
         return kinds
 
     def _give_leaves(self, level: int) -> None:
         """Pass the noisy counts of all leaves to the sink."""
         if self.sink is None:
             return
-        take = taking(self._job.noisy(level, TRUNK))
-        for parents in nodes_above_leaves(self.tree, CHUNK_CELLS):
-            cells = expand(self.tree, parents)
+        take = taking(self.job.noisy(level, TRUNK))
+        for parents in nodes_above_leaves(self._tree, CHUNK_CELLS):
+            cells = expand(self._tree, parents)
             self._give(level, cells.areas, take(len(cells)))
 
     def _give(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:

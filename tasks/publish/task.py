@@ -22,7 +22,16 @@ from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.format.csv import csv_header, write_csv
-from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.manifest import (
+    Intervals,
+    LedgerHead,
+    LevelEntry,
+    LevelIntervals,
+    Manifest,
+    Privacy,
+    SealEntry,
+    Signal,
+)
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
@@ -32,7 +41,7 @@ from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.stage import stage
-from tasks.tree.job import tree_of
+from tasks.tree.job import job_of, tree_of
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.verify.folder import SUMS, verify
 
@@ -61,7 +70,10 @@ def publish(release_id: str) -> None:
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         collector = Collector(tree_of(release), release.levels)
         records, intervals = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
-        entries = [_entry(level, stated) for level, stated in zip(levels, intervals, strict=True)]
+        entries = [
+            _entry(level, stated, release.terms.intervals.confidence)
+            for level, stated in zip(levels, intervals, strict=True)
+        ]
         manifest = _write_manifest(beside, record, entries, ledger, csv=csv, records=records, noisy=noisy)
         page = report(manifest, collector.facts(), passed_checks(checks), release.terms.how_counted)
         (beside / REPORT).write_text(page, encoding="utf-8")
@@ -106,10 +118,11 @@ def _write_counts(
     """
     (folder / "counts").mkdir()
     release = record.release
-    tree, terms = tree_of(release), release.terms
+    job, terms = job_of(record), release.terms
+    tree = job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
-    levels = ReleasedLevels(record, tree, sink.add if sink else None)
+    levels = ReleasedLevels(job, sink.add if sink else None)
     table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
@@ -135,7 +148,7 @@ def _write_counts(
     return records, levels.stated_intervals()
 
 
-def _entry(level: ReleasedLevel, stated: PublishedIntervals) -> LevelEntry:
+def _entry(level: ReleasedLevel, stated: PublishedIntervals, confidence: float) -> LevelEntry:
     """Return what the manifest states about a level; the file leaves out what is as for most levels."""
     return LevelEntry(
         level=level.level,
@@ -157,6 +170,8 @@ def _entry(level: ReleasedLevel, stated: PublishedIntervals) -> LevelEntry:
         half_width=stated.half_width,
         cap_margin=stated.cap_margin,
         simultaneous_half_width=stated.simultaneous_half_width,
+        intervals=LevelIntervals(confidence=confidence, promise=stated.promise) if stated.promise else None,
+        signal=Signal(rows=stated.marks.rows, above=stated.marks.above) if stated.marks.rows else None,
     )
 
 

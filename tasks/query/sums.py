@@ -19,7 +19,7 @@ that were kept, the D_j also count together no more than x(M_j) + s_j less x(C_j
 A cell in the box that was not measured lies in exactly one cell that was measured and dropped, at some level above, and that cell
 overlaps the box. Hence the true count is at least x − z, and at most x + z plus what the D_j count, where x is the sum of the n
 noisy counts. For each level above, it is also at most what M_j counts plus what was dropped before. A box of one cell has m_j = 1
-and n = 1: its interval is the one that the tables state.
+and n = 1: its interval lies in that of its row, which makes another promise.
 """
 
 import math

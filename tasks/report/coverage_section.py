@@ -1,4 +1,4 @@
-"""The intervals on the page of a comparison: their coverage and their width, by level and true count."""
+"""The intervals on the page of a comparison: their coverage and their width, of published rows and by true count."""
 
 from collections.abc import Sequence
 from html import escape
@@ -6,20 +6,21 @@ from html import escape
 from tasks.report.frame import table
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.report.trial_results import GroupIntervals, MechanismResult, TrialResults
-from tasks.validate.coverage import FEW_INTERVALS, SELECTED, TRUE_COUNTS, are_few
+from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
 _WIDTH = 9.6  # inches, of the whole page
 
-_LABELS = {"more": "above 10", "nonzero": "non-zero"}
+_LABELS = {"more": "above 10"}
 
 _SECTION = """<h2>Intervals</h2>
-<p>These are the intervals that a release by this spec would state. The promise is: for each fixed cell, over all noise, the
-interval contains the true count with a probability of at least {confidence}. The true counts, by which cells are grouped here, were
-fixed before any noise was drawn. So the coverage of each group is at least {confidence} on average over runs, within sampling
+<p>A release by this spec would state two kinds of intervals. Those in the tables are for rows: on average over all noise, at least
+{confidence} of a level's rows have a true count inside, however they came to be rows. Those of <code>trellis query</code> are for
+questions that are fixed beforehand: for each fixed cell, over all noise, the interval contains the true count with a probability
+of at least {confidence}. The true counts, by which cells are grouped here, were fixed before any noise was drawn. So the coverage of each group is at least {confidence} on average over runs, within sampling
 error; the dashed line marks {confidence}. A share of fewer than {few} intervals (cells times runs) says little: the pictures leave
 it out, and the tables show it in brackets. Every possible cell of a level counts, measured or not.</p>
-<p>There is no promise for groups of cells that the noise selected: the cells released as non-zero, and the zeroed cells. A zeroed
-cell is released as 0, measured or not, while its true count is not 0.</p>
+<p>There is no promise for zeroed cells, which the noise selected. A zeroed cell is released as 0, measured or not, while its true
+count is not 0. The mechanism <code>stability_histogram</code> promises nothing for rows either: how many cells it measures is secret.</p>
 {figures}
 {tables}"""
 
@@ -78,26 +79,27 @@ def _are_few(of: GroupIntervals, runs: int) -> bool:
 def _tables(epsilon: float, results: Sequence[MechanismResult], runs: int) -> str:
     tables = "\n".join(_table(result, runs) for result in results)
     return (
-        f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>By true count: the share"
-        " covered in percent, as the mean over the runs and its standard error, in brackets where there are fewer than"
-        f" {FEW_INTERVALS} intervals; and the mean width, high − low, in records. The last two columns show cells that the noise"
-        " selected.</p></details>"
+        f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>Rows: the share of the"
+        " published rows whose interval contains the true count, in percent, as the mean over the runs. By true count: the share"
+        " of fixed cells that is covered, with its standard error, in brackets where there are fewer than"
+        f" {FEW_INTERVALS} intervals. Widths are means of high − low, in records.</p></details>"
     )
 
 
 def _table(result: MechanismResult, runs: int) -> str:
-    heads = ["level"]
+    heads = ["level", "rows", "width"]
     for group in TRUE_COUNTS:
         heads += [_LABELS.get(group, group), "width"]
-    heads += [_LABELS.get(group, group) for group in SELECTED]
+    heads.append(ZEROED)
     rows = []
     for level in result.levels:
         groups = level.intervals or {}
         cells = [
             text for group in TRUE_COUNTS for text in (_covered(groups.get(group), runs), _width(groups.get(group)))
         ]
-        cells += [_covered(groups.get(group), runs) for group in SELECTED]
-        rows.append([str(level.level), *cells])
+        of_rows = [f"{100 * level.rows_covered.mean:.1f}" if level.rows_covered else ""]
+        of_rows.append(f"{level.row_width.mean:,.1f}" if level.row_width else "")
+        rows.append([str(level.level), *of_rows, *cells, _covered(groups.get(ZEROED), runs)])
     return table(heads, rows, caption=escape(result.mechanism))
 
 

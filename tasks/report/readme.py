@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
+from storage.counts.columns import COUNT, SIGNAL
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.laws.named import LAWS
@@ -71,7 +72,7 @@ Not protected, because it is published exactly:
 
 ## Files
 
-- `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join(("count", *manifest.bounds))}`.
+- `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
 {_CSV[manifest.csv]}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
@@ -212,9 +213,39 @@ def _intervals(manifest: Manifest) -> str:
         else ""
     )
     return (
-        f"- With a probability of at least {confidence}, over all noise, the true count of a cell lies between `low` and `high`,\n"
-        "  whichever cell you ask for. If you choose cells for their released counts, such as the largest ones, fewer than\n"
-        f"  {confidence} of their true counts may lie in the intervals.{none}{rounded}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
+        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
+        f"{_signal(manifest)}"
+    )
+
+
+def _promise_of_rows(manifest: Manifest, confidence: str) -> str:
+    """Return what `low` and `high` promise, in two sentences or three, without the end of the line."""
+    question = (
+        f"  A question that you fix before you see the counts has an interval of its own, from `trellis query`: it covers the\n"
+        f"  true count with a probability of at least {confidence}, over all noise."
+    )
+    if manifest.levels[-1].threshold:
+        return (
+            f"- With a probability of at least {confidence}, over all noise, the true count of a cell that you fix beforehand lies\n"
+            "  between `low` and `high`. For the rows of a table together nothing is promised, because the number of measured\n"
+            "  cells is secret."
+        )
+    outside = format_percent(1 - manifest.intervals.confidence)
+    return (
+        f"- Of the rows of a level, on average at most {outside} have a true count that is not between `low` and `high`, although\n"
+        "  many cells have a row only because their noise was high. This holds for a level's rows together, not for a part of\n"
+        f"  them that you pick.\n{question}"
+    )
+
+
+def _signal(manifest: Manifest) -> str:
+    """Return what the column `signal` says."""
+    if manifest.levels[-1].threshold:
+        return "- `signal` is true in every row: only cells with records have rows.\n"
+    rate = format_percent(manifest.intervals.signal_rate)
+    return (
+        f"- `signal` is true for rows that stand out from the noise. Of a level's rows that do, on average at most {rate} have a\n"
+        "  true count of 0. A row that does not stand out may well have records.\n"
     )
 
 

@@ -61,7 +61,10 @@ def _caution_about_largest(intervals: Intervals) -> str:
     if intervals.simultaneous:
         return ""
     confidence = format_percent(intervals.confidence)
-    return f"<p>These counts are chosen because they are large, so their intervals may cover fewer than {confidence} of the true counts.</p>\n"
+    return (
+        f"<p>The intervals cover {confidence} of a level's rows on average. These rows are chosen because they are large, so fewer of"
+        " theirs may cover the true counts.</p>\n"
+    )
 
 
 def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
@@ -106,6 +109,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         "noise (sigma)": True,
         "error bound (95%)": any(entry.bound is not None for entry in manifest.levels),
         f"interval{interval}, on average": has_intervals,
+        "rows that stand out": True,
         "bias": has_bias,
         "typical count": not facts.is_unlisted,
         "largest count": True,
@@ -141,10 +145,17 @@ def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[s
         format_sigma(entry.sigma, summed=entry.summed),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
         _NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",
+        _standing_out(entry),
         _NOTHING if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
         "unknown" if typical is None else format_rounded(typical),
         f"{level.most:,}",
     ]
+
+
+def _standing_out(entry: LevelEntry) -> str:
+    """Return how many rows of a level stand out from the noise, in per cent; nothing where there is no row."""
+    rows = entry.signal.rows if entry.signal else 0
+    return f"{100 * rows / entry.nonzero:.3g}%" if entry.nonzero else _NOTHING
 
 
 def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:

@@ -46,7 +46,10 @@ class LevelResult:
     Attributes:
         max_absolute: records; likewise `mean_absolute` and `l1`.
         false_discovery: share of the released cells; `false_negative`: share of the true cells.
-        intervals: by group; None where the mechanism states none at this level.
+        intervals: of cells that were fixed beforehand, by group; None where the mechanism states none at this level.
+        rows_covered: the share of the published rows whose interval holds the true count; None where no row has one.
+        row_width: high − low of the published rows, records; None likewise.
+        false_signal: of the rows that stand out, the share whose true count is 0; None where no row stands out in any run.
     """
 
     level: int
@@ -56,6 +59,9 @@ class LevelResult:
     false_discovery: Spread
     false_negative: Spread
     intervals: Mapping[str, GroupIntervals] | None
+    rows_covered: Spread | None
+    row_width: Spread | None
+    false_signal: Spread | None
 
     def measure(self, name: str) -> Spread:
         """Return a measure by its name."""

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, locate
-from tasks.tree.keys import begins_run
+from tasks.tree.keys import AreaArray, begins_run
 from tasks.tree.order import Tree
 from tasks.validate.intervals import NO_CAP, Margins, caps, intervals, rounded_outwards, sum_margins
 
 FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 TRUE_COUNTS = (
     "0",
@@ -28,8 +27,8 @@ TRUE_COUNTS = (
     "2 to 10",
     "more",
 )  # groups that are fixed before any noise is drawn: what is promised holds for them
-SELECTED = ("nonzero", "zeroed")  # groups that noise has chosen: nothing is promised
-GROUPS = (*TRUE_COUNTS, "all", *SELECTED)
+ZEROED = "zeroed"  # a group that noise has chosen: nothing is promised
+GROUPS = (*TRUE_COUNTS, "all", ZEROED)
 
 FEW_INTERVALS = 100  # of which a share says little: one that is not covered moves it by more than a hundredth
 
@@ -197,8 +196,8 @@ def level_coverages(
 ) -> Iterator[dict[str, Covered] | None]:
     """Yield, for each level from 0 on, how its cells are covered, by group; None where no intervals are stated.
 
-    The groups are cells with a true count of 0, of 1, of 2 to 10 and of more; all cells; those with a released count other than
-    0; and those that are zeroed: released as 0, measured or not, while their true count is not 0.
+    The groups are cells with a true count of 0, of 1, of 2 to 10 and of more; all cells; and those that are zeroed: released as
+    0, measured or not, while their true count is not 0.
 
     Args:
         tree: the axes and their order.
@@ -218,6 +217,43 @@ def level_coverages(
         yield _covered(bound, true.counts, row, part)
         if bound.part_below is not None:
             part_below = np.where(row >= 0, np.append(bound.part_below, -1)[row], part)
+
+
+def rows_covered(
+    tree: Tree, truth: Frontier, areas: Sequence[AreaArray], low: IntArray, high: IntArray
+) -> Covered | None:
+    """Return how the published rows of a level are covered; None where there is no row.
+
+    Args:
+        tree: the axes and their order.
+        truth: the nodes of the level with a true count.
+        areas: per axis, of the rows, shape (rows,).
+        low: shape (rows,), int64, records.
+        high: likewise.
+    """
+    if not len(low):
+        return None
+    true = _true_counts(tree, truth, areas)
+    return _of(float(len(true)), float(((low <= true) & (true <= high)).sum()), float((high - low).sum()))
+
+
+def false_share(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> float | None:
+    """Return the share of some cells whose true count is 0; None where there is no cell.
+
+    Args:
+        tree: the axes and their order.
+        truth: the nodes of the level with a true count.
+        areas: per axis, of the cells, shape (cells,).
+    """
+    true = _true_counts(tree, truth, areas)
+    return float((true == 0).mean()) if len(true) else None
+
+
+def _true_counts(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> IntArray:
+    """Return the true counts of some cells of a level, shape (cells,), records."""
+    row = locate([of_axis.astype(np.int64) for of_axis in areas], truth.areas, tree.sizes(truth.level))
+    found: IntArray = np.append(truth.counts, 0)[row]  # the last one, of cells that are not found
+    return found
 
 
 def _covered(bounds: Bounds, true_counts: IntArray, row: IntArray, part: IntArray) -> dict[str, Covered]:
@@ -246,7 +282,7 @@ def _covered(bounds: Bounds, true_counts: IntArray, row: IntArray, part: IntArra
     covered, width = cells * ((low <= true) & (true <= high)), cells * (high - low)
     group = np.searchsorted(_FIRST_OF_GROUP, true, side="right")
     among = [group == number for number in range(len(TRUE_COUNTS))]
-    among += [np.ones(len(true), dtype=bool), counts != 0, (counts == 0) & (true > 0)]
+    among += [np.ones(len(true), dtype=bool), (counts == 0) & (true > 0)]
     return {
         name: _of(float(cells[which].sum()), float(covered[which].sum()), float(width[which].sum()))
         for name, which in zip(GROUPS, among, strict=True)

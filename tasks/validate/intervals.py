@@ -1,6 +1,10 @@
-r"""Intervals around released counts, from sealed noisy counts: they cover the truth of every fixed cell, whatever was pruned.
+r"""Intervals around released counts, from sealed noisy counts. They make one of two promises.
 
-Fix a cell, and look at the noise of all cells that hold it, as if all of it had been drawn up front. With probability 1 − α
+Those of rows, in the tables: of the rows of a level, at most a share α is expected not to be covered, however they came to be
+rows (`tasks.validate.selection`). The noise of a row's cell is taken to be within z, and an exact count above it is a cap.
+
+Those of questions that are fixed beforehand: they cover the truth of every fixed cell with a probability of 1 − α, whatever
+was pruned. Fix a cell, and look at the noise of all cells that hold it, as if all of it had been drawn up front. With probability 1 − α
 its own noise is within z, above and below, and that of each cell above it no further below 0 than its margin. Then the truth
 is at least x − z, and at most x + z and x' + z' of every cell above that was measured, because a cell counts no more than
 one that holds it. A cell that was not measured has no x, and 0 below. α is shared out before anything is drawn.
@@ -14,6 +18,7 @@ import numpy as np
 
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
+from tasks.validate.selection import tails_of
 
 CONFIDENCE = 0.9  # of intervals, where a spec says nothing
 
@@ -33,6 +38,37 @@ class Margins:
 
     own: int
     cap: int
+
+
+def row_log_tail(cells: int, rows: int, confidence: float) -> float:
+    """Return the logarithm of the probability with which a row's noise may go beyond z, to one side.
+
+    Args:
+        cells: how many of its level were measured.
+        rows: how many of them have a row.
+        confidence: 1 − α, in (0, 1).
+    """
+    return tails_of(max(cells, 1), 1 - confidence).of(max(rows, 1)) - math.log(2)
+
+
+def row_margins(
+    noises: Sequence[LevelNoise], cells: Sequence[int], rows: Sequence[int], confidence: float
+) -> list[Margins]:
+    """Return the margins of the rows of levels 0 to T; an exact level is a cap, and no other is.
+
+    They are no narrower than those of a cell that is fixed beforehand, so that a row holds what `margins_of` says of its cell.
+
+    Args:
+        noises: as in `margins_of`.
+        cells: how many of each level were measured.
+        rows: how many of them have a row.
+        confidence: 1 − α, in (0, 1).
+    """
+    margins = []
+    for noise, fixed, measured, there in zip(noises, margins_of(noises, confidence), cells, rows, strict=True):
+        own = noise.quantile(row_log_tail(measured, there, confidence))
+        margins.append(Margins(max(own, fixed.own), NO_CAP) if noise else Margins(0, 0))
+    return margins
 
 
 def margins_of(noises: Sequence[LevelNoise], confidence: float) -> list[Margins]:

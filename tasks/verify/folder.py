@@ -18,7 +18,7 @@ from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
-from tasks.validate.intervals import margins_of
+from tasks.validate.intervals import margins_of, row_margins
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.words.levels import in_short
@@ -79,7 +79,7 @@ def _manifest(manifest: Manifest) -> list[str]:
             failures.append(f"{level} has a sigma that does not follow from its rho and l2_sensitivity.")
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
             failures.append(f"{level} is exact, but unprotected does not list it.")
-    failures += _margins(manifest)
+    failures += _promises(manifest) + _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
@@ -90,15 +90,32 @@ def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
     return any(re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected)
 
 
+def _promises(manifest: Manifest) -> list[str]:
+    """Return which levels state another promise of their intervals than the mechanism can make."""
+    failures = []
+    for entry in manifest.levels:
+        promise = "rows"
+        if manifest.levels[-1].threshold:
+            promise = "cells" if entry.threshold else ""
+        stated = entry.intervals
+        if (stated.promise if stated else "") != promise or (
+            stated and stated.confidence != manifest.intervals.confidence
+        ):
+            failures.append(f"manifest.json: level {entry.level} does not promise what its intervals hold.")
+    return failures
+
+
 def _margins(manifest: Manifest) -> list[str]:
     """Return which levels state margins that do not follow from their noise and the stated confidence."""
     if any(entry.summed for entry in manifest.levels):
         return []
-    margins = margins_of([noise_of(entry) for entry in manifest.levels], manifest.intervals.confidence)
+    noises, confidence = [noise_of(entry) for entry in manifest.levels], manifest.intervals.confidence
+    cells, rows = [entry.cells for entry in manifest.levels], [entry.nonzero for entry in manifest.levels]
+    of_rows, fixed = row_margins(noises, cells, rows, confidence), margins_of(noises, confidence)
     return [
-        f"manifest.json: level {entry.level} has a half_width or cap_margin that does not follow from the noise and the confidence."
-        for entry, margin in zip(manifest.levels, margins, strict=True)
-        if (entry.half_width, entry.cap_margin) != (margin.own, margin.cap)
+        f"manifest.json: level {entry.level} has a half_width or cap_margin that does not follow from the noise, the rows and the confidence."
+        for entry, of_row, of_cell in zip(manifest.levels, of_rows, fixed, strict=True)
+        if (entry.half_width, entry.cap_margin) != (of_row.own, of_cell.cap)
     ]
 
 

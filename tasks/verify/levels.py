@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from storage.counts.columns import COUNT
+from storage.counts.columns import COUNT, SIGNAL
 from tasks.format.areas import AxisAreas, Numbers
 from tasks.format.batches import batches, has_columns
 from tasks.format.manifest import LevelEntry
@@ -70,9 +70,9 @@ def check_level(
     """
     texts = [name for of_axis in columns.values() for name in of_axis]
     numbers = [COUNT, *bounds]
-    if not has_columns(path, texts, numbers):
-        of_codes = f"{', '.join(texts)} (text) and " if texts else ""
-        return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64)."])
+    if not has_columns(path, texts, numbers, SIGNAL):
+        of_codes = f"{', '.join(texts)} (text), " if texts else ""
+        return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64) and {SIGNAL} (bool)."])
     seen = _Seen(may_be_zero=entry.level == 0, may_be_negative=may_be_negative, codes=len(texts), are_stated=are_stated)
     sums = _Sums(columns, areas, above)
     parts = []
@@ -86,6 +86,8 @@ def check_level(
     wrong = []
     if seen.rows != entry.nonzero:
         wrong.append(f"has {seen.rows} rows, but the manifest says {entry.nonzero}.")
+    elif seen.signals != (entry.signal.rows if entry.signal else 0):
+        wrong.append(f"must mark as many rows as {SIGNAL} as the manifest says, and leave none without a mark.")
     if entry.level == 0 and seen.rows != 1:
         wrong.append("must have one row.")
     if seen.is_missing:
@@ -115,6 +117,7 @@ class _Seen:
         rows: the number of rows.
         total: the sum of the counts, records; exact for any counts.
         magnitude: the sum of the absolute counts; exact.
+        signals: the number of marked rows; -1 if a mark is missing.
         is_missing: whether a code or a count is missing, or a count is too small.
         is_outside: whether a count lies outside its interval or has none, or has one at a level without intervals.
         is_repeated: whether two consecutive rows have the same areas.
@@ -122,7 +125,7 @@ class _Seen:
     """
 
     def __init__(self, *, may_be_zero: bool, may_be_negative: bool, codes: int, are_stated: bool) -> None:
-        self.rows = self.total = self.magnitude = 0
+        self.rows = self.total = self.magnitude = self.signals = 0
         self.is_missing = self.is_outside = self.is_repeated = self.is_unsorted = False
         self._may_be_zero, self._may_be_negative, self._codes = may_be_zero, may_be_negative, codes
         self._are_stated = are_stated
@@ -144,7 +147,10 @@ class _Seen:
         negative = not self._may_be_negative and int(counts.min()) < 0
         zero = not self._may_be_zero and not counts.all()
         self.is_missing = self.is_missing or nothing or negative or zero
-        self.is_outside = self.is_outside or self._outside(batch.columns[self._codes + 1 :], counts)
+        *bounds, signal = batch.columns[self._codes + 1 :]
+        self.is_outside = self.is_outside or self._outside(bounds, counts)
+        is_marked = self.signals >= 0 and not signal.null_count
+        self.signals = self.signals + signal.true_count if is_marked else -1
         if not self._codes:
             return
         follows, equal = np.zeros(len(rows) - 1, dtype=bool), np.ones(len(rows) - 1, dtype=bool)

@@ -8,14 +8,17 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from storage.counts.columns import COUNT, HIGH, LOW, NOISY, VARIANCE
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL, VARIANCE
 from tasks.format.batches import UNREADABLE
-from tasks.format.manifest import LevelEntry, Manifest
+from tasks.format.manifest import Intervals, LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_counts_path, noisy_schema
 from tasks.laws.named import noise_of
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.validate.intervals import NO_CAP, row_log_tail
+from tasks.validate.signals import signals
 
 _BATCH_ROWS = 500_000  # rows read at once
-_OWN = "\0own"
+_OWN, _CAP = "\0own", "\0cap"
 
 
 def noisy_counts_failures(
@@ -39,7 +42,7 @@ def noisy_counts_failures(
         }
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
-    failures = []
+    failures, exact = [], None
     for entry, total in zip(manifest.levels, totals, strict=True):
         if not entry.summed:
             path = noisy_counts_path(folder, entry.level)
@@ -47,7 +50,10 @@ def noisy_counts_failures(
                 failure = _level_failure(path, entry, areas, total)
                 if not failure and not manifest.intervals.rounded:
                     table = folder / "counts" / path.name
-                    failure = _misfit(table, path, pl.DataFrame(codebook), entry, columns[entry.level])
+                    failure = _misfit(
+                        table, path, pl.DataFrame(codebook), entry, manifest.intervals, columns[entry.level], exact
+                    )
+                    exact = exact if entry.sigma else (table, columns[entry.level])
             except (*UNREADABLE, pl.exceptions.PolarsError):
                 failure = "is missing or is not a Parquet file."
             failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
@@ -79,8 +85,23 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
     return ""
 
 
+def _half_width(entry: LevelEntry, confidence: float) -> int | None:
+    """Return z of the intervals of a level's rows, as the noise and the rows have it; None where none are promised."""
+    if entry.intervals is None or entry.intervals.promise != "rows":
+        return None
+    if entry.half_width is not None:  # the check of the manifest compares it with the noise, the cells and the rows
+        return entry.half_width
+    return noise_of(entry).quantile(row_log_tail(entry.cells, entry.nonzero, confidence))
+
+
 def _misfit(
-    table: Path, noisy: Path, codebook: pl.DataFrame, entry: LevelEntry, columns: Mapping[str, Sequence[str]]
+    table: Path,
+    noisy: Path,
+    codebook: pl.DataFrame,
+    entry: LevelEntry,
+    terms: Intervals,
+    columns: Mapping[str, Sequence[str]],
+    exact: tuple[Path, Mapping[str, Sequence[str]]] | None,
 ) -> str:
     """Return how the rows of a level contradict its noisy counts, as the end of a sentence; empty if they agree.
 
@@ -89,7 +110,9 @@ def _misfit(
         noisy: the noisy counts of the level, correct on their own.
         codebook: the codebook whose numbers the noisy counts use for areas.
         entry: the manifest's entry for the level.
+        terms: of the intervals and marks.
         columns: per axis, the columns of codes that the table has, coarse to fine.
+        exact: the table of the finest exact level above, whose counts are caps, and its columns; None if there is none.
     """
     refined = [(axis, names) for axis, names in columns.items() if names]
     numbers = [f"\0{number}" for number in range(len(refined))]  # no column of codes has such a name
@@ -102,12 +125,37 @@ def _misfit(
     rows = rows.join(measured, on=numbers, how="left") if numbers else pl.concat([rows, measured], how="horizontal")
     if rows[NOISY].null_count():
         return "lacks a cell that has a released count."
-    if entry.half_width is None:
+    if not _is_marked(rows[NOISY].to_numpy(), rows[SIGNAL].to_numpy(), entry, terms.signal_rate):
+        return f"does not agree with {SIGNAL} of the released counts, or with what the manifest says of it."
+    half_width = _half_width(entry, terms.confidence)
+    if half_width is None:
         return ""
-    low = pl.min_horizontal(pl.max_horizontal(pl.col(NOISY) - entry.half_width, 0), COUNT)
-    highest = pl.max_horizontal(pl.col(NOISY) + entry.half_width, 0, COUNT)
-    fits = rows.select(((pl.col(LOW) == low) & (pl.col(HIGH) <= highest)).all()).item()
+    rows = _with_caps(rows, exact)
+    low = pl.min_horizontal(pl.max_horizontal(pl.col(NOISY) - half_width, 0), COUNT)
+    high = pl.max_horizontal(pl.min_horizontal(pl.max_horizontal(pl.col(NOISY) + half_width, 0), _CAP), COUNT)
+    fits = rows.select(((pl.col(LOW) == low) & (pl.col(HIGH) == high)).all()).item()
     return "" if fits else "does not agree with the intervals of the released counts."
+
+
+def _is_marked(noisy: IntArray, marked: BoolArray, entry: LevelEntry, rate: float) -> bool:
+    """Return whether the rows of a level are marked that stand out from the noise, as the manifest says."""
+    if entry.threshold or not entry.sigma:
+        expected, above = noisy > 0, None
+    else:
+        expected, above = signals(noisy, entry.cells, rate, noise_of(entry).quantile)
+    return bool((marked == expected).all()) and (entry.signal.above if entry.signal else None) == above
+
+
+def _with_caps(rows: pl.DataFrame, exact: tuple[Path, Mapping[str, Sequence[str]]] | None) -> pl.DataFrame:
+    """Return the rows of a level with the exact count of the cell above that holds each, where there is one."""
+    if exact is None:
+        return rows.with_columns(pl.lit(NO_CAP).alias(_CAP))
+    table, columns = exact
+    names = [name for of_axis in columns.values() for name in of_axis]
+    caps = pl.read_parquet(table, glob=False, columns=[*names, COUNT]).rename({COUNT: _CAP})
+    if not names:
+        return rows.join(caps, how="cross")
+    return rows.join(caps, on=names, how="left").with_columns(pl.col(_CAP).fill_null(0))
 
 
 def _paths(codebook: pl.DataFrame, axis: str, names: Sequence[str], number: str) -> pl.DataFrame:

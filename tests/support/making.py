@@ -60,7 +60,7 @@ class Made:
 
     def counts(self, level: int) -> pl.DataFrame:
         """Return a published level without the intervals."""
-        return self.level(level).drop("low", "high")
+        return self.level(level).drop("low", "high", "signal")
 
     def errors(self, level: int) -> pl.Series:
         """Return by how many records each node of a level is off, those that are not released included."""

@@ -84,7 +84,8 @@ def test_a_question_is_answered_from_the_folder_alone(notebook, tmp_path) -> Non
     table = pl.read_parquet(Path(folder) / "counts" / "level_6.parquet").row(0, named=True)
     ends = [f"--{end}={table[f'{end}_municipality']}" for end in ("origin", "destination")]
     cell = user.run("query", folder, *ends, "--json").json()
-    assert [cell[key] for key in ("count", "low", "high")] == [table[key] for key in ("count", "low", "high")]
+    assert cell["count"] == table["count"]
+    assert table["low"] <= cell["low"] <= cell["high"] <= table["high"]
 
 
 def test_a_question_that_cannot_be_answered_ends_with_two(notebook) -> None:

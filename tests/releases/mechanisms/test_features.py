@@ -110,7 +110,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Relea
 def tables(folder: str | Path, levels: int) -> list[pl.DataFrame]:
     """Return the tables of a published folder, level by level, without the intervals."""
     paths = [Path(folder) / "counts" / f"level_{level}.parquet" for level in range(levels)]
-    return [pl.read_parquet(path).drop("low", "high") for path in paths]
+    return [pl.read_parquet(path).drop("low", "high", "signal") for path in paths]
 
 
 def text_csv(path: Path) -> pl.DataFrame:
@@ -136,7 +136,7 @@ def test_people_are_released(newcomer: "User", prefect: Any) -> None:
     assert release["levels"][3]["axes"] == {"area": None, "school": "grade", "one": None, "sex": "sex"}
     for columns, table in zip(COLUMNS, tables(folder, 6), strict=True):
         assert_frame_equal(table, marginal(true, columns))
-    counts = text_csv(folder / "counts.csv").drop("low", "high")
+    counts = text_csv(folder / "counts.csv").drop("low", "high", "signal")
     assert_frame_equal(counts.cast({"count": pl.Int64}), marginal(true, COLUMNS[-1]))
     of_records = ["area", "school_grade", "one", "sex"]
     assert_frame_equal(text_csv(folder / "records.csv"), true.sort(COLUMNS[-1]).select(of_records))
@@ -258,7 +258,7 @@ def test_trips_have_records_too(make, tmp_path, by_path) -> None:
         "release": {"tree": "origin", "finest": "town", "records": True},
     }
     folder = Path(make(spec).folder)
-    records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high")
+    records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high", "signal")
     assert records.columns == (counts.columns[:-1] if by_path else ["origin_town", "destination_town"])
     expected = [row[:-1] for row in counts.rows() for _ in range(int(row[-1]))]
     assert records.rows() == [row if by_path else (row[1], row[3]) for row in expected]

@@ -30,7 +30,7 @@ from tasks.laws.law import LevelNoise
 from tasks.laws.table_sampler import LARGEST_TAU
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval
 from tasks.tree.axis import IntArray
-from tasks.validate.intervals import margins_of
+from tasks.validate.intervals import margins_of, row_margins
 from tests.support.cases import case_csv
 from tests.support.folders import rewrite
 from tests.support.making import Made, make, noise_of_the_cell, quick
@@ -96,7 +96,9 @@ def test_published_noisy_counts_and_margins_are_those_of_the_law(made: Made) -> 
     levels = manifest_of(made)["levels"]
     noises = [LevelNoise(LAPLACE, level["scale"]) if level["sigma"] else LevelNoise(None, 0.0) for level in levels]
     stated = [(level.get("half_width", 0), level.get("cap_margin", 0)) for level in levels]
-    assert stated == [(margin.own, margin.cap) for margin in margins_of(noises, 0.9)]
+    of_rows = row_margins(noises, [level["cells"] for level in levels], [level["nonzero"] for level in levels], 0.9)
+    fixed = margins_of(noises, 0.9)
+    assert stated == [(of_row.own, of_cell.cap) for of_row, of_cell in zip(of_rows, fixed, strict=True)]
     for level in levels[1:]:
         noisy = pl.read_parquet(made.folder / "noisy_counts" / f"level_{level['level']}.parquet")
         assert noisy["variance"].unique().to_list() == pytest.approx([laplace_variance(level["scale"])])
@@ -150,7 +152,7 @@ def test_verification_recomputes_what_a_scale_costs(lie: dict[str, Any], told: s
 
 
 def test_questions_about_sums_take_the_law_of_each_level(made: Made) -> None:
-    """The intervals of a region's trips hold its count, and that of a cell is the one that the table has."""
+    """The intervals of a region's trips hold its count, and that of a cell lies in the one that the table has."""
     tables = [made.level(level) for level in range(7)]
     region = tables[1]["destination_region"][0]
     found = query_answer(made.folder, f"region={region}", None, [], simultaneous=False)
@@ -163,7 +165,9 @@ def test_questions_about_sums_take_the_law_of_each_level(made: Made) -> None:
     assert at_once.low <= at_once.count <= at_once.high
     cell = query_answer(made.folder, None, f"region={region}", [], simultaneous=False)
     row = tables[1].filter(destination_region=region)
-    assert (cell.low, cell.high) == (row["low"][0], row["high"][0])
+    assert cell.low is not None
+    assert cell.high is not None
+    assert row["low"][0] <= cell.low <= cell.high <= row["high"][0]
 
 
 def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

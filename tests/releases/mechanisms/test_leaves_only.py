@@ -112,7 +112,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def tables(folder: Path) -> list[pl.DataFrame]:
     """Return the published levels without the intervals."""
     paths = [folder / "counts" / f"level_{level}.parquet" for level in range(DEPTH + 1)]
-    return [pl.read_parquet(path).drop("low", "high") for path in paths]
+    return [pl.read_parquet(path).drop("low", "high", "signal") for path in paths]
 
 
 def counts(table: pl.DataFrame) -> dict[tuple[str, ...], int]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
+from tasks.laws.gaussian import gaussian_quantile
 from tasks.laws.samplers import discrete_gaussian
-from tasks.validate.intervals import margins_of, simultaneous_margins
+from tasks.validate.intervals import NO_CAP, Margins, margins_of, simultaneous_margins
+from tasks.validate.selection import tails_of
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv
 from tests.support.laws import gaussians
@@ -113,12 +115,15 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def test_each_interval_is_that_of_the_noisy_counts(published):
-    """low and high of every row follow from its own noisy count, those of the cells above, and the manifest's margins."""
+    """low and high of every row follow from its own noisy count, exact counts above, and the manifest's margins."""
     levels, terms = published.manifest["levels"], published.manifest["intervals"]
     sigmas = [level["sigma"] for level in levels]
-    stated = margins_of(gaussians(sigmas), terms["confidence"])
-    assert [(level["half_width"], level["cap_margin"]) for level in levels] == [(of.own, of.cap) for of in stated]
-    kinds = [("low", "high", stated)]
+    fixed = margins_of(gaussians(sigmas), terms["confidence"])
+    assert [level["cap_margin"] for level in levels] == [of.cap for of in fixed]
+    widths = [_half_width(level, of.own, terms["confidence"]) for level, of in zip(levels, fixed, strict=True)]
+    assert [level["half_width"] for level in levels] == widths
+    caps_of_rows = [0 if sigma == 0 else NO_CAP for sigma in sigmas]
+    kinds = [("low", "high", [Margins(*of) for of in zip(widths, caps_of_rows, strict=True)])]
     if terms["simultaneous"]:
         paths = published.paths()
         possible = []
@@ -145,6 +150,15 @@ def test_each_interval_is_that_of_the_noisy_counts(published):
                 assert row[high] == max(min(max(0, most) for most in (x + z, *caps)), row["count"]), (level, cell)
             seen += 1
     assert seen > 10
+
+
+def _half_width(level, own, confidence):
+    """Return z of the rows of a level by its definition, from the cells and the rows that the manifest states."""
+    if not level["sigma"]:
+        return 0
+    tails = tails_of(level["cells"], 1 - confidence)
+    odds = next(tail for size, tail in zip(tails.sizes, tails.log_tails, strict=True) if size <= level["nonzero"])
+    return max(own, gaussian_quantile(level["sigma"], odds - log(2)))
 
 
 def test_the_bias_is_that_of_the_tables(published):
@@ -194,11 +208,11 @@ def test_such_folders_verify(published):
     [
         (
             lambda manifest: manifest["intervals"].update(confidence=0.999),
-            "has a half_width or cap_margin that does not follow from the noise and the confidence",
+            "has a half_width or cap_margin that does not follow from the noise, the rows and the confidence",
         ),
         (
             lambda manifest: manifest["levels"][3].update(cap_margin=0),
-            "level 3 has a half_width or cap_margin that does not follow from the noise and the confidence",
+            "level 3 has a half_width or cap_margin that does not follow from the noise, the rows and the confidence",
         ),
         (lambda manifest: manifest.update(noisy_counts=False), "the manifest says that noisy counts are not published"),
         (lambda manifest: manifest.update(unprotected=[]), "is exact, but unprotected does not list it"),
@@ -238,7 +252,7 @@ def test_noisy_counts_that_are_not_kept_are_nowhere(tmp_path):
 
 
 def test_leaves_only_state_what_they_can(tmp_path):
-    """`gaussian` has intervals at every level, wider above; `stability_histogram` at its leaves, and no noisy counts."""
+    """`gaussian` has intervals at every level, of its leaves and their sums; `stability_histogram` at its leaves, and no noisy counts."""
     made = make(tmp_path / "gaussian", with_keys(case_csv), discrete_gaussian, mechanism="gaussian")
     manifest = json.loads((made.folder / "manifest.json").read_text())
     assert [path.name for path in sorted((made.folder / "noisy_counts").iterdir())] == [
@@ -246,7 +260,13 @@ def test_leaves_only_state_what_they_can(tmp_path):
         f"level_{len(manifest['levels']) - 1}.parquet",
     ]
     widths = [int((made.level(k)["high"] - made.level(k)["low"]).max()) for k in range(len(manifest["levels"]))]
-    assert sorted(widths[1:], reverse=True) == widths[1:]
+    assert widths[0] == max(widths)
+    entry, table = manifest["levels"][-1], made.level(len(widths) - 1)
+    tails = tails_of(entry["cells"], 1 - 0.9)
+    odds = next(tail for size, tail in zip(tails.sizes, tails.log_tails, strict=True) if size <= table.height)
+    z = gaussian_quantile(entry["sigma"], odds - log(2))
+    assert (table["high"] == (table["count"] + z).clip(0)).all()
+    assert (table["low"] == table.select(pl.min_horizontal((pl.col("count") - z).clip(0), "count")).to_series()).all()
     leaves = pl.read_parquet(made.folder / "noisy_counts" / f"level_{len(manifest['levels']) - 1}.parquet")
     assert leaves.height == manifest["levels"][-1]["cells"] == 144
     assert leaves["noisy_count"].sum() == made.level(0)["count"].item()

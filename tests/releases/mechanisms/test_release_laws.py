@@ -99,11 +99,12 @@ def test_published_columns_are_those_of_the_contract(made: Made) -> None:
     assert tables == [f"level_{level}.parquet" for level in range(len(made.case.order) + 1)]
     for level in range(len(made.case.order) + 1):
         table, codes = made.level(level), made.case.columns(level)
-        assert table.schema == {**dict.fromkeys(codes, pl.String), **dict.fromkeys(NUMBERS, pl.Int64)}
+        expected = {**dict.fromkeys(codes, pl.String), **dict.fromkeys(NUMBERS, pl.Int64), "signal": pl.Boolean}
+        assert table.schema == expected
         assert table.rows() == sorted(table.rows())
         assert table.height == 1 if level == 0 else (table["count"] > 0).all()
     assert pl.read_csv(made.folder / "counts.csv", infer_schema=False).equals(
-        made.level(len(made.case.order)).cast(dict.fromkeys(NUMBERS, pl.String))
+        made.level(len(made.case.order)).cast(dict.fromkeys((*NUMBERS, "signal"), pl.String))
     )
 
 

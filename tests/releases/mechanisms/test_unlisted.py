@@ -157,7 +157,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 def counts(folder: Path, level: int = DEPTH) -> dict[tuple[str, ...], int]:
     """Return the published counts of a level by their codes."""
     table = pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
-    return {tuple(codes): count for *codes, count in table.drop("low", "high").iter_rows()}
+    return {tuple(codes): count for *codes, count in table.drop("low", "high", "signal").iter_rows()}
 
 
 def go_on() -> None:

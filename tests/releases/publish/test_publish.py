@@ -53,7 +53,7 @@ COUNTS = [f"counts/level_{level}.parquet" for level in range(DEPTH + 1)]
 NOISY = [f"noisy_counts/level_{level}.parquet" for level in range(DEPTH + 1)]
 TEXTS = ["metadata.json", "manifest.json", "README.md", "report.html", "SHA256SUMS"]
 FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", *TEXTS]
-NUMBERS = ["count", "low", "high"]
+NUMBERS = ["count", "low", "high", "signal"]
 
 LEVEL_COLUMNS = [
     [],
@@ -174,10 +174,10 @@ def test_folder_holds_these_files(made):
 
 @pytest.mark.parametrize("level", range(DEPTH + 1))
 def test_tables_are_as_promised(made, level):
-    """A level has a text column per axis and level reached, then count, low and high; sorted, without zeros, adding up."""
+    """A level has a text column per axis and level reached, then count, low, high and signal; sorted, without zeros, adding up."""
     table = Folder(made).table(level)
     assert table.columns == [*LEVEL_COLUMNS[level], *NUMBERS]
-    assert table.dtypes == [pl.String] * len(LEVEL_COLUMNS[level]) + [pl.Int64] * 3
+    assert table.dtypes == [pl.String] * len(LEVEL_COLUMNS[level]) + [pl.Int64] * 3 + [pl.Boolean]
     assert ((table["low"] >= 0) & (table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
     assert table["count"].sum() == PEOPLE
     assert (table["count"] > 0).all()
@@ -185,13 +185,14 @@ def test_tables_are_as_promised(made, level):
         assert_frame_equal(table, table.sort(LEVEL_COLUMNS[level]))
         assert table.height > 1  # there is something for the other tests to spoil
     else:
-        assert table.rows() == [(PEOPLE, PEOPLE, PEOPLE)]
+        assert table.rows() == [(PEOPLE, PEOPLE, PEOPLE, True)]
 
 
 def test_csv_is_the_finest_level(made):
     """`counts.csv` holds the finest level, leading zeros included."""
     csv = pl.read_csv(made / "counts.csv", infer_schema=False)
-    assert_frame_equal(csv.with_columns(pl.col(NUMBERS).cast(pl.Int64)), Folder(made).table(DEPTH))
+    numbers = csv.with_columns(pl.col(NUMBERS[:-1]).cast(pl.Int64), signal=pl.col("signal") == "true")
+    assert_frame_equal(numbers, Folder(made).table(DEPTH))
     assert csv["origin_municipality"].str.starts_with("0").all()
 
 
@@ -202,7 +203,7 @@ def test_manifest_says_what_was_done(made):
         *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
         *("intervals", "noisy_counts"),
     ]
-    assert manifest["intervals"] == {"confidence": 0.9, "simultaneous": False, "rounded": False}
+    assert manifest["intervals"] == {"confidence": 0.9, "simultaneous": False, "rounded": False, "signal_rate": 0.1}
     assert manifest["noisy_counts"] is True
     assert manifest["id"] == made.name
     assert manifest["mechanism"] == "inftda"
@@ -246,7 +247,10 @@ def test_manifest_lists_every_level(made):
             "bias",
             "half_width",
             "cap_margin",
+            "intervals",
+            "signal",
         ]
+        assert level["intervals"] == {"confidence": 0.9, "promise": "rows"}
         assert level["nonzero"] == Folder(made).table(level["level"]).height <= level["cells"]
         reached = {f"{axis}_{name}" for axis, name in level["axes"].items() if name}
         assert reached <= set(LEVEL_COLUMNS[level["level"]])

@@ -114,12 +114,14 @@ def change_manifest(folder: Path, change: Callable[[dict[str, Any]], Any]) -> No
 
 
 def failures(folder: Path) -> list[str]:
-    """Write fitting checksums and counts of rows, and return what `verify` says all the same."""
+    """Write fitting checksums and counts of rows and marks, and return what `verify` says all the same."""
 
     def count(manifest: dict[str, Any]) -> None:
         for entry in manifest["levels"]:
             path = folder / "counts" / f"level_{entry['level']}.parquet"
             entry["nonzero"] = pq.read_metadata(path).num_rows
+            if marked := pq.read_table(path, columns=["signal"]).column(0).combine_chunks().true_count:
+                entry["signal"] = {"above": None} | entry.get("signal", {}) | {"rows": marked}
 
     change_manifest(folder, count)
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "SHA256SUMS")
@@ -155,13 +157,13 @@ def test_tables_read_as_text_whatever_the_row_groups(data, universes, tmp_path_f
     width = sum(universe.tree.axis_levels(level))
     names = [f"{axis}_{name}" for axis, to in names_of(universe.tree, level) for name in to]
     read = pl.read_parquet(path)
-    assert read.schema == {**dict.fromkeys(names, pl.String), "count": pl.Int64}
-    assert read.rows() == [(*codes, count) for codes, count in expected]
+    assert read.schema == {**dict.fromkeys(names, pl.String), "count": pl.Int64, "signal": pl.Boolean}
+    assert read.rows() == [(*codes, count, None) for codes, count in expected]
     table = pq.read_table(path)
-    assert table.schema.types == [pa.string()] * width + [pa.int64()]
+    assert table.schema.types == [pa.string()] * width + [pa.int64(), pa.bool_()]
     assert pq.read_metadata(path).num_row_groups == max(1, -(-len(rows) // group))
     found = duckdb.sql(f"FROM read_parquet('{path}')")
-    assert [str(kind) for kind in found.types] == ["VARCHAR"] * width + ["BIGINT"]
+    assert [str(kind) for kind in found.types] == ["VARCHAR"] * width + ["BIGINT", "BOOLEAN"]
     assert found.fetchall() == read.rows()
 
 
@@ -223,7 +225,7 @@ def test_a_missing_code_comes_first(folder):
 def test_one_wrong_sum_among_many_is_found(folder, level):
     """Records moved between two parents, late in the table, are found at that level and the next, the total staying."""
     table = table_of(folder, level)
-    parents = table_of(folder, level - 1).columns[:-3]
+    parents = table_of(folder, level - 1).columns[:-4]
     last = table.row(table.height - 1, named=True)
     others = table.with_row_index().filter(pl.any_horizontal(pl.col(code) != last[code] for code in parents))
     other = others["index"][-1]
@@ -239,14 +241,14 @@ def test_one_wrong_sum_among_many_is_found(folder, level):
 
 def test_sums_beyond_64_bits_do_not_add_up(folder):
     """Counts that come to the right sums only because 64 bits overflow are found."""
-    table, parents = table_of(folder, DEPTH).with_row_index(), table_of(folder, DEPTH - 1).columns[:-3]
+    table, parents = table_of(folder, DEPTH).with_row_index(), table_of(folder, DEPTH - 1).columns[:-4]
     children = next(rows for rows in table.group_by(parents).agg("index")["index"].to_list() if len(rows) > 2)
     more = np.zeros(table.height, dtype=np.int64)
     more[children[:3]] = [2**63 - 1000, 2**63 - 1000, 2000]
     assert sum(more.tolist()) == 2**64
     changed = table.drop("index").with_columns(pl.Series("count", table["count"].to_numpy() + more))
     put(folder, DEPTH, changed)
-    above = table_of(folder, DEPTH - 1).drop("low", "high")
+    above = table_of(folder, DEPTH - 1).drop("low", "high", "signal")
     assert changed.group_by(parents).agg(pl.sum("count")).sort(parents).equals(above)
     assert failures(folder) == [
         f"level_{DEPTH}: the counts do not add up to those of the level above.",
@@ -274,7 +276,7 @@ def test_csv_may_be_missing_where_the_manifest_says_so(folder):
 def test_columns_that_share_a_name_are_told_apart(folder):
     """A manifest and a table whose axes would name two columns the same are looked at by place, and do not crash."""
     table = table_of(folder, 2).to_arrow()
-    numbers = ["count", "low", "high"]
+    numbers = ["count", "low", "high", "signal"]
     pq.write_table(table.rename_columns(["a_b_c", "a_b_c", *numbers]), folder / "counts" / "level_2.parquet")
     pq.write_table(
         table_of(folder, 1).to_arrow().rename_columns(["a_b_c", *numbers]), folder / "counts" / "level_1.parquet"
@@ -304,7 +306,7 @@ def test_a_manifest_without_axes_is_found(folder):
             entry["axes"] = {}
 
     change_manifest(folder, forget)
-    told = "columns must be count, low, high (int64)."
+    told = "columns must be count, low, high (int64) and signal (bool)."
     assert failures(folder) == [f"level_{level}: {told}" for level in range(1, DEPTH + 1)]
 
 

@@ -131,7 +131,14 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
         GroupIntervals(0.0, None, None),
     ]
     levels = [
-        LevelResult(level, **dict.fromkeys(MEASURES, spread), intervals=dict.fromkeys(GROUPS, group))
+        LevelResult(
+            level,
+            **dict.fromkeys(MEASURES, spread),
+            intervals=dict.fromkeys(GROUPS, group),
+            rows_covered=spread,
+            row_width=spread,
+            false_signal=None,
+        )
         for level, group in enumerate(groups)
     ]
     found = TrialResults(
@@ -150,9 +157,11 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
     show_comparison(found, intervals=True)
     said = capsys.readouterr().out
     assert "the promise is 90% for each fixed cell, and so, within sampling error, for each true count\n" in said
-    lines = [line.split() for line in said.partition("intervals:")[2].splitlines()]
-    assert ["0", "inftda", *(["66.7%"] * 6)] in lines
-    assert ["1", "inftda", *(["(66.7%)"] * 6)] in lines
+    assert "the promise is at least 90% of a level's rows on average\n" in said
+    assert ["0", "inftda", "66.7%", "0.7"] in [line.split() for line in said.splitlines()]
+    lines = [line.split() for line in said.partition("intervals of questions:")[2].splitlines()]
+    assert ["0", "inftda", *(["66.7%"] * 5)] in lines
+    assert ["1", "inftda", *(["(66.7%)"] * 5)] in lines
     assert ["2", "inftda"] in lines
 
 

@@ -36,7 +36,14 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     )
     intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered) | {"2 to 10": few}]
     levels = [
-        LevelResult(level, **dict.fromkeys(MEASURES, spread), intervals=of_level)
+        LevelResult(
+            level,
+            **dict.fromkeys(MEASURES, spread),
+            intervals=of_level,
+            rows_covered=spread,
+            row_width=spread,
+            false_signal=None,
+        )
         for level, of_level in enumerate(intervals)
     ]
     results = [

@@ -26,7 +26,7 @@ from tasks.tree.order import Tree, alternate
 from tests.support.facts import ENDS, PRIVACY, facts_of, manifest_of, rows_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.universe import Universe
 
-PICKED = "chosen because they are large, so their intervals may cover fewer than"
+PICKED = "of a level's rows on average. These rows are chosen because they are large, so fewer of theirs may cover"
 
 
 class Seen(HTMLParser):
@@ -300,13 +300,13 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
 
 
 def test_what_was_picked_for_its_size_is_said_to_be_covered_less(axis_of: Callable[..., Axis]) -> None:
-    """Above the largest counts stands that their intervals, each stated for itself, may cover fewer than that; if there are any."""
+    """Above the largest counts stands that fewer of their intervals may cover the truth; if there are any."""
     tree = tree_of_trips(axis_of, 1)
     terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
     for half_width in (2, None):
         facts = facts_of(tree, leaves, terms, half_width)
         seen = read(report(manifest_of(terms, facts), facts, {})).text
-        assert (f"{PICKED} 90% of the true counts" in seen) == (half_width is not None)
+        assert (f"The intervals cover 90% {PICKED}" in seen) == (half_width is not None)
 
 
 @pytest.mark.parametrize("leaf", [30, 900])

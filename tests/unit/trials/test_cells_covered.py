@@ -91,7 +91,7 @@ def listed(cells: dict[Areas, tuple[int, int, int, int]]) -> dict[str, Covered]:
     groups = defaultdict(list)
     for true, count, low, high in cells.values():
         named = "0" if true == 0 else "1" if true == 1 else "2 to 10" if true <= 10 else "more"
-        selected = ["nonzero"] if count else ["zeroed"] if true else []
+        selected = ["zeroed"] if true and not count else []
         for name in (named, "all", *selected):
             groups[name].append((low <= true <= high, high - low))
     return {

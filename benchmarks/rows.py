@@ -1,0 +1,173 @@
+"""Rows: measure how many of the published rows have a true count in their interval, on sets that anybody may see.
+
+The sets are those of `accuracy.py` without the made-up ones, Rhode Island and Adult among them where TRELLIS_DATA is set. ε is
+0.1, 1 and 4, δ = 10⁻⁸, both noise laws, a uniform split below an exact total, confidence nine in ten and 19 in 20. Beside the
+intervals of the tables stand those of cells that are fixed beforehand, on the same rows. The page is benchmarks/rows.md. The
+benchmark fails if on some level the mean share of rows that are missed is above α by more than two standard errors and what
+chance makes of so many levels.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accuracy import SEED, sets
+from compute import measurements
+from coverage import percent
+from results import load, save
+from scipy.special import ndtri
+
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import SeenTable, Trial, try_scales
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
+from tasks.laws.law import NO_NOISE, Law, LevelNoise
+from tasks.publish.published_levels import ReleasedLevels
+from tasks.tree.frontier import Frontier
+from tasks.validate.coverage import measured_bounds, rows_covered
+from tasks.validate.intervals import margins_of
+
+EPSILONS = (0.1, 1.0, 4.0)
+CONFIDENCES = (0.9, 0.95)
+NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2")
+LAWS: dict[str, Law] = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+FEWEST = 100  # rows of a level, of which a share says something
+
+PAGE = """\
+# Coverage of the rows
+
+This page shows how many of the published rows have a true count between `low` and `high`. `python benchmarks/rows.py` writes it; do not
+edit it. Each figure comes from {runs} runs with δ = 10⁻⁸ and a uniform split below a total that is exact. Levels with fewer than {fewest}
+rows are left out.
+
+The promise is that of a level's rows at most a share α is expected to be missed, however the cells came to be rows. The columns *rows*
+have the share that is covered on the level that is covered least, as a mean over the runs, and the median over the levels of the width
+compared with that of a cell that is fixed beforehand. The column *fixed* has what the intervals of fixed cells cover on their worst
+level: they promise nothing to rows. Of {looked} levels, {far} miss the promise by more than chance.
+
+{table}
+
+Measured on {machine}.
+"""
+
+
+def scales_of(law: str, depth: int, epsilon: float) -> list[float]:
+    """Return the scales of levels 0 to T, records: 0 for the total, which one person who moves does not change."""
+    if law == "laplace":
+        return [0.0, *[2 * depth / epsilon] * depth]
+    return [0.0, *(of_level.sigma for of_level in measurements(depth, epsilon, "zcdp"))]
+
+
+def shares(table: SeenTable, trial: Trial, confidence: float) -> Iterator[tuple[float, float, float]]:
+    """Yield, for each level with enough rows, the share covered, the same by intervals of fixed cells, and the ratio of widths."""
+    release = trial.job.record.release
+    terms = replace(release.terms, intervals=replace(release.terms.intervals, confidence=confidence))
+    record = replace(trial.job.record, release=replace(release, terms=terms))
+    published = ReleasedLevels(replace(trial.job, record=record))
+    noises = [
+        LevelNoise(LAWS_BY_NAME[of.mechanism], of.scale or of.sigma) if of.sigma else NO_NOISE for of in release.levels
+    ]
+    margins = margins_of(noises, confidence)
+    bounds = measured_bounds(table.tree, trial.measured, trial.released, margins, [1] * len(noises))
+    for bound, nodes in zip(bounds, table.levels, strict=True):
+        rows, kept = published.rows(bound.level), bound.counts != 0
+        true = Frontier(bound.level, nodes.areas, nodes.true_counts)
+        of_rows = rows_covered(table.tree, true, rows.areas, *rows.bounds[:2])
+        areas = [of_axis[kept] for of_axis in bound.areas]
+        of_fixed = rows_covered(table.tree, true, areas, bound.low[kept], bound.high[kept])
+        if bound.level and of_rows and of_fixed and of_rows.cells >= FEWEST:
+            yield of_rows.coverage or 0.0, of_fixed.coverage or 0.0, (of_rows.width or 0.0) / (of_fixed.width or 1.0)
+        else:
+            yield np.nan, np.nan, np.nan
+
+
+LAWS_BY_NAME = {law.name: law for law in LAWS.values()}
+
+
+def rows_of(name: str, table: SeenTable, runs: int) -> Iterator[dict[str, Any]]:
+    """Yield a row per law, ε, mechanism and confidence."""
+    for law, of_law in LAWS.items():
+        for epsilon in EPSILONS:
+            scales = scales_of(law, table.tree.depth, epsilon)
+            for mechanism in NAMES:
+                found: dict[float, list[Any]] = {confidence: [] for confidence in CONFIDENCES}
+                for _ in range(runs):
+                    trial = try_scales(table, MECHANISMS[mechanism], scales, of_law.samplers["table"].draw, law=of_law)
+                    for confidence in CONFIDENCES:
+                        found[confidence].append(list(shares(table, trial, confidence)))
+                for confidence, of_runs in found.items():
+                    row = {"set": name, "law": law, "epsilon": epsilon, "mechanism": mechanism, "runs": runs}
+                    yield row | {"confidence": confidence} | summary(np.array(of_runs), confidence)
+
+
+def summary(of_runs: np.ndarray, confidence: float) -> dict[str, Any]:
+    """Return what all runs come to, of shape (runs, levels, 3)."""
+    of_runs = of_runs[:, ~np.isnan(of_runs[:, :, 0]).any(axis=0)]
+    levels = of_runs.shape[1]
+    if not levels:
+        return {"levels": 0, "far": 0}
+    means, errors = of_runs.mean(axis=0), of_runs.std(axis=0, ddof=1) / len(of_runs) ** 0.5
+    allowed = (2 + float(-ndtri(0.05 / levels))) * errors[:, 0]
+    worst = int(means[:, 0].argmin())
+    return {
+        "levels": levels,
+        "rows": means[worst, 0],
+        "error": errors[worst, 0],
+        "fixed": means[:, 1].min(),
+        "ratio": float(np.median(means[:, 2])),
+        "far": int((means[:, 0] < confidence - allowed).sum()),
+    }
+
+
+def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
+    """Return the page."""
+    heads = [
+        "set",
+        "ε",
+        "law",
+        "mechanism",
+        *(head for of in CONFIDENCES for head in (f"rows, {of:g}", "width", "fixed")),
+    ]
+    lines = [heads, ["---", "---:", "---", "---", *["---:"] * 3 * len(CONFIDENCES)]]
+    for first, *others in zip(*[iter(rows)] * len(CONFIDENCES), strict=True):
+        line = [first["set"], f"{first['epsilon']:g}", first["law"], f"`{first['mechanism']}`"]
+        for row in (first, *others):
+            line += [
+                f"{percent(row['rows'])} ± {100 * row['error']:.1f}" if row["levels"] else "",
+                f"{row['ratio']:.2f}" if row["levels"] else "",
+                percent(row["fixed"]) if row["levels"] else "",
+            ]
+        lines.append(line)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    looked, far = (sum(row[key] for row in rows) for key in ("levels", "far"))
+    return PAGE.format(
+        runs=rows[0]["runs"], fewest=FEWEST, looked=looked, far=far or "none", table=table, machine=machine
+    )
+
+
+def main() -> None:
+    """Try every mechanism on every set, print and keep what it came to, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--page", action="store_true", help="only write the page from the last run")
+    parser.add_argument("--only", default="", help="only sets whose names begin with this; does not write the page")
+    arguments = parser.parse_args()
+    if not arguments.page:
+        rows = []
+        for name, table in sets(SEED):
+            if not name.startswith("made-up") and name.startswith(arguments.only):
+                for row in rows_of(name, table, arguments.runs):
+                    rows.append(row)
+                    print({key: round(of, 4) if isinstance(of, float) else of for key, of in row.items()}, flush=True)
+        if not arguments.only:
+            save("rows", rows)
+        assert not any(row["far"] for row in rows), "Some level misses more rows than is promised."
+    if not arguments.only and (last := load("rows")):
+        (Path(__file__).parent / "rows.md").write_text(page(last["rows"], last["machine"]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+r"""What holds for cells however they were chosen: of those with a row, of those that are marked. No noise is looked at.
+
+Fix a level, and all noise above it. That fixes its M measured cells, and their noises are independent. Let an event have the
+probability q for the noise of a cell, such as to go further than z, and let B be the number of cells that it befalls, which
+is Bin(M, q). If R cells are chosen, in whatever way, also by looking at the noise, the event befalls at most B of them.
+
+So take sizes R_1 > … > R_G from M to 1, an a < α, and for each size the greatest q_g with
+
+.. math:: E (\mathrm{Bin}(M, q_g) - a R_g)_+ \le (\alpha - a) R_g / G
+
+all of it from M and α alone. Whoever chooses R cells looks at the event of the greatest R_g <= R. Then the expected share of
+the chosen cells that it befalls is at most α:
+
+.. math:: E \max_g B_g / R_g \le a + \sum_g E (B_g - a R_g)_+ / R_g \le \alpha
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, ndtri_exp
+
+FloatArray = NDArray[np.float64]
+
+_RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
+_PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # a, in parts of α
+_USUAL = 30  # sizes and the part a are judged by choices of at least one in so many cells
+_LEAST = -700.0  # of the logarithm of q; floats end soon after
+_HALVINGS = 64
+_CARE = 1e-6  # of what the expectation may be: more than its floats lose
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tails:
+    """Which tail of the noise may be taken for how many chosen cells.
+
+    Attributes:
+        sizes: how many cells are chosen at least, from M down to 1.
+        log_tails: the logarithms of the probabilities q.
+    """
+
+    sizes: tuple[int, ...]
+    log_tails: tuple[float, ...]
+
+    def of(self, chosen: int) -> float:
+        """Return log q for a number of chosen cells, >= 1."""
+        return next(tail for size, tail in zip(self.sizes, self.log_tails, strict=True) if size <= chosen)
+
+
+@lru_cache(maxsize=256)
+def tails_of(cells: int, share: float) -> Tails:
+    """Return which tail of the noise may be taken so that of the chosen cells at most a share is expected to lie in it.
+
+    Args:
+        cells: M, how many were measured, >= 1.
+        share: α, in (0, 1).
+    """
+    usual = [size for size in _sizes(cells, _RATIOS[0]) if size * _USUAL >= cells]
+    tried = [
+        Tails(sizes, tuple(_log_tails(cells, sizes, part * share, share).tolist()))
+        for sizes in dict.fromkeys(_sizes(cells, ratio) for ratio in _RATIOS)
+        for part in _PARTS
+    ]
+    return min(tried, key=lambda tails: sum(_deviations(tails.of(size)) for size in usual))
+
+
+def _sizes(cells: int, ratio: float) -> tuple[int, ...]:
+    sizes = [cells]
+    while sizes[-1] > 1:
+        sizes.append(int(sizes[-1] / ratio) or 1)
+    return tuple(sizes)
+
+
+def _deviations(log_tail: float) -> float:
+    """Return how many standard deviations a normal variable goes, to either side, with a probability."""
+    return -float(ndtri_exp(log_tail - np.log(2)))
+
+
+def _log_tails(cells: int, sizes: Sequence[int], part: float, share: float) -> FloatArray:
+    """Return the greatest log q of each size, by halving."""
+    of_size = np.array(sizes, dtype=np.float64)
+    most = (share - part) * of_size / len(sizes) * (1 - _CARE)
+    least, greatest = np.full(len(sizes), _LEAST), np.zeros(len(sizes))
+    for _ in range(_HALVINGS):
+        middle = (least + greatest) / 2
+        fits = expected_excess(cells, np.exp(middle), part * of_size) <= most
+        least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
+    return least
+
+
+def expected_excess(cells: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:
+    r"""Return the expectation of what a binomial variable has beyond a number, :math:`E (\mathrm{Bin}(M, q) - c)_+`.
+
+    Args:
+        cells: M, >= 1.
+        tail: q, in [0, 1].
+        beyond: c, in [0, M), of the same shape.
+    """
+    whole = np.floor(beyond)
+    at_least = np.where(whole > 0, betainc(np.maximum(whole, 1), cells - whole, tail), 1.0)  # P[Bin(M - 1, q) >= c]
+    more = betainc(whole + 1, cells - whole, tail)  # P[Bin(M, q) > c]
+    return np.asarray(cells * tail * at_least - beyond * more)

@@ -1,0 +1,36 @@
+r"""Marks for rows that stand out from the noise: of a level's marked rows, few are expected to have a true count of 0.
+
+A cell whose true count is 0 has a noisy count above m only if its noise is. So of the rows whose noisy count is above m, at most
+B(m) are such cells, the number of measured cells whose noise is above m, whichever cells are rows. `tasks.validate.selection` says
+which m may be taken if so many rows are marked at least.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.validate.selection import tails_of
+
+Margin = int | IntArray  # of all rows, or of each
+
+
+def signals(
+    noisy: IntArray, cells: int, rate: float, margin_of: Callable[[float], Margin]
+) -> tuple[BoolArray, Margin | None]:
+    """Return which rows of a level stand out, and the margins above which their noisy counts are; None if no row does.
+
+    Args:
+        noisy: the noisy counts of the rows, int64, shape (rows,), records.
+        cells: how many cells of the level were measured.
+        rate: of the marked rows, the share that is expected to have a true count of 0 at most.
+        margin_of: from the logarithm of a probability to what the noise of a row's cell exceeds with at most that probability.
+    """
+    tails = tails_of(max(cells, 1), rate)
+    for size, log_tail in zip(tails.sizes, tails.log_tails, strict=True):
+        if size <= len(noisy):
+            margin = margin_of(log_tail)
+            marked = noisy > margin
+            if np.count_nonzero(marked) >= size:
+                return marked, margin
+    return np.zeros(len(noisy), dtype=bool), None
