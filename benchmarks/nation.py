@@ -91,6 +91,7 @@ def municipalities(share: float, epsilons: list[float], wanted: str) -> Iterator
 
 def sections(share: float, epsilons: list[float], sampler: str) -> Iterator[dict]:
     """Release and verify all five levels by the command line, and yield what it took."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     for epsilon in epsilons:
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             spec = write_spec(Path(folder), folder_of(share), epsilon, sampler)
