@@ -73,14 +73,16 @@ class Mechanism:
         """Refuse choices that the stages cannot carry out together.
 
         Raises:
-            ValueError: survivors are children of counts that are repaired before the next level is measured, so they have a
-                repair, and no level above waits to be summed. All cells, or those with records, are measured at the finest
-                level alone, are left as they are, and are summed.
+            ValueError: survivors are children of counts that are repaired before the next level is measured, so every level is
+                measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
+                though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
+                are left as they are, and are summed.
         """
         if self.cells == "survivors":
-            if not self.repair or isinstance(self.finish, AddUp):
+            if not self.repair or self.views is not every_level or isinstance(self.finish, AddUp):
                 raise ValueError(
-                    f"{self.name}: with cells survivors there must be a repair, and the finish cannot be AddUp."
+                    f"{self.name}: with cells survivors there must be a repair, views must be every_level, and the finish"
+                    " cannot be AddUp."
                 )
         elif self.repair or self.views is not finest_level or not isinstance(self.finish, AddUp):
             raise ValueError(

@@ -69,7 +69,10 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     stated = [result for result in found.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
-    rows = f"the promise is at least {100 * found.confidence:g}% of a level's rows on average"
+    rows = (
+        f"the promise is at least {100 * found.confidence:g}% of a level's rows on average, where the number of measured cells is"
+        " public"
+    )
     out.print(
         f"\n[bold]intervals of rows[/]: the share that holds the true count, and the mean width in records; {rows}"
     )

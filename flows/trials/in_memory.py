@@ -191,7 +191,7 @@ def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed
     plain = LevelTerms(
         level=level,
         axes=tree.level_names(level),
-        possible_cells=None,
+        possible_cells=tree.possible_cells(level),
         is_invariant=not (scale or is_summed),
         rho=Fraction(0),
         sigma=LevelNoise(law, scale).sigma if scale else 0.0,

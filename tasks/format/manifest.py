@@ -88,7 +88,7 @@ class Signal(_Part):
     Attributes:
         rows: how many of its rows have `signal`.
         above: a row of the level stands out if its noisy count is above this, records; None where that differs from row to row,
-            no row stands out, or all rows do.
+            and where no noise is in the way: at exact levels, and where counts had to reach a threshold.
     """
 
     rows: int
@@ -119,8 +119,7 @@ class LevelEntry(_Part):
         threshold: the least noisy count that was kept, records.
         bias: released minus noisy counts, the mean over the measured cells, records; it is noisy itself. None where nothing was
             measured, where only counts that reached a threshold were kept, or where the spec does not keep noisy counts.
-        half_width: z of the interval around the noisy count of a row, records; None where intervals differ from row to row, or
-            none are stated.
+        half_width: z of the interval around the noisy count of a row, records; None where only leaves are measured.
         cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
             beforehand, records.
         simultaneous_half_width: z of the simultaneous intervals, where they are published.

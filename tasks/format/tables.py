@@ -38,8 +38,8 @@ def level_tables(
         bounds: the names of the columns for the ends of intervals; their values are missing if the rows have no intervals.
     Yields:
         One text column per axis and axis level reached, named by `column_name`, coarse to fine, then `count` and the bounds,
-        int64, then `signal`, bool, missing if the rows do not have it; one row per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary that
-        has each occurring code once.
+        int64, then `signal`, bool, missing if the rows do not have it; one row per node with a count above zero. Level 0 has no
+        codes and one row. Text is encoded as a dictionary that has each occurring code once.
     """
     reached = tree.axis_levels(level)
     columns = {

@@ -1,1 +1,1 @@
-"""Draws noise, once per cell: the samplers, and the stage that measures true counts."""
+"""Measures true counts: noise is added, once per cell."""

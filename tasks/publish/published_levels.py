@@ -12,7 +12,7 @@ from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK
-from storage.releases.terms import IntervalTerms
+from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.format.manifest import Promise
 from tasks.format.rows import Rows, in_order
 from tasks.laws.named import noise_of
@@ -54,8 +54,15 @@ def margins_by_level(record: Record) -> list[list[Margins]]:
     rows = [record.rows_of(level.level) for level in levels]
     kinds = [row_margins(noises, cells, rows, terms.confidence)]
     if terms.simultaneous:
-        kinds.append(simultaneous_margins(noises, [level.possible_cells or 1 for level in levels], terms.confidence))
+        kinds.append(simultaneous_margins(noises, [_listed(level) for level in levels], terms.confidence))
     return kinds
+
+
+def _listed(terms: LevelTerms) -> int:
+    """Return how many cells a level can have. Only a mechanism that shows codes may not know them, and needs no such number."""
+    if terms.possible_cells is None:
+        raise StoreError(f"Level {terms.level} has codes that no codebook lists, so no interval can be stated.")
+    return terms.possible_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ class ReleasedLevels:
     bias: dict[int, float] = field(default_factory=dict)
     _tree: Tree = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
-    _marks: dict[int, "Marks"] = field(default_factory=dict)  # of the levels read so far
+    _marks: dict[int, Marks] = field(default_factory=dict)  # of the levels read so far
     _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
 
     def __post_init__(self) -> None:
@@ -170,7 +177,7 @@ class ReleasedLevels:
             noise = noise_of(finest if of_level.is_summed else of_level)
             wide = [of_axis.astype(np.int64) for of_axis in areas] if of_level.is_summed else []
             leaves = self._tree.leaves_below(level, wide) if wide else None
-            cells = (of_level.possible_cells or 1) if of_level.is_summed else self.record.cells_of(level)[0]
+            cells = _listed(of_level) if of_level.is_summed else self.record.cells_of(level)[0]
 
             def margin_of(log_tail: float) -> int | IntArray:
                 return noise.quantile(log_tail) if leaves is None else sum_margins(noise, leaves, log_tail)
@@ -300,11 +307,11 @@ class ReleasedLevels:
         terms, finest = self._release.levels[level], self._release.levels[-1]
         if finest.threshold and level < finest.level:
             return []
-        fixed, cells = math.log((1 - self._terms.confidence) / 2), terms.possible_cells
-        if finest.threshold or cells is None:
+        fixed = math.log((1 - self._terms.confidence) / 2)
+        if finest.threshold:
             kinds = [fixed]
         else:
-            kinds = [row_log_tail(cells, self.record.rows_of(level), self._terms.confidence)]
+            kinds = [row_log_tail(_listed(terms), self.record.rows_of(level), self._terms.confidence)]
         if self._terms.simultaneous:
             levels = 1 if finest.threshold else len(self._release.levels)
             if terms.possible_cells is None:

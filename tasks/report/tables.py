@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from storage.counts.columns import COUNT, column_name, flat_features
-from tasks.format.manifest import Intervals, LevelEntry, Manifest
+from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.words.levels import in_short, place
@@ -53,16 +53,21 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     at_once = ", all at once" if manifest.intervals.simultaneous else ""
     confidence = f"{format_percent(manifest.intervals.confidence)}{at_once}"
     heads += ["count", f"low ({confidence})", f"high ({confidence})"]
-    return f"<div>{title}\n{_caution_about_largest(manifest.intervals)}{table(heads, rows, kind='largest')}</div>"
+    return f"<div>{title}\n{_caution_about_largest(manifest, level)}{table(heads, rows, kind='largest')}</div>"
 
 
-def _caution_about_largest(intervals: Intervals) -> str:
+def _caution_about_largest(manifest: Manifest, level: int) -> str:
     """Return what intervals do not promise for counts chosen by their size; empty if the intervals hold at once."""
-    if intervals.simultaneous:
+    if manifest.intervals.simultaneous:
         return ""
-    confidence = format_percent(intervals.confidence)
+    confidence, stated = format_percent(manifest.intervals.confidence), manifest.levels[level].intervals
+    if stated and stated.promise == "cells":
+        return (
+            f"<p>Each interval covers its true count with {confidence} probability if the cell is fixed beforehand. These rows are"
+            " chosen because they are large, so fewer of theirs may.</p>\n"
+        )
     return (
-        f"<p>The intervals cover {confidence} of a level's rows on average. These rows are chosen because they are large, so fewer of"
+        f"<p>The intervals cover at least {confidence} of a level's rows on average. These rows are chosen because they are large, so fewer of"
         " theirs may cover the true counts.</p>\n"
     )
 

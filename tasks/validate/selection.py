@@ -4,14 +4,14 @@ Fix a level, and all noise above it. That fixes its M measured cells, and their 
 probability q for the noise of a cell, such as to go further than z, and let B be the number of cells that it befalls, which
 is Bin(M, q). If R cells are chosen, in whatever way, also by looking at the noise, the event befalls at most B of them.
 
-So take sizes R_1 > … > R_G from M to 1, an a < α, and for each size the greatest q_g with
+So take sizes R_1 > … > R_G from M to 1, a b < α, and for each size the greatest q_g with
 
-.. math:: E (\mathrm{Bin}(M, q_g) - a R_g)_+ \le (\alpha - a) R_g / G
+.. math:: E (\mathrm{Bin}(M, q_g) - b R_g)_+ \le (\alpha - b) R_g / G
 
 all of it from M and α alone. Whoever chooses R cells looks at the event of the greatest R_g <= R. Then the expected share of
 the chosen cells that it befalls is at most α:
 
-.. math:: E \max_g B_g / R_g \le a + \sum_g E (B_g - a R_g)_+ / R_g \le \alpha
+.. math:: E \max_g B_g / R_g \le b + \sum_g E (B_g - b R_g)_+ / R_g \le \alpha
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from scipy.special import betainc, ndtri_exp
 FloatArray = NDArray[np.float64]
 
 _RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
-_PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # a, in parts of α
-_USUAL = 30  # sizes and the part a are judged by choices of at least one in so many cells
+_PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # b, in parts of α
+_USUAL = 30  # sizes and the part b are judged by choices of at least one in so many cells
 _LEAST = -700.0  # of the logarithm of q; floats end soon after
 _HALVINGS = 64
 _CARE = 1e-6  # of what the expectation may be: more than its floats lose

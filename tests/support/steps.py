@@ -17,17 +17,11 @@ from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, Privacy
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
 from tasks.tree.branches import branch_name
-from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, every_level, finest_level
 from tests.support.universe import universe_of
 
 TREES = {depth: universe_of([[("a",) * depth]], [0] * depth).tree for depth in range(1, 6)}
 MANY, FEW = 10**9, (1, 4, 30_000)  # cells that a branch may have: so many that nothing is cut, and so few that much is
-
-
-def lower_levels(tree: Tree) -> tuple:
-    """Return the views of all levels but the root."""
-    return every_level(tree)[1:]
 
 
 @st.composite
@@ -41,7 +35,7 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
     return Mechanism(
         name="made_up",
         laws=EVERY_CELL,
-        views=draw(st.sampled_from([every_level, lower_levels, finest_level])),
+        views=every_level,
         cells=cells,
         repair={"any": nearest_in_chebyshev},
         finish=draw(st.sampled_from([None, MECHANISMS["inftda_reconciled"].finish])),

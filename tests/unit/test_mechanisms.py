@@ -22,9 +22,9 @@ CHOICES = list(
 
 @pytest.mark.parametrize(("views", "cells", "repair", "finish"), CHOICES)
 def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair, finish):
-    """Survivors are repaired on the way down; other cells are those of the finest level, which is summed as it is."""
+    """Survivors are repaired at every level on the way down; other cells are those of the finest level, summed as they are."""
     if cells == "survivors":
-        goes = repair is REPAIR and finish in {None, SECOND_PASS}
+        goes = (views, repair) == (every_level, REPAIR) and finish in {None, SECOND_PASS}
     else:
         goes = (views, repair, finish) == (finest_level, NOTHING_TO_REPAIR, AddUp())
     if goes:

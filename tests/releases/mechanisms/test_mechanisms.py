@@ -29,7 +29,6 @@ from tasks.optimize.reconcile import least_squares
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.job import tree_of
-from tasks.tree.views import finest_level
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv, case_precise
 from tests.support.laws import drawn_by
@@ -151,7 +150,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "finish of a lenient one": ("inftda_lenient", {"finish": least_squares(all_to_the_first)}),
     "a finish where there was none": ("tda_l2", {"finish": least_squares(all_to_the_first)}),
     "no finish where there was one": ("inftda_reconciled", {"finish": None}),
-    "views": ("tda_l2", {"views": finest_level, "bounds": None}),
 }
 
 
