@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from accuracy import SEED, sets
 from compute import measurements
-from results import load, save
+from results import load, markdown, save
 
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import MeasuredLevel, SeenTable, try_scales
@@ -153,7 +153,7 @@ def table(rows: Sequence[dict[str, Any]], heads: Sequence[str], cells: Any) -> s
     """Return rows as a table of a page: the set, ε and the mechanism, then what is said of each row."""
     lines = [["set", "ε", "mechanism", *heads], ["---", "---:", "---", *["---:"] * len(heads)]]
     lines += [[row["set"], f"{row['epsilon']:g}", f"`{row['mechanism']}`", *cells(row)] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(lines)
 
 
 def page(rows: Sequence[dict[str, Any]], machine: str) -> str:

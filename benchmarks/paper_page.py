@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from paper_figures import CLOSEST, Row, SideBySide, Theirs, theirs_at_hand
-from results import load
+from results import load, markdown
 
 from tasks.report.svg import STYLES, as_svg, figure
 
@@ -107,7 +107,7 @@ of its shape is in [README.md](README.md#a-nation-of-italys-shape).
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; all but the first column to the right."""
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(rows)
 
 
 def beside(ours: float | None, theirs: float | None) -> str:

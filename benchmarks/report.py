@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from growth import slope
 from peers import PEER, compare
-from results import load
+from results import load, markdown
 
 mpl.use("svg")
 mpl.rcParams.update({"svg.hashsalt": "trellis", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9})
@@ -106,7 +106,7 @@ def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table; all but the first column to the right."""
     heads = list(heads)
     rows = [heads, ["---", *["---:"] * (len(heads) - 1)], *lines]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown(rows)
 
 
 def peers(rows: list[Row]) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ def load(name: str) -> dict[str, Any] | None:
     """Return what a benchmark has written last; None if it has not run."""
     file = FOLDER / f"{name}.json"
     return json.loads(file.read_text()) if file.exists() else None
+
+
+def markdown(rows: Iterable[Iterable[str]]) -> str:
+    """Return rows of cells as a table in Markdown; the second row says how columns are aligned."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def machine() -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from accuracy import SEED, sets
 from compute import measurements
 from coverage import percent
-from results import load, save
+from results import load, markdown, save
 from scipy.special import ndtri
 
 from flows.mechanisms import MECHANISMS
@@ -141,10 +141,9 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
                 percent(row["fixed"]) if row["levels"] else "",
             ]
         lines.append(line)
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     looked, far = (sum(row[key] for row in rows) for key in ("levels", "far"))
     return PAGE.format(
-        runs=rows[0]["runs"], fewest=FEWEST, looked=looked, far=far or "none", table=table, machine=machine
+        runs=rows[0]["runs"], fewest=FEWEST, looked=looked, far=far or "none", table=markdown(lines), machine=machine
     )
 
 

@@ -24,7 +24,7 @@ from storage.releases.register import (
 
 @dataclass(frozen=True, slots=True)
 class MadeRelease:
-    """A release that a command has just made, or one branch of which it has made.
+    """What a command has just made: a whole release, or one branch of it.
 
     Attributes:
         reason: why it is not published; empty where it is.

@@ -158,7 +158,7 @@ class LevelEntry(_Part):
 
 
 class Intervals(_Part):
-    """The intervals of the release: those in the tables, of which each level says what they promise, and those of questions.
+    """The intervals that a release states. Each level says what those in its table promise.
 
     The interval of a question that was fixed beforehand covers its true count with the stated probability, over all noise.
 

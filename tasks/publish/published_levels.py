@@ -13,7 +13,7 @@ from storage.record import Record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms
-from tasks.format.manifest import Promise
+from tasks.format.manifest import Promise, Signal
 from tasks.format.rows import Rows, in_order
 from tasks.laws.named import noise_of
 from tasks.tree.axis import BoolArray, IntArray
@@ -66,19 +66,6 @@ def _listed(terms: LevelTerms) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """The rows of a level that stand out from the noise.
-
-    Attributes:
-        rows: how many.
-        above: what their noisy counts are above, records; None where that differs from row to row, or no noise is there.
-    """
-
-    rows: int
-    above: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class PublishedIntervals:
     """What is known about a level once all levels are read; None where it is not stated.
 
@@ -89,7 +76,7 @@ class PublishedIntervals:
         cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
             beforehand, records.
         simultaneous_half_width: z of the simultaneous intervals, records.
-        marks: the rows that stand out.
+        signal: the rows that stand out from the noise; None where no row does.
     """
 
     bias: float | None
@@ -97,7 +84,7 @@ class PublishedIntervals:
     half_width: int | None
     cap_margin: int | None
     simultaneous_half_width: int | None
-    marks: Marks
+    signal: Signal | None
 
 
 @dataclass(slots=True)
@@ -115,7 +102,7 @@ class ReleasedLevels:
     bias: dict[int, float] = field(default_factory=dict)
     _tree: Tree = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
-    _marks: dict[int, Marks] = field(default_factory=dict)  # of the levels read so far
+    _marked: dict[int, Signal | None] = field(default_factory=dict)  # of the levels read so far
     _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
 
     def __post_init__(self) -> None:
@@ -183,7 +170,8 @@ class ReleasedLevels:
                 return noise.quantile(log_tail) if leaves is None else sum_margins(noise, leaves, log_tail)
 
             signal, margin = signals(noisy, cells, self._terms.signal_rate, margin_of)
-        self._marks[level] = Marks(int(np.count_nonzero(signal)), margin if isinstance(margin, int) else None)
+        rows, above = int(np.count_nonzero(signal)), margin if isinstance(margin, int) else None
+        self._marked[level] = Signal(rows=rows, above=above) if rows else None
         return signal
 
     def stated_intervals(self) -> list[PublishedIntervals]:
@@ -200,7 +188,7 @@ class ReleasedLevels:
                 of_rows[level].own if of_rows else None,
                 fixed[level].cap if fixed else None,
                 simultaneous[level].own if simultaneous else None,
-                self._marks[level],
+                self._marked[level],
             )
             for level in range(len(levels))
         ]

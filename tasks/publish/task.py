@@ -30,7 +30,6 @@ from tasks.format.manifest import (
     Manifest,
     Privacy,
     SealEntry,
-    Signal,
 )
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
@@ -171,7 +170,7 @@ def _entry(level: ReleasedLevel, stated: PublishedIntervals, confidence: float) 
         cap_margin=stated.cap_margin,
         simultaneous_half_width=stated.simultaneous_half_width,
         intervals=LevelIntervals(confidence=confidence, promise=stated.promise) if stated.promise else None,
-        signal=Signal(rows=stated.marks.rows, above=stated.marks.above) if stated.marks.rows else None,
+        signal=stated.signal,
     )
 
 

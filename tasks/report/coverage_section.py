@@ -16,7 +16,8 @@ _SECTION = """<h2>Intervals</h2>
 <p>A release by this spec would state two kinds of intervals. Those in the tables are for rows: on average over all noise, at least
 {confidence} of a level's rows have a true count inside, however they came to be rows. Those of <code>trellis query</code> are for
 questions that are fixed beforehand: for each fixed cell, over all noise, the interval contains the true count with a probability
-of at least {confidence}. The true counts, by which cells are grouped here, were fixed before any noise was drawn. So the coverage of each group is at least {confidence} on average over runs, within sampling
+of at least {confidence}. The true counts, by which cells are grouped here, were fixed before any noise was drawn.
+So the coverage of each group is at least {confidence} on average over runs, within sampling
 error; the dashed line marks {confidence}. A share of fewer than {few} intervals (cells times runs) says little: the pictures leave
 it out, and the tables show it in brackets. Every possible cell of a level counts, measured or not.</p>
 <p>There is no promise for zeroed cells, which the noise selected. A zeroed cell is released as 0, measured or not, while its true
