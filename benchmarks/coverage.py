@@ -25,8 +25,8 @@ from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
+from tasks.uncertainty.intervals import CONFIDENCE, margins_of
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS, ZEROED, Bounds, level_coverages, measured_bounds
-from tasks.validate.intervals import CONFIDENCE, margins_of
 
 EPSILONS = (1.0, 10.0)
 NAMES = ("inftda", "inftda_reconciled")

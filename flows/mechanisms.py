@@ -24,7 +24,7 @@ from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
-from tasks.validate.bounds import bounds_of_sums, chebyshev_bounds
+from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 
 EVERY_CELL: Mapping[str, Law] = MappingProxyType(
     {"gaussian": GAUSSIAN, "laplace": LAPLACE}

@@ -1,7 +1,8 @@
 """What the store knows of each release: made, refused, listed, or shown with its levels, branches, seals and checks."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
@@ -23,6 +24,25 @@ from storage.releases.register import (
 
 
 @dataclass(frozen=True, slots=True)
+class ShownLevel(ReleasedLevel):
+    """One level of a release, with what its published folder says of the counts; nothing of that where there is no folder.
+
+    Attributes:
+        bound_after: as `bound`, known from the released and the noisy counts: it holds for every level at once.
+        intervals: what `low` and `high` promise.
+        signal: the rows that stand out from the noise.
+        noise_rows: the share of rows whose true count is 0: `estimate` and `at_most`.
+        above_noise: what stands above twice the noise, of `rows` and of `records`.
+    """
+
+    bound_after: int | None = None
+    intervals: Mapping[str, float | str] | None = None
+    signal: Mapping[str, int | None] | None = None
+    noise_rows: Mapping[str, float] | None = None
+    above_noise: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MadeRelease:
     """What a command has just made: a whole release, or one branch of it.
 
@@ -41,7 +61,7 @@ class MadeRelease:
     reason: str
     folder: str | None
     report: str | None
-    levels: Sequence[ReleasedLevel]
+    levels: Sequence[ShownLevel]
     unprotected: Sequence[str]
     statement: str
     budget: BudgetBalance
@@ -119,7 +139,7 @@ class ShownRelease:
     created: str
     supersedes: str | None
     superseded_by: str | None
-    levels: Sequence[ReleasedLevel]
+    levels: Sequence[ShownLevel]
     branches: Sequence[BranchState]
     seals: Sequence[SealedShard]
     checks: Sequence[CheckResult]
@@ -190,7 +210,7 @@ def show_answer(release_id: str) -> ShownRelease:
         created=release.created,
         supersedes=release.supersedes,
         superseded_by=later[-1] if later else None,
-        levels=record.released_levels(),
+        levels=_shown_levels(record.released_levels(), Path(release.folder)),
         branches=[
             BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
             for branch in record.branches.values()
@@ -204,6 +224,20 @@ def show_answer(release_id: str) -> ShownRelease:
         folder=release.folder if Path(release.folder).is_dir() else None,
         report=str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
     )
+
+
+def _shown_levels(levels: Sequence[ReleasedLevel], folder: Path) -> list[ShownLevel]:
+    """Return levels with what a published folder says of them, where it is there."""
+    shown = [ShownLevel(**asdict(level)) for level in levels]
+    try:
+        stated = json.loads((folder / "manifest.json").read_bytes())["levels"]
+    except (OSError, ValueError, KeyError):
+        return shown
+    known = [field.name for field in fields(ShownLevel)[len(fields(ReleasedLevel)) :]]
+    return [
+        replace(level, **{name: of_level.get(name) for name in known})
+        for level, of_level in zip(shown, stated, strict=True)
+    ]
 
 
 def reserved_spec(release_id: str) -> str:

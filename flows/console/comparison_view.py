@@ -8,7 +8,7 @@ from rich.table import Table
 from flows.console.terminal import escaped, out
 
 if TYPE_CHECKING:
-    from tasks.report.trial_results import ComparedLevel, GroupIntervals, MechanismResult, TrialResults
+    from tasks.report.trial_results import ComparedLevel, GroupIntervals, MechanismResult, Spread, TrialResults
 
 
 def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
@@ -76,6 +76,10 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     out.print(
         f"\n[bold]intervals of rows[/]: the share that holds the true count, and the mean width in records; {rows}"
     )
+    out.print(
+        "noise rows: the share of rows whose true count is 0, as a release would estimate it, and what it would say that it is at"
+        " most; false marks: the share of the rows with `signal` whose true count is 0"
+    )
     out.print(_row_table(stated))
     promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
@@ -88,17 +92,26 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
 
 def _row_table(results: "Sequence[MechanismResult]") -> Table:
     """Return a table of the published rows: a row per level and mechanism that states intervals there."""
+
+    def format_share(share: "Spread | None") -> str:
+        return f"{100 * share.mean:.1f}%" if share else ""
+
     table = Table("level", "mechanism", box=None)
-    for heading in ("rows covered", "width"):
+    for heading in ("rows covered", "width", "noise rows", "estimated", "at most", "false marks"):
         table.add_column(heading, justify="right")
     for of_level in zip(*(result.levels for result in results), strict=True):
         stated = [
-            (str(level.level), result.mechanism, level.rows_covered, level.row_width)
-            for result, level in zip(results, of_level, strict=True)
+            (result.mechanism, level) for result, level in zip(results, of_level, strict=True) if level.rows_covered
         ]
-        for place, (level, mechanism, covered, width) in enumerate(found for found in stated if found[2]):
-            if covered and width:
-                table.add_row("" if place else level, mechanism, f"{100 * covered.mean:.1f}%", f"{width.mean:,.1f}")
+        for place, (mechanism, level) in enumerate(stated):
+            shares = (level.false_discovery, level.noise_rows, level.noise_rows_at_most, level.false_signal)
+            table.add_row(
+                "" if place else str(level.level),
+                mechanism,
+                format_share(level.rows_covered),
+                f"{level.row_width.mean:,.1f}" if level.row_width else "",
+                *map(format_share, shares),
+            )
     return table
 
 

@@ -1,48 +1,68 @@
 """The table of a release's levels, planned or made, and the notes beneath it."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from flows.console.terminal import out, print_line
 from tasks.words.levels import level_columns
-from tasks.words.numbers import format_bound, format_cells, format_cost, format_sigma
+from tasks.words.numbers import format_bound, format_cells, format_cost, format_noise_rows, format_sigma
 
 if TYPE_CHECKING:
+    from flows.answers.release_status import ShownLevel
     from flows.planning.forecast import PlannedLevel
-    from storage.record import ReleasedLevel
 
-    Level = ReleasedLevel | PlannedLevel
+    Level = ShownLevel | PlannedLevel
 
 _MANY = 10  # numbers to be listed
 
 
-def show_levels(levels: "Sequence[ReleasedLevel]") -> None:
+def show_levels(levels: "Sequence[ShownLevel]") -> None:
     """Draw the levels of a release."""
     counted = {
         "cells measured": [level.cells for level in levels],
         "non-zero": [level.nonzero for level in levels],
     }
-    out.print(level_table(levels, counted))
+    known = {}
+    if any(level.bound_after is not None for level in levels):
+        bounds = [format_bound(level.sigma, level.bound_after, summed=bool(level.summed)) for level in levels]
+        known["as released"] = bounds
+    if any(level.noise_rows for level in levels):
+        shares = [level.noise_rows or {} for level in levels]
+        known["noise rows"] = [format_noise_rows(of.get("estimate", 0), of.get("at_most", 0)) for of in shares]
+    out.print(level_table(levels, counted, known))
     show_bound_note(levels)
+    show_noise_note(levels)
     show_threshold_note(levels)
 
 
-def level_table(levels: "Sequence[Level]", counted: Mapping[str, Sequence[int | None]]) -> Table:
-    """Return a table of levels: what tells them apart, numbers of cells under their headings, and the noise."""
+def level_table(
+    levels: "Sequence[Level]",
+    counted: Mapping[str, Sequence[int | None]],
+    known: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Table:
+    """Return a table of levels.
+
+    Args:
+        levels: 0 to T. What tells them apart and their noise have columns of their own.
+        counted: numbers of cells by their headings.
+        known: what is known after the release, by headings.
+    """
     table, columns = Table("level", box=None), level_columns([level.axes for level in levels])
     for heading in columns:
         table.add_column(heading, overflow="fold")
     of_epsilon = (
         sum(bool(level.epsilon) for level in levels) > 1
     )  # which the levels share; the cost of one is stated elsewhere
-    for heading in (*counted, "ε" if of_epsilon else "ρ", "σ", "bound"):
+    for heading in (*counted, "ε" if of_epsilon else "ρ", "σ", "bound", *known):
         table.add_column(heading, justify="right")
     for number, level in enumerate(levels):
         reach = [texts[number] for texts in columns.values()]
         cells = [format_cells(numbers[number]) for numbers in counted.values()]
-        table.add_row(str(level.level), *reach, *cells, *_noise_cells(level, of_epsilon=of_epsilon))
+        noise = _noise_cells(level, of_epsilon=of_epsilon)
+        table.add_row(str(level.level), *reach, *cells, *noise, *(texts[number] for texts in known.values()))
     return table
 
 
@@ -81,6 +101,16 @@ def show_bound_note(levels: "Sequence[Level]") -> None:
     if any(level.bound is not None for level in levels):
         out.print(
             "[dim]bound: with 95% probability, every count at this level is within this many records of the true count[/]"
+        )
+
+
+def show_noise_note(levels: "Sequence[ShownLevel]") -> None:
+    """Explain what is known of the counts after the release, where something is."""
+    if any(level.bound_after is not None for level in levels):
+        out.print("[dim]as released: the same, for all levels at once, from what the noise has come to[/]")
+    if any(level.noise_rows for level in levels):
+        out.print(
+            "[dim]noise rows: the share of rows whose true count is 0, estimated, and what it is at most with 95% probability[/]"
         )
 
 

@@ -126,11 +126,19 @@ def _show_typical(forecast: "Forecast") -> None:
         )
         return
     if finest == leaf.level:
-        out.print(f"{spread}: a typical cell stands above the noise at every level.")
-        return
-    below = f"levels below {finest}" if finest is not None else "all levels"
-    above = f"down to level {finest}" if finest is not None else "at no level"
-    out.print(f"{spread}: a typical cell stands above the noise {above}; [bold yellow]{below} are mostly noise[/]")
+        out.print(f"{spread}: the mean count is at least twice the noise at every level.")
+    else:
+        below = f"levels below {finest}" if finest is not None else "all levels"
+        above = f"down to level {finest}" if finest is not None else "at no level"
+        out.print(
+            f"{spread}: the mean count is at least twice the noise {above}; [bold yellow]{below} would be mostly noise[/]"
+        )
+    if typical.records_above:
+        rarely, often = (f"{100 * share:.2g}%" for share in typical.records_above[-1])
+        out.print(
+            f"few cells are like the mean: of typical, uneven tables, {rarely} to {often} of the records would be in cells above twice"
+            f" the noise at level {leaf.level}; the report of the release says how it is"
+        )
 
 
 def _show_disk(disk: "DiskUse | None") -> None:

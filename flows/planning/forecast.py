@@ -24,8 +24,8 @@ from storage.ledger.events import read_books
 from storage.releases.register import published_specs
 from tasks.accounting.floats import float_above
 from tasks.laws.named import noise_of
-from tasks.validate.bounds import finest_above_noise
-from tasks.validate.intervals import margins_of
+from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
+from tasks.uncertainty.intervals import margins_of
 from tasks.validate.size import disk_size, expected_leaves
 
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
@@ -96,17 +96,20 @@ class LawForecast:
 
 @dataclass(frozen=True, slots=True)
 class TypicalCells:
-    """Down to which level a typical cell stands above the noise.
+    """What of the counts would stand above twice the noise.
 
     Attributes:
         total: a public guess of the number of records.
         from_: where the guess is from: `expected_total`, or an earlier release.
-        finest_above_noise: the level; None for none.
+        finest_above_noise: the finest level at which the mean count does; None for none.
+        records_above: per level the least and the greatest share of records in cells that do, for typical tables: their counts are
+            uneven, and few are like the mean. Nothing where a threshold decides, or the number of cells is unknown.
     """
 
     total: int
     from_: str
     finest_above_noise: int | None
+    records_above: Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +363,9 @@ def _typical(plan: Plan, total: int | None, source: str) -> TypicalCells | None:
         return None
     sigmas, possible = [level.sigma for level in plan.levels], [level.possible_cells for level in plan.levels]
     finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
-    return TypicalCells(total, source, finest)
+    known = [] if plan.levels[-1].threshold else _possible_cells(plan)
+    above = [records_above_noise(total, sigma, cells) for sigma, cells in zip(sigmas, known, strict=False)]
+    return TypicalCells(total, source, finest, [[round(share, 3) for share in shares] for shares in above])
 
 
 def _possible_cells(plan: Plan) -> list[int]:

@@ -34,7 +34,7 @@ from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.tree.order import Tree
-from tasks.validate.bounds import CONFIDENCE
+from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
 

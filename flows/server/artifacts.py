@@ -7,6 +7,7 @@ something.
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -23,6 +24,8 @@ from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.record import ReleasedLevel, load_record
 from storage.releases.register import Release, state_of
+from tasks.format.manifest import published_manifest
+from tasks.report.levels import noise_rows_of
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
@@ -88,7 +91,9 @@ def show_published(release_id: str) -> None:
             f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
         ]
     ).replace("\n", "\n\n")
-    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published"))
+    manifest = published_manifest(Path(release.folder))
+    known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
+    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
     _shown(
         lambda: create_markdown_artifact(
             statement, _key(release_id, "statement"), "What the release protects, and where it is"
@@ -111,9 +116,9 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         f"**To give it up:** `trellis abandon {release_id}` ends it for good. What was drawn stays charged.",
     ]
     text = "\n\n".join(line for line in lines if line)
-    so_far = {level: _how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)}
+    so_far = [_how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)]
     levels = record.released_levels()
-    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", so_far))
+    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
 
 
@@ -158,14 +163,14 @@ def show_refusal(name: str, fault: TrellisError) -> None:
 
 
 def _levels_table(
-    release_id: str, levels: Sequence[ReleasedLevel], title: str, done: Mapping[int, str] | None = None
+    release_id: str, levels: Sequence[ReleasedLevel], title: str, known: Mapping[str, Sequence[str]]
 ) -> None:
     columns = level_columns([level.axes for level in levels])
     rows = [
         {
             "level": level.level,
             **{heading: texts[number] for heading, texts in columns.items()},
-            **({"done": done[level.level]} if done else {}),
+            **{heading: texts[number] for heading, texts in known.items()},
             "cells": f"{level.cells:,}",
             "non-zero": f"{level.nonzero:,}",
             "sigma": format_sigma(level.sigma, summed=bool(level.summed)),

@@ -22,7 +22,7 @@ from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, ref
 from flows.spec.schedule import checked_cron, parse_until
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from storage.releases.terms import SIGNAL_RATE
-from tasks.validate.intervals import CONFIDENCE
+from tasks.uncertainty.intervals import CONFIDENCE
 
 AXES = ("origin", "destination")
 MOST_FEATURES = 60

@@ -20,7 +20,7 @@ from flows.planning.plan import Plan, level_terms, make_plan
 from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
-from flows.trials.coverage import coverage_answer, coverage_row, row_columns, spread, spread_of
+from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
@@ -34,6 +34,7 @@ from tasks.publish.published_levels import ReleasedLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
+from tasks.uncertainty.intervals import margins_of, rounding_step
 from tasks.validate.coverage import (
     Bounds,
     false_share,
@@ -44,7 +45,6 @@ from tasks.validate.coverage import (
     thresholded_bounds,
 )
 from tasks.validate.distances import level_errors
-from tasks.validate.intervals import margins_of, rounding_step
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
 
@@ -165,7 +165,7 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
-    Of coverage there are three columns for each group of cells (`coverage_columns`), and three for the published rows, null where
+    Of coverage there are three columns for each group of cells (`coverage_columns`), and five for the published rows, null where
     there is nothing to say.
     """
     table, rows = comparison.table, []
@@ -182,7 +182,8 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
             of_rows = published.rows(true.level)
             stated = rows_covered(table.tree, true, of_rows.areas, *of_rows.bounds[:2]) if of_rows.bounds else None
             false = false_share(table.tree, true, [areas[of_rows.signal] for areas in of_rows.areas])
-            rows.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false})
+            shares = share_columns(published.shares(true.level))
+            rows.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false} | shares)
     return rows
 
 
@@ -345,6 +346,8 @@ def _result(entry: Entry, rows: pl.DataFrame) -> MechanismResult:
             rows_covered=spread_of(of_level["rows_covered"]),
             row_width=spread_of(of_level["row_width"]),
             false_signal=spread_of(of_level["false_signal"]),
+            noise_rows=spread_of(of_level["noise_rows"]),
+            noise_rows_at_most=spread_of(of_level["noise_rows_at_most"]),
         )
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 import polars as pl
 
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
+from tasks.uncertainty.shares import Shares
 from tasks.validate.coverage import GROUPS, Covered
 
 
@@ -50,6 +51,14 @@ def row_columns(covered: Covered | None) -> dict[str, float | None]:
     return {
         "rows_covered": covered.coverage if covered else None,
         "row_width": covered.width if covered else None,
+    }
+
+
+def share_columns(shares: Shares | None) -> dict[str, float | None]:
+    """Return what a release would say of the share of noise rows, by the names of their columns."""
+    return {
+        "noise_rows": shares.noise if shares else None,
+        "noise_rows_at_most": shares.noise_at_most if shares else None,
     }
 
 

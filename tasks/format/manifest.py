@@ -1,9 +1,10 @@
 """The manifest: what a release protects, what it costs, how far off its counts can be, and what made it."""
 
 import json
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from storage.counts.columns import interval_columns
 from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE
@@ -17,12 +18,15 @@ _OF_SOME_LEVELS = (
     "delta",
     "scale",
     "threshold",
+    "bound_after",
     "bias",
     "half_width",
     "cap_margin",
     "simultaneous_half_width",
     "intervals",
     "signal",
+    "noise_rows",
+    "above_noise",
 )
 _OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes")
 
@@ -95,6 +99,30 @@ class Signal(_Part):
     above: int | None = None
 
 
+class NoiseRows(_Part):
+    """The share of a level's rows that are noise alone: their true count is 0.
+
+    Attributes:
+        estimate: the estimated share; where the noise is large, nothing tells a true count of 1 from one of 0.
+        at_most: with 95% probability, the share is no larger.
+    """
+
+    estimate: float
+    at_most: float
+
+
+class AboveNoise(_Part):
+    """What of a level stands above twice its noise, as estimated from the noisy counts.
+
+    Attributes:
+        rows: the share of rows whose true count is above twice sigma.
+        records: the share of the records in rows that are in such rows.
+    """
+
+    rows: float
+    records: float
+
+
 class LevelEntry(_Part):
     """One level: how much noise its counts have and how far off they can be.
 
@@ -109,7 +137,7 @@ class LevelEntry(_Part):
         sigma: the standard deviation of the noise; for a summed level, that of its widest cell. 0 where the level is exact, and
             where leaves that did not reach a threshold are missing from its sums, so that none can be stated.
         bound: with 95% probability, every count at this level is within this many records of the true count; None where the
-            mechanism states none.
+            mechanism states none. It is known before anything is drawn.
         summed: whether nothing was measured at this level. The file leaves it out where the level was measured, and likewise
             leaves out each field below that has its default value.
         mechanism: what was drawn, where it costs only (ε, δ).
@@ -117,6 +145,8 @@ class LevelEntry(_Part):
         delta: δ of that, as charged.
         scale: the scale of its noise, records.
         threshold: the least noisy count that was kept, records.
+        bound_after: the same, known from the released and the noisy counts: with 95% probability, every count at every level is
+            within the level's of its true count. None where not every level is measured.
         bias: released minus noisy counts, the mean over the measured cells, records; it is noisy itself. None where nothing was
             measured, where only counts that reached a threshold were kept, or where the spec does not keep noisy counts.
         half_width: z of the interval around the noisy count of a row, records; None where only leaves are measured.
@@ -125,6 +155,8 @@ class LevelEntry(_Part):
         simultaneous_half_width: z of the simultaneous intervals, where they are published.
         intervals: what `low` and `high` promise; None where none are stated.
         signal: the rows that stand out from the noise; None where no row does.
+        noise_rows: how many rows are noise alone; None where there is no row, or counts had to reach a threshold.
+        above_noise: how much stands above the noise; None likewise.
     """
 
     level: int
@@ -142,12 +174,15 @@ class LevelEntry(_Part):
     delta: float = 0.0
     scale: float = 0.0
     threshold: int = 0
+    bound_after: int | None = None
     bias: float | None = None
     half_width: int | None = None
     cap_margin: int | None = None
     simultaneous_half_width: int | None = None
     intervals: LevelIntervals | None = None
     signal: Signal | None = None
+    noise_rows: NoiseRows | None = None
+    above_noise: AboveNoise | None = None
 
     @field_validator("mechanism")
     @classmethod
@@ -264,6 +299,14 @@ class Manifest(_Part):
                 if _is_default(level, name):
                     del entry[name]
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def published_manifest(folder: Path) -> Manifest | None:
+    """Return the manifest of a published folder; None where there is none that can be read."""
+    try:
+        return Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def _is_default(part: _Part, name: str) -> bool:

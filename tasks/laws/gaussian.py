@@ -10,7 +10,7 @@ from scipy.special import ndtri_exp
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
-from tasks.laws.law import CARE, Law, LevelCost, Sampling
+from tasks.laws.law import CARE, FloatArray, Law, LevelCost, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import LARGEST_TAU, table_noise
 
@@ -65,6 +65,11 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     return max(0, math.ceil(sigma * math.sqrt(terms) * deviations))
 
 
+def gaussian_density(values: FloatArray, sigma: float) -> FloatArray:
+    """Return how likely values are under a Gaussian of scale σ, up to a factor, of the same shape."""
+    return np.exp(-((values / sigma) ** 2) / 2)
+
+
 def _reach(sigma: float, terms: int, log_odds: float) -> float:
     """Return σ √n √(2x): a discrete Gaussian is sub-Gaussian, E exp(λZ) ≤ exp(λ²σ²/2) (Canonne, Kamath and Steinke, 2020)."""
     return sigma * math.sqrt(terms) * math.sqrt(2 * log_odds)
@@ -107,5 +112,6 @@ GAUSSIAN = Law(
     variance=gaussian_variance,
     reach=_reach,
     quantile=gaussian_quantile,
+    density=gaussian_density,
     states_scale=False,
 )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tasks.accounting.pure import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import l1_derivation
-from tasks.laws.law import CARE, Law, LevelCost, Sampling
+from tasks.laws.law import CARE, FloatArray, Law, LevelCost, Sampling
 from tasks.laws.samplers import discrete_laplace
 from tasks.laws.table_sampler import LARGEST_TAU, laplace_by_table
 
@@ -165,6 +165,11 @@ def _least(holds: Callable[[float], bool], scale: float) -> float:
     return high
 
 
+def laplace_density(values: FloatArray, scale: float) -> FloatArray:
+    """Return how likely values are under a Laplace distribution, up to a factor, of the same shape."""
+    return np.exp(-np.abs(values) / scale)
+
+
 LAPLACE = Law(
     name="discrete_laplace",
     called="discrete Laplace noise",
@@ -176,6 +181,7 @@ LAPLACE = Law(
     variance=laplace_variance,
     reach=laplace_reach,
     quantile=laplace_quantile,
+    density=laplace_density,
     derivation=lambda neighbours, records, is_root: l1_derivation(neighbours, records, is_root=is_root),
     refused={
         "rho": "discrete Laplace noise costs epsilon, which adds up, and no rho",

@@ -9,14 +9,19 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tasks.accounting.sensitivity import Sensitivity
 from tasks.tree.axis import IntArray
+
+FloatArray = NDArray[np.float64]
 
 Sampler = Callable[[IntArray, float], IntArray]  # from true counts and a scale to noisy counts
 ThresholdedSampler = Callable[
     [IntArray, float, int], tuple[IntArray, IntArray]
 ]  # to the rows that are kept, and theirs
-
+Density = Callable[[FloatArray, float], FloatArray]  # from values and a scale to how likely they are, up to a factor
 
 CARE = 1e-12  # of the logarithm of a probability, lowered by it: more than floats lose, or any sampler lacks
 
@@ -70,6 +75,7 @@ class Law:
         quantile: from a scale, the logarithm of a probability and a number of terms to the least z >= 0 that the sum of as
             many independent draws exceeds with at most that probability, or a bound on it; None for a law of which none is
             known: nothing that it measures can be published with intervals.
+        density: how likely a value is, up to a factor; None for a law whose rows are never noise alone.
         derivation: from the neighbours, the records per unit and whether the level is the root to how far one unit moves a level,
             in words; None for the Euclidean norm, where it depends on the level.
         states_scale: whether levels state its scale beside σ; otherwise σ is the scale.
@@ -87,6 +93,7 @@ class Law:
     variance: Callable[[float], float]
     reach: Callable[[float, int, float], float]
     quantile: Callable[[float, float, int], int] | None = None
+    density: Density | None = None
     derivation: Callable[[str, int, bool], str] | None = None
     states_scale: bool = True
     keeps_some: bool = False
@@ -129,6 +136,17 @@ class LevelNoise:
     def reach(self, log_odds: float) -> float:
         """Return what the noise reaches, to one side, with a probability of at most exp(-log_odds), records; 0 for none."""
         return self.law.reach(self.scale, self.terms, log_odds) if self.law else 0.0
+
+    @property
+    def density(self) -> Density:
+        """How likely a value of one draw is, up to a factor.
+
+        Raises:
+            ValueError: there is no noise, or the law has no density.
+        """
+        if self.law is None or self.law.density is None:
+            raise ValueError("nothing can be estimated of counts without a density of their noise.")
+        return self.law.density
 
     def quantile(self, log_tail: float, terms: int = 1) -> int:
         """Return the least z >= 0 that the sum of independent draws exceeds with at most a given probability, or a bound on it.

@@ -22,7 +22,7 @@ from tasks.tree.job import Job
 from tasks.tree.keys import AreaArray
 from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.order import Tree
-from tasks.validate.intervals import (
+from tasks.uncertainty.intervals import (
     NO_CAP,
     Margins,
     caps,
@@ -35,7 +35,9 @@ from tasks.validate.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.validate.signals import signals
+from tasks.uncertainty.moves import Moves, bounds_after, reach_after
+from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
+from tasks.uncertainty.signals import signals
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -66,25 +68,45 @@ def _listed(terms: LevelTerms) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedIntervals:
+class KnownAfter:
     """What is known about a level once all levels are read; None where it is not stated.
 
     Attributes:
         bias: released minus noisy counts, the mean over the measured cells, records.
+        bound: what the error of no count at the level exceeds, with the confidence of `tasks.uncertainty.bounds`, records.
         promise: what `low` and `high` promise.
         half_width: z of the interval around a row's noisy count, records.
         cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
             beforehand, records.
         simultaneous_half_width: z of the simultaneous intervals, records.
         signal: the rows that stand out from the noise; None where no row does.
+        shares: how much of its rows is noise, and how much stands above it.
     """
 
     bias: float | None
+    bound: int | None
     promise: Promise | None
     half_width: int | None
     cap_margin: int | None
     simultaneous_half_width: int | None
     signal: Signal | None
+    shares: Shares | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """The kept nodes of a level of a branch.
+
+    Attributes:
+        noisy: shape (nodes,), records.
+        caps: per kind of interval, the most that they can count, shape (nodes,), records.
+    """
+
+    noisy: IntArray
+    caps: Sequence[IntArray]
+
+    def __getitem__(self, which: slice | IntArray) -> "_Nodes":
+        return _Nodes(self.noisy[which], [of_kind[which] for of_kind in self.caps])
 
 
 @dataclass(slots=True)
@@ -103,7 +125,9 @@ class ReleasedLevels:
     _tree: Tree = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
     _marked: dict[int, Signal | None] = field(default_factory=dict)  # of the levels read so far
-    _caps: dict[str, list[IntArray]] = field(default_factory=dict)  # by branch, of the nodes kept of the level before
+    _shares: dict[int, Shares | None] = field(default_factory=dict)  # likewise
+    _moves: list[Moves] = field(default_factory=list)  # likewise, where every level is measured
+    _above: dict[str, _Nodes] = field(default_factory=dict)  # by branch, the nodes kept of the level before
 
     def __post_init__(self) -> None:
         """Load the tree, and compute the margins of all levels."""
@@ -149,6 +173,8 @@ class ReleasedLevels:
         if end != size:
             raise StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
         signal = self._signals(level, areas, noisy)
+        if not self._margins:
+            self._shares[level] = self._shares_of_sums(level, areas, noisy)
         return in_order(Rows(areas, counts, ends if is_stated else (), signal), self._tree.sizes(level))
 
     def _signals(self, level: int, areas: Sequence[AreaArray], noisy: IntArray) -> BoolArray:
@@ -174,21 +200,36 @@ class ReleasedLevels:
         self._marked[level] = Signal(rows=rows, above=above) if rows else None
         return signal
 
-    def stated_intervals(self) -> list[PublishedIntervals]:
-        """Return, per level, its bias and the margins of its intervals, after all levels were read."""
+    def _shares_of_sums(self, level: int, areas: Sequence[AreaArray], noisy: IntArray) -> Shares | None:
+        """Return how much of a level's rows is noise, where only leaves are measured; None where rows are never noise alone."""
+        terms, finest = self._release.levels[level], self._release.levels[-1]
+        if finest.threshold:
+            return None
+        leaves = self._tree.leaves_below(level, [of_axis.astype(np.int64) for of_axis in areas])
+        return shares_of_sums(noise_of(finest), noisy, leaves, _listed(terms))
+
+    def shares(self, level: int) -> Shares | None:
+        """Return how much of a level's rows is noise, once it is read; None where it has no row, or none that may be noise."""
+        return self._shares[level]
+
+    def known_after(self) -> list[KnownAfter]:
+        """Return, per level, what is known after all levels were read."""
         # the bias and the counts together reveal the sum of the noisy counts
         bias = {} if self._terms.rounded else self.bias
         of_rows, simultaneous = (self._margins + [[]] * 2)[:2]
         levels, confidence = self._release.levels, self._terms.confidence
         fixed = margins_of([noise_of(level) for level in levels], confidence) if of_rows else []
+        bounds = bounds_after(self._moves)
         return [
-            PublishedIntervals(
+            KnownAfter(
                 bias.get(level),
+                self._rounded_up(level, bounds[level]) if bounds else None,
                 self._promise(level),
                 of_rows[level].own if of_rows else None,
                 fixed[level].cap if fixed else None,
                 simultaneous[level].own if simultaneous else None,
                 self._marked[level],
+                self._shares[level],
             )
             for level in range(len(levels))
         ]
@@ -202,62 +243,92 @@ class ReleasedLevels:
         return "cells" if self._release.levels[-1].threshold else "rows"
 
     def _measured(self, level: int) -> Iterator[tuple[Rows, IntArray]]:
-        """Yield the rows of a measured level with their noisy counts, branch by branch, and keep the caps of its nodes for the next level."""
+        """Yield the rows of a measured level with their noisy counts, branch by branch, and keep its nodes for the next level."""
         self._give(level, [_NOTHING] * len(self._tree.axes), _NOTHING)
-        above, self._caps = self._caps, {}
-        noisy_sum = cells = 0
-        released_sum = 0
+        above, self._above = self._above, {}
+        noise = noise_of(self._release.levels[level])
+        seen = SeenCounts(noise) if noise else None
         margins = [of_kind[level] for of_kind in self._margins]
+        moves = Moves(self._reach(level))
         for (of, branch), shard in self.record.frontiers.items():
             if of != level:
                 continue
             kept = self.job.nodes(shard)
-            noisy, caps_above, seen, measured = self._of_nodes(level, branch, kept, above)
-            noisy_sum, cells = noisy_sum + seen, cells + measured
-            self._caps[branch] = [
-                caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, caps_above, strict=True)
-            ]
-            rows, counts = self._released_of(level, branch, kept)
-            released_sum += int(counts.sum())
+            released = self._released_of(level, branch, kept)
+            noisy, parents = self._of_nodes(level, branch, kept, released, above, seen, moves)
+            self._above[branch] = _Nodes(
+                noisy,
+                [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)],
+            )
+            rows, counts = released
+            if seen:
+                seen.add_rows(noisy[rows], seen.groups(parents.noisy[rows]))
             bounds: list[IntArray] = []
-            for margin, of_kind in zip(margins, caps_above, strict=True):
+            for margin, of_kind in zip(margins, parents.caps, strict=True):
                 bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
             yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds)), noisy[rows]
-        self.bias[level] = (released_sum - noisy_sum) / cells if cells else 0.0
+        self.bias[level] = moves.bias
+        self._moves.append(moves)
+        self._shares[level] = seen.shares() if seen else EXACT
+
+    def _reach(self, level: int) -> int:
+        """Return what no noise of a level exceeds, while none of any other level does, with the confidence of bounds."""
+        levels, cells = self._release.levels, self.record.cells_of(level)[0]
+        return reach_after(noise_of(levels[level]), cells, sum(not of.is_invariant for of in levels))
 
     def _of_nodes(
-        self, level: int, branch: str, kept: Frontier, above: Mapping[str, list[IntArray]]
-    ) -> tuple[IntArray, list[IntArray], int, int]:
-        """Return the noisy counts of a branch's kept nodes, the caps of their parents by kind, and two totals.
+        self,
+        level: int,
+        branch: str,
+        kept: Frontier,
+        released: tuple[slice | IntArray, IntArray],
+        above: Mapping[str, _Nodes],
+        seen: SeenCounts | None,
+        moves: Moves,
+    ) -> tuple[IntArray, _Nodes]:
+        """Return the noisy counts of a branch's kept nodes, and what is known of the parent of each.
 
-        The totals are the sum and the number of all noisy counts of the branch. The sink gets these counts.
+        All noisy counts of the branch are given to the sink and to what looks at them.
         """
         parts = self.job.noisy(level, branch)
+        counts = np.zeros(len(kept), dtype=np.int64)
+        counts[released[0]] = released[1]
         if level == 0:
             noisy = next(parts)
             self._give(level, kept.areas, noisy)
-            return noisy, [np.full(1, NO_CAP) for _ in self._margins], int(noisy.sum()), 1
+            moves.add(noisy, counts)
+            parent = _Nodes(np.zeros(1, dtype=np.int64), [np.full(1, NO_CAP) for _ in self._margins])
+            if seen:
+                seen.add(noisy, seen.groups(parent.noisy))
+            return noisy, parent
         parents = self.job.parents(level, branch)
+        of_parents = self._of_parents(branch, level, above)
+        group = seen.groups(of_parents.noisy) if seen else of_parents.noisy
         first_kept, cell = cells_of(self._tree, parents, kept)
         of_cells = cell_counts(self._tree, parents)
-        take, before, noisy_sum = taking(parts), 0, 0
+        take, before = taking(parts), 0
         of_nodes = np.empty(len(kept), dtype=np.int64)
         for nodes in chunks(of_cells, CHUNK_CELLS):
             chunk = take(int(of_cells[nodes].sum()))
             rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
-            of_nodes[rows] = chunk[cell[rows] - before]
+            there = cell[rows] - before
+            of_nodes[rows] = chunk[there]
             if self.sink:
                 self._give(level, expand(self._tree, parents[nodes]).areas, chunk)
-            before, noisy_sum = before + len(chunk), noisy_sum + int(chunk.sum())
-        parent = np.repeat(np.arange(len(parents)), np.diff(first_kept))
-        return of_nodes, [of_kind[parent] for of_kind in self._caps_of_parents(branch, level, above)], noisy_sum, before
+            if seen:
+                seen.add(chunk, np.repeat(group[nodes], of_cells[nodes]))
+            of_chunk = np.zeros(len(chunk), dtype=np.int64)
+            of_chunk[there] = counts[rows]
+            moves.add(chunk, of_chunk)
+            before += len(chunk)
+        return of_nodes, of_parents[np.repeat(np.arange(len(parents)), np.diff(first_kept))]
 
-    def _caps_of_parents(self, branch: str, level: int, above: Mapping[str, list[IntArray]]) -> list[IntArray]:
-        """Return, by kind, the caps of the nodes above a level of a branch."""
+    def _of_parents(self, branch: str, level: int, above: Mapping[str, _Nodes]) -> _Nodes:
+        """Return what is known of the nodes above a level of a branch."""
         cut = self.record.branches.get(branch)
         if cut is None or cut.cut_level != level - 1:
             return above[branch]
-        return [of_kind[cut.first_node : cut.end_node] for of_kind in above[cut.parent]]
+        return above[cut.parent][slice(cut.first_node, cut.end_node)]
 
     def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
         """Return which of the kept nodes are released, and their counts."""
@@ -319,6 +390,9 @@ class ReleasedLevels:
     def _give(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
         if self.sink:
             self.sink(level, areas, noisy)
+
+    def _rounded_up(self, level: int, bound: int) -> int:
+        return int(self._rounded(level, *np.array([[0], [bound]]))[1][0])
 
     def _rounded(self, level: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
         if not self._terms.rounded:

@@ -23,11 +23,13 @@ from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.format.csv import csv_header, write_csv
 from tasks.format.manifest import (
+    AboveNoise,
     Intervals,
     LedgerHead,
     LevelEntry,
     LevelIntervals,
     Manifest,
+    NoiseRows,
     Privacy,
     SealEntry,
 )
@@ -35,7 +37,7 @@ from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
-from tasks.publish.published_levels import PublishedIntervals, ReleasedLevels
+from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
@@ -68,10 +70,10 @@ def publish(release_id: str) -> None:
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         collector = Collector(tree_of(release), release.levels)
-        records, intervals = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
+        records, known = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
         entries = [
-            _entry(level, stated, release.terms.intervals.confidence)
-            for level, stated in zip(levels, intervals, strict=True)
+            _entry(level, of_level, release.terms.intervals.confidence)
+            for level, of_level in zip(levels, known, strict=True)
         ]
         manifest = _write_manifest(beside, record, entries, ledger, csv=csv, records=records, noisy=noisy)
         page = report(manifest, collector.facts(), passed_checks(checks), release.terms.how_counted)
@@ -109,7 +111,7 @@ def _write_counts(
     *,
     csv: CsvKind,
     noisy: bool,
-) -> tuple[RecordsKind | None, list[PublishedIntervals]]:
+) -> tuple[RecordsKind | None, list[KnownAfter]]:
     """Write the tables of all levels. While one level is written, load and sort the next, and collect facts for the report.
 
     Returns:
@@ -129,7 +131,7 @@ def _write_counts(
             rows = coming.result()
             if level < tree.depth:
                 coming = ahead.submit(levels.rows, level + 1)
-            collector.take(rows)
+            collector.take(rows, levels.shares(level))
             path = folder / "counts" / f"level_{level}.parquet"
             write_parquet(path, table(level, rows), tree.axes[0].name)
             if csv == "every_level":
@@ -144,11 +146,12 @@ def _write_counts(
             write_csv(records_path(folder, records), tables)
         else:
             write_parquet(records_path(folder, records), tables, tree.axes[0].name)
-    return records, levels.stated_intervals()
+    return records, levels.known_after()
 
 
-def _entry(level: ReleasedLevel, stated: PublishedIntervals, confidence: float) -> LevelEntry:
+def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelEntry:
     """Return what the manifest states about a level; the file leaves out what is as for most levels."""
+    shares = known.shares
     return LevelEntry(
         level=level.level,
         axes=dict(level.axes),
@@ -165,12 +168,15 @@ def _entry(level: ReleasedLevel, stated: PublishedIntervals, confidence: float) 
         delta=level.delta or 0.0,
         scale=level.scale or 0.0,
         threshold=level.threshold or 0,
-        bias=stated.bias,
-        half_width=stated.half_width,
-        cap_margin=stated.cap_margin,
-        simultaneous_half_width=stated.simultaneous_half_width,
-        intervals=LevelIntervals(confidence=confidence, promise=stated.promise) if stated.promise else None,
-        signal=stated.signal,
+        bound_after=known.bound,
+        bias=known.bias,
+        half_width=known.half_width,
+        cap_margin=known.cap_margin,
+        simultaneous_half_width=known.simultaneous_half_width,
+        intervals=LevelIntervals(confidence=confidence, promise=known.promise) if known.promise else None,
+        signal=known.signal,
+        noise_rows=NoiseRows(estimate=shares.noise, at_most=shares.noise_at_most) if shares else None,
+        above_noise=AboveNoise(rows=shares.rows_above, records=shares.records_above) if shares else None,
     )
 
 

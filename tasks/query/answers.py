@@ -22,7 +22,7 @@ from tasks.query.explanations import (
 )
 from tasks.query.folder import PublishedFolder
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
-from tasks.validate.intervals import simultaneous_margins
+from tasks.uncertainty.intervals import simultaneous_margins
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ import numpy as np
 
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
-from tasks.validate.intervals import Margins, above_share, sum_margins
+from tasks.uncertainty.intervals import Margins, above_share, sum_margins
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,9 +28,9 @@ _NOISY = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linew
 
 
 def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
-    """Draw noise and error bound per level beside the count of a typical cell."""
+    """Draw noise and error bound per level beside the mean count of its possible cells."""
     series: dict[str, Sequence[float | None]] = {
-        "typical count": [facts.typical_count(level) for level in range(len(levels))],
+        "mean count": [facts.mean_count(level) for level in range(len(levels))],
         "noise (σ)": [level.sigma for level in levels],
         "half of the interval": [level.half_width for level in facts.levels],
         "error bound (95%)": [level.bound for level in levels],
@@ -45,7 +45,7 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
         _level_axis(panel, len(levels))
         panel.set_ylabel("records")
         _legend(panel)
-        return as_svg(drawn, "The noise and the stated errors of every level, beside the count of a typical cell")
+        return as_svg(drawn, "The noise and the stated errors of every level, beside the mean count of its cells")
 
 
 def sizes_picture(facts: Facts) -> str:

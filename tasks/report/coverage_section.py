@@ -81,14 +81,16 @@ def _tables(epsilon: float, results: Sequence[MechanismResult], runs: int) -> st
     tables = "\n".join(_table(result, runs) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>Rows: the share of the"
-        " published rows whose interval contains the true count, in percent, as the mean over the runs. By true count: the share"
+        " published rows whose interval contains the true count, in percent, as the mean over the runs; noise: of those"
+        " whose true count is 0, as the release would estimate it, and what it would say it is at most; false marks: of the rows"
+        " with <code>signal</code>. By true count: the share"
         " of fixed cells that is covered, with its standard error, in brackets where there are fewer than"
         f" {FEW_INTERVALS} intervals. Widths are means of high − low, in records.</p></details>"
     )
 
 
 def _table(result: MechanismResult, runs: int) -> str:
-    heads = ["level", "rows", "width"]
+    heads = ["level", "rows", "width", "noise", "estimated", "at most", "false marks"]
     for group in TRUE_COUNTS:
         heads += [_LABELS.get(group, group), "width"]
     heads.append(ZEROED)
@@ -100,6 +102,8 @@ def _table(result: MechanismResult, runs: int) -> str:
         ]
         of_rows = [f"{100 * level.rows_covered.mean:.1f}" if level.rows_covered else ""]
         of_rows.append(f"{level.row_width.mean:,.1f}" if level.row_width else "")
+        shares = (level.false_discovery, level.noise_rows, level.noise_rows_at_most, level.false_signal)
+        of_rows += [f"{100 * share.mean:.1f}" if share else "" for share in shares]
         rows.append([str(level.level), *of_rows, *cells, _covered(groups.get(ZEROED), runs)])
     return table(heads, rows, caption=escape(result.mechanism))
 

@@ -12,7 +12,8 @@ from tasks.format.rows import Rows
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree
-from tasks.validate.bounds import finest_above_noise
+from tasks.uncertainty.bounds import finest_above_noise
+from tasks.uncertainty.shares import Shares
 
 CLASSES = (
     1,
@@ -27,6 +28,7 @@ CLASSES = (
 MOST_SHOWN = 40  # areas per side of a matrix
 MOST_LARGEST = 15  # rows
 _CHUNK = 1_000_000  # rows read at once
+_MOST_ROWS = 0.5  # of a level stand above the noise, or its counts are mostly noise
 
 Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
 
@@ -117,8 +119,8 @@ class Facts:
 
     Attributes:
         total: of the counts, records.
-        finest_above_noise: the finest level at which typical cells are above the noise, as `trellis plan` states it for this
-            total; None where they are not even at the first level, or the number of cells is unknown.
+        finest_above_noise: the finest level down to which at least half of the rows are estimated to count more than twice the
+            noise, or, where counts had to reach a threshold, at which a count of the mean size is published; None for no level.
         levels: levels 0 to T.
         matrix: the coarsest matrix; None where no axis is refined.
         largest_level: the level of the largest counts.
@@ -139,7 +141,7 @@ class Facts:
         """Whether the number of possible cells is unknown at some level."""
         return any(level.possible_cells is None for level in self.levels)
 
-    def typical_count(self, level: int) -> float | None:
+    def mean_count(self, level: int) -> float | None:
         """Return the total spread evenly over the possible cells of a level, records; None where their number is unknown."""
         possible = self.levels[level].possible_cells
         return None if possible is None else max(self.total, 0) / possible
@@ -168,22 +170,31 @@ class Collector:
             return self._tree.depth
         return self._matrix_level if self._finest_above is None else self._finest_above
 
-    def take(self, rows: Rows) -> None:
-        """Read the next level; its rows are in the order of their areas."""
+    def take(self, rows: Rows, shares: Shares | None) -> None:
+        """Read the next level; its rows are in the order of their areas.
+
+        Args:
+            rows: of the level.
+            shares: how much of the rows stands above the noise; None where there are none, or counts had to reach a threshold.
+        """
         level = len(self._levels)
         if level == 0:
             self._total = int(rows.counts.sum())
-            self._finest_above = finest_above_noise(
-                max(self._total, 0),
-                [terms.sigma for terms in self._terms],
-                [terms.possible_cells for terms in self._terms],
-                self._terms[-1].threshold,
-            )
+            self._finest_above = self._finest_published()
+        elif shares and shares.rows_above >= _MOST_ROWS and (self._finest_above or 0) == level - 1:
+            self._finest_above = level
         self._levels.append(self._look_at(level, rows))
         if level == self._matrix_level and level:
             self._matrix = _matrix(self._tree, level, rows)
-        if level == self._largest_level and level:
+        if level and level == self._largest_level:  # until a finer level turns out to be above the noise
             self._largest = _largest(self._tree, level, rows)
+
+    def _finest_published(self) -> int | None:
+        """Return the finest level if a count of the mean size reaches the threshold there; None if not, or without a threshold."""
+        if not self._terms[-1].threshold:
+            return None
+        sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
+        return finest_above_noise(max(self._total, 0), sigmas, possible, self._terms[-1].threshold)
 
     def facts(self) -> Facts:
         """Return the facts, after the last level."""

@@ -1,12 +1,12 @@
 """The README of a published folder: what a statistician passes on with the tables."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 
 from storage.counts.columns import COUNT, SIGNAL
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.laws.named import LAWS
+from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
 
@@ -33,6 +33,8 @@ _RECORDS = {
     None: "",
 }
 
+_ALWAYS = ("rows", "noise (sigma)", "error bound (95%)")  # columns that every table of levels has
+
 
 def readme(manifest: Manifest, how_counted: str = ADJUSTED) -> str:
     """Return the text of README.md.
@@ -44,7 +46,12 @@ def readme(manifest: Manifest, how_counted: str = ADJUSTED) -> str:
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
     places = zip(*columns.values(), strict=True)
-    levels = "\n".join(_row(level, place) for level, place in zip(manifest.levels, places, strict=True))
+    of_levels = [_row(level) for level in manifest.levels]
+    heads = [head for head in of_levels[0] if head in _ALWAYS or any(row[head] != NOTHING for row in of_levels)]
+    levels = "\n".join(
+        f"| {level.level} | {' | '.join(place)} | {' | '.join(row[head] for head in heads)} |"
+        for level, place, row in zip(manifest.levels, places, of_levels, strict=True)
+    )
     metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
     superseded = f"\n\n{text}" if (text := revision(manifest)) else ""
     of_trips = "origin" in columns
@@ -66,8 +73,8 @@ Not protected, because it is published exactly:
 
 {reading(manifest, how_counted)}
 
-| level | {" | ".join(columns)} | rows | noise (sigma) | error bound (95%) |
-|---|{"---|" * len(columns)}---|---|---|
+| level | {" | ".join(columns)} | {" | ".join(heads)} |
+|---|{"---|" * (len(columns) + len(heads))}
 {levels}
 
 ## Files
@@ -193,7 +200,12 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
     )
     if manifest.levels[0].summed:
         return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
-    return f"{bound}; most counts are far closer. `sigma` is the standard deviation of the noise in one measurement."
+    after = (
+        " The bound as released is\n  known from what the noise has come to: with 95% probability it holds for all levels at once."
+        if finest.bound_after is not None
+        else ""
+    )
+    return f"{bound}; most counts are far closer.{after} `sigma` is the standard deviation of the noise in one measurement."
 
 
 def _intervals(manifest: Manifest) -> str:
@@ -214,7 +226,7 @@ def _intervals(manifest: Manifest) -> str:
     )
     return (
         f"{_promise_of_rows(manifest, confidence)}{none}{rounded}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
-        f"{_signal(manifest)}"
+        f"{_signal(manifest)}{_shares(manifest)}"
     )
 
 
@@ -246,6 +258,17 @@ def _signal(manifest: Manifest) -> str:
     return (
         f"- `signal` is true for rows that stand out from the noise. Of a level's rows that do, on average at most {rate} have a\n"
         "  true count of 0. A row that does not stand out may well have records.\n"
+    )
+
+
+def _shares(manifest: Manifest) -> str:
+    """Return what the shares of the levels say; empty where none are stated."""
+    if not any(level.noise_rows for level in manifest.levels):
+        return ""
+    return (
+        "- Noise rows are rows whose true count is 0. Their share is estimated; with 95% probability it is no larger than the\n"
+        "  second figure. The two can be far apart, because where the noise is large nothing tells a true count of 1 from one\n"
+        "  of 0. Above 2 sigma: the estimated share of rows with a true count above twice the noise, and of the records in them.\n"
     )
 
 
@@ -297,8 +320,13 @@ def _promise(manifest: Manifest) -> str:
     )
 
 
-def _row(level: LevelEntry, place: Sequence[str]) -> str:
-    names = " | ".join(place)
-    noise = format_sigma(level.sigma, summed=level.summed, digits=2)
-    bound = format_bound(level.sigma, level.bound, summed=level.summed)
-    return f"| {level.level} | {names} | {level.nonzero:,} | {noise} | {bound} |"
+def _row(level: LevelEntry) -> dict[str, str]:
+    """Return the cells of a level by their headings."""
+    return {
+        "rows": f"{level.nonzero:,}",
+        "noise (sigma)": format_sigma(level.sigma, summed=level.summed, digits=2),
+        "noise rows": noise_rows_of(level),
+        "rows, records above 2 sigma": above_noise_of(level),
+        "error bound (95%)": format_bound(level.sigma, level.bound, summed=level.summed),
+        "bound as released": format_bound(level.sigma, level.bound_after, summed=level.summed),
+    }

@@ -201,13 +201,8 @@ def _cards(manifest: Manifest, facts: Facts) -> str:
     if threshold := manifest.levels[-1].threshold:
         cards.append(("Smallest count kept", f"{threshold:,}", "smaller ones are missing, from sums too"))
     elif not facts.is_unlisted:
-        below = "below the total" if finest is None else "below it"
-        typical = (
-            "typical counts are at least twice the noise"
-            if finest == last
-            else f"{below}, typical counts are less than twice the noise"
-        )
-        cards.append(("Above the noise", _down_to(finest, last), typical))
+        half = "half of the rows or more are" if finest == last else "below, more than half of the rows are not"
+        cards.append(("Above the noise", _down_to(finest, last), f"{half} estimated to count over twice the noise"))
     if error := _error_card(manifest, facts):
         cards.append(error)
     inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{more}</dd></div>" for head, value, more in cards)
@@ -238,35 +233,37 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
 
 
 def _noise_line(manifest: Manifest, facts: Facts) -> str:
-    """Return the level below which counts are mostly noise, by the rule of `trellis plan`."""
+    """Return the level below which counts are mostly noise, as the noisy counts themselves show it."""
     finest, last = facts.finest_above_noise, manifest.levels[-1]
     if facts.is_unlisted:
         return (
-            f'<p class="above">No codebook lists {escape(in_short(manifest.unlisted))}, so the typical count is unknown.'
+            f'<p class="above">No codebook lists {escape(in_short(manifest.unlisted))}, so the mean count is unknown.'
             f" Only counts that reached the threshold of {last.threshold:,} are published.</p>"
         )
-    spread = f"a typical count ({facts.total:,} records spread evenly over all possible {cells_called(manifest)})"
     if last.threshold:
-        typical = f"{spread} is {format_rounded(facts.typical_count(last.level) or 0)}, and only counts of {last.threshold:,} or more are kept"
+        spread = f"the mean count ({facts.total:,} records spread over all possible {cells_called(manifest)})"
+        typical = f"{spread} is {format_rounded(facts.mean_count(last.level) or 0)}, and only counts of {last.threshold:,} or more are kept"
         if finest is None:
             return (
                 f'<p class="drowned"><b>Most {cells_called(manifest)} are left out, so all sums are too small.</b> At the finest'
                 f" level, {typical}.</p>"
             )
-        return f'<p class="above"><b>A typical count is published.</b> At the finest level, {typical}.</p>'
+        return f'<p class="above"><b>A count of the mean size is published.</b> At the finest level, {typical}.</p>'
+    rule = "a true count of more than twice the noise (σ), by an estimate from the noisy counts"
     if finest == last.level:
-        return f'<p class="above"><b>No level is mostly noise.</b> At every level, {spread} is at least twice the noise (σ).</p>'
+        return f'<p class="above"><b>No level is mostly noise.</b> At every level, half of the rows or more have {rule}.</p>'
     if finest is None:
         return (
-            f'<p class="drowned"><b>Below the total, counts are mostly noise.</b> There, {spread} is less than twice the noise'
-            " (σ).</p>"
+            '<p class="drowned"><b>Below the total, counts are mostly noise.</b> There, fewer than half of the rows have'
+            f" {rule}.</p>"
         )
     from_ = manifest.levels[finest + 1]
+    records = from_.above_noise.records if from_.above_noise else 0.0
     return (
         f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}), counts are mostly noise.</b>'
-        f" Down to level {finest}, {spread} is at least twice the noise (σ). From level {from_.level}"
-        f" ({escape(place(from_.axes))}) on, it is less. You can still use large counts there if you keep their errors in mind,"
-        " but not small ones.</p>"
+        f" Down to level {finest}, half of the rows or more have {rule}. At level {from_.level}"
+        f" ({escape(place(from_.axes))}) fewer have; they hold about {format_percent(round(records, 2))} of its records. You can"
+        " still use large counts there if you keep their errors in mind, but not small ones.</p>"
     )
 
 
@@ -315,13 +312,13 @@ def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
     shaded = (
         ""
         if facts.is_unlisted or facts.finest_above_noise == manifest.levels[-1].level
-        else " Hatched: levels where a typical count is not above the noise."
+        else " Hatched: levels where more than half of the rows are not above the noise."
     )
     drawn = [
         (
-            "Noise beside typical counts",
+            "Noise beside mean counts",
             noise_picture(manifest.levels, facts),
-            f"Records, on a logarithmic scale. Typical count: the total spread evenly over all possible {cells}.{interval}{bound}{shaded}",
+            f"Records, on a logarithmic scale. Mean count: the total over all possible {cells}; most cells count less.{interval}{bound}{shaded}",
         ),
         (
             "Sizes of the released counts",

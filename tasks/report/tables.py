@@ -7,6 +7,7 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
+from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -21,7 +22,6 @@ Checks = Mapping[int, tuple[int, int]]  # per level, how many checks passed, and
 
 _MOST_COLUMNS = 6  # columns of codes that are all listed
 _MOST_AXES = 6  # axes that have a column each in the table of the largest counts
-_NOTHING = "none"  # the text of an empty cell
 
 
 def is_of_trips(manifest: Manifest) -> bool:
@@ -113,10 +113,13 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         "ε" if of_epsilon else "ρ": True,
         "noise (sigma)": True,
         "error bound (95%)": any(entry.bound is not None for entry in manifest.levels),
+        "as released": any(entry.bound_after is not None for entry in manifest.levels),
         f"interval{interval}, on average": has_intervals,
         "rows that stand out": True,
+        "noise rows": any(entry.noise_rows for entry in manifest.levels),
+        "rows, records above 2σ": any(entry.above_noise for entry in manifest.levels),
         "bias": has_bias,
-        "typical count": not facts.is_unlisted,
+        "mean count": not facts.is_unlisted,
         "largest count": True,
     }
     rows = []
@@ -142,17 +145,20 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
 
 
 def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[str]:
-    level, typical = facts.levels[entry.level], facts.typical_count(entry.level)
+    level, mean = facts.levels[entry.level], facts.mean_count(entry.level)
     return [
         str(entry.level),
         escape(place(entry.axes)) or "everything",
         "summed" if entry.summed else format_cost(entry.rho, entry.epsilon, of_epsilon=of_epsilon),
         format_sigma(entry.sigma, summed=entry.summed),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
-        _NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",
+        format_bound(entry.sigma, entry.bound_after, summed=entry.summed),
+        NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",
         _standing_out(entry),
-        _NOTHING if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
-        "unknown" if typical is None else format_rounded(typical),
+        noise_rows_of(entry),
+        above_noise_of(entry),
+        NOTHING if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
+        "unknown" if mean is None else format_rounded(mean),
         f"{level.most:,}",
     ]
 
@@ -160,7 +166,7 @@ def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[s
 def _standing_out(entry: LevelEntry) -> str:
     """Return how many rows of a level stand out from the noise, in per cent; nothing where there is no row."""
     rows = entry.signal.rows if entry.signal else 0
-    return f"{100 * rows / entry.nonzero:.3g}%" if entry.nonzero else _NOTHING
+    return f"{100 * rows / entry.nonzero:.3g}%" if entry.nonzero else NOTHING
 
 
 def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:

@@ -50,6 +50,9 @@ class LevelResult:
         rows_covered: the share of the published rows whose interval holds the true count; None where no row has one.
         row_width: high − low of the published rows, records; None likewise.
         false_signal: of the rows that stand out, the share whose true count is 0; None where no row stands out in any run.
+        noise_rows: the share of rows whose true count is 0 as the release would estimate it; the true one is `false_discovery`.
+            None where it would say nothing.
+        noise_rows_at_most: what the release would say that it does not exceed; None likewise.
     """
 
     level: int
@@ -62,6 +65,8 @@ class LevelResult:
     rows_covered: Spread | None
     row_width: Spread | None
     false_signal: Spread | None
+    noise_rows: Spread | None
+    noise_rows_at_most: Spread | None
 
     def measure(self, name: str) -> Spread:
         """Return a measure by its name."""

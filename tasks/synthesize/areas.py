@@ -13,7 +13,7 @@ from tasks.tree.axis import IntArray
 TITLE = "# A synthetic country"
 README = """\
 **Synthetic data.** This country does not exist, and no person is in these tables: the {areas} of `codebook.{kind}` and
-the {people} commuters of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
+the {people} people of `trips.{kind}` were drawn at random by Trellis (`tasks/synthesize/`), from a model and not
 from any survey, register or census. They show how Trellis works and say nothing about any place. A code that resembles
 an official one does so by chance.
 """

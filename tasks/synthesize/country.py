@@ -1,5 +1,8 @@
 """Draws a synthetic country and its commuters at random: a gravity model over clustered points."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -15,6 +18,23 @@ CHILDREN_SIGMA = 0.5  # σ of the lognormal weights by which parents get their c
 SIZE_SIGMA = 1.2  # σ of the lognormal sizes: the largest of 200 municipalities has about 20 times the median size
 SOFTENING = 2.0  # km: d0 of the gravity model, which bounds the attraction of near places
 STAYING = 0.4  # the share of people who work in the municipality where they live
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """The shape of clustered areas.
+
+    Attributes:
+        areas: how many there are of each level, coarse to fine.
+        digits: the least number of digits that each level adds to the code of the area above.
+        spreads: km, per level: the standard deviation, per coordinate, of an area around the one that contains it.
+        staying: the share of people who stay in the finest area where they live.
+    """
+
+    areas: Mapping[str, int]
+    digits: Sequence[int]
+    spreads: Sequence[float]
+    staying: float
 
 
 def draw_country(
@@ -44,31 +64,44 @@ def draw_country(
     at_least("municipalities", municipalities, provinces, f"provinces, {provinces}")
     at_least("people", people, 1, "1")
 
-    path = [pl.Series("country", [""])]  # of codes, from the country down to the level
+    shape = Clusters(dict(zip(LEVELS, areas, strict=True)), DIGITS, SPREADS, STAYING)
+    return draw_clusters(shape, people, generator)
+
+
+def draw_clusters(shape: Clusters, people: int, generator: np.random.Generator) -> Country:
+    """Return areas around those that contain them, and people who go from one place to another by a gravity model.
+
+    Args:
+        shape: of the areas.
+        people: at least one.
+        generator: the random generator; equal states draw equal countries.
+    """
+    path = [pl.Series("", [""])]  # of codes, from everything down to the level
     places = np.zeros((1, 2))
-    for level, count, digits, spread in zip(LEVELS, areas, DIGITS, SPREADS, strict=True):
+    for (level, count), digits, spread in zip(shape.areas.items(), shape.digits, shape.spreads, strict=True):
         parent = draw_parents(len(places), count, CHILDREN_SIGMA, generator)
         path = extend_codes(path, level, parent, digits)
         places = places[parent] + generator.normal(scale=spread, size=(count, 2))
-    sizes = generator.lognormal(sigma=SIZE_SIGMA, size=municipalities)
+    sizes = generator.lognormal(sigma=SIZE_SIGMA, size=len(places))
 
-    flows = generator.multinomial(people, _gravity(sizes, places).ravel())
+    flows = generator.multinomial(people, _gravity(sizes, places, shape.staying).ravel())
     pairs = np.flatnonzero(flows)
-    home, work = np.divmod(pairs, municipalities)
+    home, work = np.divmod(pairs, len(places))
     trips = {"home": path[-1].gather(home), "work": path[-1].gather(work), "people": flows[pairs].astype(np.int64)}
     return Country(pl.DataFrame(path[1:]), pl.DataFrame(trips))
 
 
-def _gravity(sizes: FloatArray, places: FloatArray) -> FloatArray:
+def _gravity(sizes: FloatArray, places: FloatArray, staying: float) -> FloatArray:
     r"""Return the probability of each pair of home and work.
 
     .. math:: p_{ij} \propto s_i s_j / (d_0 + d_{ij})^2 \quad (i \ne j), \qquad p_{ii} \propto s_i
 
-    The pairs p_ii have the share `STAYING` together; with one place, they have all of it.
+    The pairs p_ii have the share `staying` together; with one place, they have all of it.
 
     Args:
         sizes: s, shape (places,), float64, > 0.
         places: shape (places, 2), float64, km.
+        staying: in [0, 1].
     Returns:
         p, shape (places, places), float64, home by work, sums to 1.
     """
@@ -76,7 +109,7 @@ def _gravity(sizes: FloatArray, places: FloatArray) -> FloatArray:
     distance = np.hypot(np.subtract.outer(east, east), np.subtract.outer(north, north))
     p: FloatArray = np.multiply.outer(sizes, sizes) / (SOFTENING + distance) ** 2
     np.fill_diagonal(p, 0.0)
-    leaving = 1 - STAYING if len(sizes) > 1 else 0.0
+    leaving = 1 - staying if len(sizes) > 1 else 0.0
     p *= leaving / max(p.sum(), np.finfo(np.float64).tiny)
     np.fill_diagonal(p, (1 - leaving) * sizes / sizes.sum())
     return p

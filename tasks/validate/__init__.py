@@ -1,1 +1,1 @@
-"""Consistency checks, error bounds, intervals and sizes."""
+"""Consistency checks, and on data that may be seen the errors and the coverage of releases; sizes."""

@@ -17,7 +17,7 @@ from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, locate
 from tasks.tree.keys import AreaArray, begins_run
 from tasks.tree.order import Tree
-from tasks.validate.intervals import NO_CAP, Margins, caps, intervals, rounded_outwards, sum_margins
+from tasks.uncertainty.intervals import NO_CAP, Margins, caps, intervals, rounded_outwards, sum_margins
 
 FloatArray = NDArray[np.float64]
 

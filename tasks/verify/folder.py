@@ -18,7 +18,7 @@ from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
-from tasks.validate.intervals import margins_of, row_margins
+from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.words.levels import in_short

@@ -14,8 +14,11 @@ from tasks.format.manifest import Intervals, LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_counts_path, noisy_schema
 from tasks.laws.named import noise_of
 from tasks.tree.axis import BoolArray, IntArray
-from tasks.validate.intervals import NO_CAP, row_log_tail
-from tasks.validate.signals import signals
+from tasks.uncertainty.intervals import NO_CAP, row_log_tail
+from tasks.uncertainty.moves import Moves, bounds_after, reach_after
+from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
+from tasks.uncertainty.shares import share_at_most
+from tasks.uncertainty.signals import signals
 
 _BATCH_ROWS = 500_000  # rows read at once
 _OWN, _CAP = "\0own", "\0cap"
@@ -42,7 +45,7 @@ def noisy_counts_failures(
         }
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
-    failures, exact = [], None
+    failures, exact, moves = [], None, list[Moves]()
     for entry, total in zip(manifest.levels, totals, strict=True):
         if not entry.summed:
             path = noisy_counts_path(folder, entry.level)
@@ -50,13 +53,18 @@ def noisy_counts_failures(
                 failure = _level_failure(path, entry, areas, total)
                 if not failure and not manifest.intervals.rounded:
                     table = folder / "counts" / path.name
-                    failure = _misfit(
-                        table, path, pl.DataFrame(codebook), entry, manifest.intervals, columns[entry.level], exact
-                    )
+                    rows, measured = _joined(table, path, pl.DataFrame(codebook), columns[entry.level])
+                    failure = _misfit(rows, measured, entry, manifest.intervals, exact)
+                    if not failure:
+                        moves.append(_moves(rows, measured, entry, sum(bool(of.sigma) for of in manifest.levels)))
                     exact = exact if entry.sigma else (table, columns[entry.level])
             except (*UNREADABLE, pl.exceptions.PolarsError):
                 failure = "is missing or is not a Parquet file."
             failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
+    if len(moves) == len(manifest.levels):
+        stated = [entry.bound_after for entry in manifest.levels]
+        if stated != bounds_after(moves):
+            failures.append("manifest.json: bound_after does not follow from the released and the noisy counts.")
     return failures
 
 
@@ -94,25 +102,16 @@ def _half_width(entry: LevelEntry, confidence: float) -> int | None:
     return noise_of(entry).quantile(row_log_tail(entry.cells, entry.nonzero, confidence))
 
 
-def _misfit(
-    table: Path,
-    noisy: Path,
-    codebook: pl.DataFrame,
-    entry: LevelEntry,
-    terms: Intervals,
-    columns: Mapping[str, Sequence[str]],
-    exact: tuple[Path, Mapping[str, Sequence[str]]] | None,
-) -> str:
-    """Return how the rows of a level contradict its noisy counts, as the end of a sentence; empty if they agree.
+def _joined(
+    table: Path, noisy: Path, codebook: pl.DataFrame, columns: Mapping[str, Sequence[str]]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows of a level with their noisy counts, missing where a row was not measured, and all measured cells.
 
     Args:
-        table: the table of the level, correct on its own, with intervals that are not rounded.
+        table: the table of the level, correct on its own.
         noisy: the noisy counts of the level, correct on their own.
         codebook: the codebook whose numbers the noisy counts use for areas.
-        entry: the manifest's entry for the level.
-        terms: of the intervals and marks.
         columns: per axis, the columns of codes that the table has, coarse to fine.
-        exact: the table of the finest exact level above, whose counts are caps, and its columns; None if there is none.
     """
     refined = [(axis, names) for axis, names in columns.items() if names]
     numbers = [f"\0{number}" for number in range(len(refined))]  # no column of codes has such a name
@@ -122,11 +121,35 @@ def _misfit(
     measured = pl.read_parquet(noisy, glob=False).rename(
         {axis: number for (axis, _), number in zip(refined, numbers, strict=True)}
     )
-    rows = rows.join(measured, on=numbers, how="left") if numbers else pl.concat([rows, measured], how="horizontal")
+    if not numbers:
+        return pl.concat([rows, measured], how="horizontal"), measured
+    return rows.join(measured, on=numbers, how="left"), measured.join(
+        rows.select(*numbers, COUNT), on=numbers, how="left"
+    )
+
+
+def _misfit(
+    rows: pl.DataFrame,
+    measured: pl.DataFrame,
+    entry: LevelEntry,
+    terms: Intervals,
+    exact: tuple[Path, Mapping[str, Sequence[str]]] | None,
+) -> str:
+    """Return how the rows of a level contradict its noisy counts, as the end of a sentence; empty if they agree.
+
+    Args:
+        rows: of the level, with their noisy counts and with intervals that are not rounded.
+        measured: all measured cells.
+        entry: the manifest's entry for the level.
+        terms: of the intervals and marks.
+        exact: the table of the finest exact level above, whose counts are caps, and its columns; None if there is none.
+    """
     if rows[NOISY].null_count():
         return "lacks a cell that has a released count."
     if not _is_marked(rows[NOISY].to_numpy(), rows[SIGNAL].to_numpy(), entry, terms.signal_rate):
         return f"does not agree with {SIGNAL} of the released counts, or with what the manifest says of it."
+    if not _is_as_noisy(rows[NOISY].to_numpy(), measured[NOISY].to_numpy(), entry):
+        return "does not agree with noise_rows of the manifest."
     half_width = _half_width(entry, terms.confidence)
     if half_width is None:
         return ""
@@ -144,6 +167,27 @@ def _is_marked(noisy: IntArray, marked: BoolArray, entry: LevelEntry, rate: floa
     else:
         expected, above = signals(noisy, entry.cells, rate, noise_of(entry).quantile)
     return bool((marked == expected).all()) and (entry.signal.above if entry.signal else None) == above
+
+
+def _is_as_noisy(rows: IntArray, measured: IntArray, entry: LevelEntry) -> bool:
+    """Return whether the share of noise rows is at most what the manifest states, given the noisy counts of a level."""
+    if entry.threshold or not len(rows):
+        return entry.noise_rows is None
+    stated, noise = entry.noise_rows, noise_of(entry)
+    if stated is None or not stated.estimate <= stated.at_most:
+        return False
+    if not noise:
+        return stated.at_most == 0
+    seen = beyond(measured, rows, [noise.quantile(log_tail) for log_tail in LOG_TAILS])
+    return stated.at_most == share_at_most(seen, entry.cells, entry.nonzero)
+
+
+def _moves(rows: pl.DataFrame, measured: pl.DataFrame, entry: LevelEntry, levels: int) -> Moves:
+    """Return how far the repair has moved the noisy counts of a level, of so many levels that bear noise."""
+    moves = Moves(reach_after(noise_of(entry), entry.cells, levels))
+    released = measured[COUNT].fill_null(0) if COUNT in measured.columns else rows[COUNT]
+    moves.add(measured[NOISY].to_numpy(), released.to_numpy())
+    return moves
 
 
 def _with_caps(rows: pl.DataFrame, exact: tuple[Path, Mapping[str, Sequence[str]]] | None) -> pl.DataFrame:

@@ -91,6 +91,16 @@ def format_short(count: int) -> str:
     return f"{count:.2e}"
 
 
+def format_share(share: float) -> str:
+    """Return a share as a percentage of two digits, or three from 10% on."""
+    return f"{100 * share:.3g}%" if share >= 0.1 else f"{100 * share:.2g}%"
+
+
+def format_noise_rows(estimate: float, at_most: float) -> str:
+    """Return which share of the rows is noise alone: estimated, and at most; `none` where no row is."""
+    return f"{format_share(estimate)}, at most {format_share(at_most)}" if at_most else "none"
+
+
 def format_percent(share: float) -> str:
     """Return a share as a percentage."""
     return f"{100 * share:.6g}%"

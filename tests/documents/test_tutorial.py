@@ -49,9 +49,12 @@ def blocks() -> list[Block]:
 
 
 def words(text: str, *, is_exact: bool) -> str:
-    """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out."""
+    """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out.
+
+    Likewise for a share of noise rows, of which there are none on some levels of some tables.
+    """
     line = " ".join(text.split())
-    return line if is_exact else re.sub(r"\d[\d.,TZ]*|…", "#", line)
+    return line if is_exact else re.sub("#%, at most #%|none", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
 
 
 def made_up(folder: Path) -> None:

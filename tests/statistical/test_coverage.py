@@ -15,8 +15,8 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise, Sampler
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
+from tasks.uncertainty.intervals import margins_of
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
-from tasks.validate.intervals import margins_of
 
 COPIES = 1000  # of a small set, side by side below a level that is exact: as many independent runs
 CONFIDENCE = 0.9

@@ -20,7 +20,7 @@ from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import table_noise
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
 from tasks.tree.axis import IntArray
-from tasks.validate.bounds import bounds_of_sums
+from tasks.uncertainty.bounds import bounds_of_sums
 from tests.support.passes import try_threshold
 from tests.support.universe import Universe, universe_of
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from storage.releases.terms import LevelTerms
-from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.manifest import AboveNoise, Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, SealEntry
 from tasks.format.rows import Rows, in_order
 from tasks.report.facts import Collector, Facts
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate, in_sequence
+from tasks.uncertainty.shares import Shares
 
 ENDS = ("origin", "destination")
 
@@ -89,9 +90,18 @@ def facts_of(
 ) -> Facts:
     """Return what is collected of all levels."""
     collector = Collector(tree, terms)
-    for level in range(tree.depth + 1):
-        collector.take(rows_of(tree, leaves, level, half_width))
+    for level in terms:
+        rows = rows_of(tree, leaves, level.level, half_width)
+        collector.take(rows, None if terms[-1].threshold else shares_of(rows, level))
     return collector.facts()
+
+
+def shares_of(rows: Rows, terms: LevelTerms) -> Shares | None:
+    """Return what would be known of a level's rows if their counts were the true ones."""
+    if not len(rows):
+        return None
+    above = rows.counts > 2 * terms.sigma
+    return Shares(0.0, 0.1, float(above.mean()), float(rows.counts[above].sum() / (rows.counts.sum() or 1)))
 
 
 def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Manifest:
@@ -107,6 +117,9 @@ def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Mani
             l2_sensitivity=level.l2_sensitivity,
             derivation="",
             bound=level.bound,
+            bound_after=None if level.is_summed or level.threshold else 4 * level.level,
+            noise_rows=None if terms[-1].threshold else NoiseRows(estimate=0.02, at_most=0.1),
+            above_noise=None if terms[-1].threshold else AboveNoise(rows=0.25, records=0.75),
             bias=None if level.is_summed else -0.25,
             summed=level.is_summed,
             threshold=level.threshold,

@@ -27,6 +27,7 @@ DEPTH = 6  # three levels at either end
 PEOPLE = 500
 
 NOISE_KEYS = {"level", "axes", "rho", "sigma", "l2_sensitivity", "derivation", "bound"}
+KNOWN_AFTER = {"bound_after", "intervals", "signal", "noise_rows", "above_noise"}
 STAGES = {"ingest", "tree", "noise", "optimize", "validate", "publish", "total"}
 TASK_RUNS = {
     *("ingest", "grow tree", "publish"),
@@ -266,7 +267,7 @@ def test_release_answers_in_json(first, user):
     assert all(seconds >= 0 for seconds in release["seconds"].values())
     assert [level["level"] for level in release["levels"]] == list(range(DEPTH + 1))
     for level, table in zip(release["levels"], tables(release["folder"]), strict=True):
-        assert level.keys() == NOISE_KEYS | {"cells", "nonzero"}
+        assert level.keys() == NOISE_KEYS | {"cells", "nonzero"} | KNOWN_AFTER
         assert level["nonzero"] == table.height <= level["cells"]
         assert table["count"].sum() == PEOPLE
 
@@ -276,11 +277,13 @@ def test_release_for_people(second, user):
     assert (second.code, second.stderr) == (0, "")
     shown = user.run("show", release_ids(user)[1], "--json").json()
     rows = rows_of_levels(second.stdout)
-    assert rows[0][-5:] == ["1", "1", "0", "exact", "exact"]
+    assert rows[0][-7:] == ["1", "1", "0", "exact", "exact", "exact", "none"]
     for level in shown["levels"][1:]:
         counts = [f"{level['cells']:,}", f"{level['nonzero']:,}"]
         noise = [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", "±", f"{level['bound']:,.0f}"]
-        assert rows[level["level"]][-6:] == [*counts, *noise]
+        after, shares = ["±", f"{level['bound_after']:,}"], level["noise_rows"]
+        assert f"{' '.join([*counts, *noise, *after])} " in " ".join(rows[level["level"]])
+        assert (rows[level["level"]][-1] == "none") == (shares["at_most"] == 0)
     assert f"{shown['id']} published" in second.stdout.splitlines()
     assert f"folder: {user.folder / 'other' / shown['id']}" in second.stdout.splitlines()
     assert f"report: {user.folder / 'other' / shown['id'] / 'report.html'}" in second.stdout.splitlines()

@@ -31,7 +31,7 @@ from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
+from tasks.uncertainty.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
 from tests.support.laws import gaussians
 from tests.support.passes import counts_of
 

@@ -30,7 +30,7 @@ from tasks.laws.law import LevelNoise
 from tasks.laws.table_sampler import LARGEST_TAU
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval
 from tasks.tree.axis import IntArray
-from tasks.validate.intervals import margins_of, row_margins
+from tasks.uncertainty.intervals import margins_of, row_margins
 from tests.support.cases import case_csv
 from tests.support.folders import rewrite
 from tests.support.making import Made, make, noise_of_the_cell, quick

@@ -14,8 +14,8 @@ import pytest
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
 from tasks.laws.gaussian import gaussian_quantile
 from tasks.laws.samplers import discrete_gaussian
-from tasks.validate.intervals import NO_CAP, Margins, margins_of, simultaneous_margins
-from tasks.validate.selection import tails_of
+from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, simultaneous_margins
+from tasks.uncertainty.selection import tails_of
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv
 from tests.support.laws import gaussians
@@ -214,6 +214,14 @@ def test_such_folders_verify(published):
             lambda manifest: manifest["levels"][3].update(cap_margin=0),
             "level 3 has a half_width or cap_margin that does not follow from the noise, the rows and the confidence",
         ),
+        (
+            lambda manifest: manifest["levels"][3]["noise_rows"].update(estimate=0.0, at_most=0.0),
+            "level_3.parquet does not agree with noise_rows of the manifest",
+        ),
+        (
+            lambda manifest: manifest["levels"][3].update(bound_after=manifest["levels"][3]["bound_after"] - 1),
+            "bound_after does not follow from the released and the noisy counts",
+        ),
         (lambda manifest: manifest.update(noisy_counts=False), "the manifest says that noisy counts are not published"),
         (lambda manifest: manifest.update(unprotected=[]), "is exact, but unprotected does not list it"),
     ],
@@ -247,6 +255,7 @@ def test_noisy_counts_that_are_not_kept_are_nowhere(tmp_path):
     assert verify(made.folder) == []
     for entry in manifest["levels"][1:]:
         table, step = made.level(entry["level"]), ceil(entry["sigma"])
+        assert entry["bound_after"] % step == 0
         assert set(table["low"] % step) == set(table["high"] % step) == {0}
         assert ((table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
 

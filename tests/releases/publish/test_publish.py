@@ -244,11 +244,14 @@ def test_manifest_lists_every_level(made):
             "l2_sensitivity",
             "derivation",
             "bound",
+            "bound_after",
             "bias",
             "half_width",
             "cap_margin",
             "intervals",
             "signal",
+            "noise_rows",
+            "above_noise",
         ]
         assert level["intervals"] == {"confidence": 0.9, "promise": "rows"}
         assert level["nonzero"] == Folder(made).table(level["level"]).height <= level["cells"]

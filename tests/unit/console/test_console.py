@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flows.answers.ledger import AccountStatement, BudgetBalance, LedgerStatement, LevelCharge, ReleaseClaim
-from flows.answers.release_status import MadeRelease
+from flows.answers.release_status import MadeRelease, ShownLevel
 from flows.cli import main as cli
 from flows.console import levels_table, terminal
 from flows.console.comparison_view import show_comparison
@@ -16,7 +16,6 @@ from flows.planning.costs import CapTerms, Cost
 from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
 from storage.ledger.books import CapRaise, Contributions
-from storage.record import ReleasedLevel
 from tasks.report.trial_results import (
     ComparedLevel,
     CoverageSpread,
@@ -54,7 +53,7 @@ ACCOUNT = AccountStatement(
         )
     ],
 )
-LEVEL = ReleasedLevel(
+LEVEL = ShownLevel(
     level=0,
     axes={"origin": None},
     cells=1,
@@ -138,6 +137,8 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
             rows_covered=spread,
             row_width=spread,
             false_signal=None,
+            noise_rows=None,
+            noise_rows_at_most=None,
         )
         for level, group in enumerate(groups)
     ]
@@ -158,7 +159,7 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "the promise is 90% for each fixed cell, and so, within sampling error, for each true count\n" in said
     assert "the promise is at least 90% of a level's rows on average, where the number of measured cells is" in said
-    assert ["0", "inftda", "66.7%", "0.7"] in [line.split() for line in said.splitlines()]
+    assert ["0", "inftda", "66.7%", "0.7", "66.7%"] in [line.split() for line in said.splitlines()]
     lines = [line.split() for line in said.partition("intervals of questions:")[2].splitlines()]
     assert ["0", "inftda", *(["66.7%"] * 5)] in lines
     assert ["1", "inftda", *(["(66.7%)"] * 5)] in lines

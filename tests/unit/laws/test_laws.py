@@ -11,7 +11,7 @@ from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.named import LAWS
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
-from tasks.validate.intervals import margins_of, simultaneous_margins, sum_margins
+from tasks.uncertainty.intervals import margins_of, simultaneous_margins, sum_margins
 
 
 def test_laws_are_known_by_their_names() -> None:

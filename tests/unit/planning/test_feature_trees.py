@@ -27,7 +27,7 @@ from tasks.format.synthetic_records import record_tables
 from tasks.ingest.codebook import Values
 from tasks.tree.order import in_sequence
 from tasks.tree.true_tree import grow
-from tasks.validate.bounds import chebyshev_bounds, finest_above_noise
+from tasks.uncertainty.bounds import chebyshev_bounds, finest_above_noise
 from tasks.validate.size import MOST_RECORDS, disk_size, expected_cells, records_kind
 from tasks.words.levels import level_columns, place
 from tests.support.laws import gaussians

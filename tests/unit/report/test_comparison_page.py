@@ -43,6 +43,8 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
             rows_covered=spread,
             row_width=spread,
             false_signal=None,
+            noise_rows=None,
+            noise_rows_at_most=None,
         )
         for level, of_level in enumerate(intervals)
     ]

@@ -23,7 +23,17 @@ from tasks.report.frame import page, table
 from tasks.report.release_page import passed_checks, report
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate
-from tests.support.facts import ENDS, PRIVACY, facts_of, manifest_of, rows_of, terms_of, tree_of_features, tree_of_trips
+from tests.support.facts import (
+    ENDS,
+    PRIVACY,
+    facts_of,
+    manifest_of,
+    rows_of,
+    shares_of,
+    terms_of,
+    tree_of_features,
+    tree_of_trips,
+)
 from tests.support.universe import Universe
 
 PICKED = "of a level's rows on average. These rows are chosen because they are large, so fewer of theirs may cover"
@@ -221,6 +231,9 @@ def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis
     assert seen.text.count("2 of 2") >= 2 * depth + 1
     assert "1,001 records counted by origin and destination" in seen.text
     assert f"± {20 * depth}" in seen.text
+    assert f"<td>± {8 * depth}</td>" in text
+    assert text.count("<td>2%, at most 10%</td>") == 2 * depth + 1
+    assert text.count("<td>25%, 75%</td>") == 2 * depth
     assert f"origin_level_{depth}" in seen.text
     assert text.count("<td>−0.25</td>") == 2 * depth + 1
     largest = text.index("The largest flows")
@@ -244,18 +257,16 @@ def test_features_are_reported_however_many(features: int, axis_of: Callable[...
     assert ("the 59 columns of the level above, and f59" in seen.text) == (features == 60)
     if features == 60:
         assert f"of {2.0**60:.3e} possible" in seen.text
-        assert (
-            "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1), counts are mostly noise." in seen.text
-        )
+    assert "No level is mostly noise." in seen.text
 
 
 def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> None:
     """The page says it in words, in the picture and in both tables; where no level is noise it says so, and draws no line."""
     tree = tree_of_features(axis_of, 6)
-    leaves = dict.fromkeys(product((0, 1), repeat=6), 2)
+    leaves = dict.fromkeys(product((0, 1), repeat=6), 3)
     for sigma, told, lines in [
         (1.0, "No level is mostly noise.", 0),
-        (5.0, "Below level 3 (f00 level_1, f01 level_1, f02 level_1), counts are mostly noise.", 2),
+        (5.0, "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1), counts are mostly noise.", 2),
         (500.0, "Below the total, counts are mostly noise.", 2),
     ]:
         terms = terms_of(tree, sigma)
@@ -289,7 +300,9 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
     collector = Collector(tree, terms)
     for level in range(tree.depth + 1):
         rows = rows_of(tree, leaves, level)
-        collector.take(replace(rows, bounds=(*rows.bounds, rows.counts - 7, rows.counts + 9)))
+        collector.take(
+            replace(rows, bounds=(*rows.bounds, rows.counts - 7, rows.counts + 9)), shares_of(rows, terms[level])
+        )
     facts = collector.facts()
     assert [(large.low, large.high) for large in facts.largest] == [(493, 509), (33, 49)]
     assert [level.half_width for level in facts.levels] == [2.0] * 3
@@ -329,7 +342,7 @@ def test_a_threshold_is_reported(leaf: int, unlisted: bool, axis_of: Callable[..
     assert ("No codebook lists origin, destination" in seen.text) == unlisted
     assert ("the number possible is unknown" in seen.text) == unlisted
     assert ("Most pairs are left out" in seen.text) == (not unlisted and leaf == 30)
-    assert ("A typical count is published." in seen.text) == (not unlisted and leaf == 900)
+    assert ("A count of the mean size is published." in seen.text) == (not unlisted and leaf == 900)
     assert "mostly noise" not in seen.text
     assert seen.tags.count("svg") == (4 if unlisted else 5)
 

@@ -138,4 +138,4 @@ def test_written_country_reads_back(tmp_path):
     readme = " ".join((tmp_path / "data" / "README.md").read_text(encoding="utf-8").split())
     assert "no person is in these tables" in readme
     assert "4 regions, 20 provinces and 200 municipalities" in readme
-    assert "100,000 commuters" in readme
+    assert "100,000 people" in readme

@@ -139,4 +139,4 @@ def test_written_nation_reads_back(nation, tmp_path):
     readme = " ".join((tmp_path / "README.md").read_text(encoding="utf-8").split())
     assert "no person is in these tables" in readme
     assert "200 municipalities, 500 areas and 8,000 sections of `codebook.parquet`" in readme
-    assert "650,000 commuters of `trips.parquet`" in readme
+    assert "650,000 people of `trips.parquet`" in readme

@@ -20,6 +20,7 @@ from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
+from tasks.uncertainty.intervals import margins_of, sum_margins
 from tasks.validate.coverage import (
     GROUPS,
     Bounds,
@@ -29,7 +30,6 @@ from tasks.validate.coverage import (
     summed_bounds,
     thresholded_bounds,
 )
-from tasks.validate.intervals import margins_of, sum_margins
 from tests.support.laws import gaussians
 from tests.support.passes import noise_of
 

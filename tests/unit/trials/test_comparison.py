@@ -103,10 +103,15 @@ def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "the promise is 50% for each fixed cell" in said
     assert "the promise is at least 50% of a level's rows on average" in said
-    of_rows = [line.split() for line in said.split("intervals of rows:")[1].splitlines()[2:6]]
+    of_rows = [line.split() for line in said.split("intervals of rows:")[1].splitlines()[3:7]]
     assert [cells[:2] for cells in of_rows[:2]] == [["0", "inftda"], ["1", "inftda"]]
     of_finest = answer.results[0].levels[2]
-    assert of_rows[2][-2:] == [f"{100 * of_finest.rows_covered.mean:.1f}%", f"{of_finest.row_width.mean:,.1f}"]
+    shares = (of_finest.false_discovery, of_finest.noise_rows, of_finest.noise_rows_at_most, of_finest.false_signal)
+    assert of_rows[2][-6:] == [
+        f"{100 * of_finest.rows_covered.mean:.1f}%",
+        f"{of_finest.row_width.mean:,.1f}",
+        *(f"{100 * share.mean:.1f}%" for share in shares),
+    ]
     shown = [line.split() for part in said.split("intervals of questions:")[1:] for line in part.splitlines()[2:6]]
     assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]
     assert f"{finest.width.mean:,.1f}" in shown[6]

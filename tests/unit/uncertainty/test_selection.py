@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from tasks.validate.selection import expected_excess, tails_of
+from tasks.uncertainty.selection import expected_excess, tails_of
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
 

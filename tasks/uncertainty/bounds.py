@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import takewhile
 
+from scipy.special import ndtr
+
 from tasks.laws.law import LevelNoise
+from tasks.uncertainty.mixture import ABOVE_THE_NOISE
 
 CONFIDENCE = 0.95
-ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
+UNEVEN = (1.0, 2.0, 3.0, 4.0)  # σ of the logarithm of the counts of typical tables: benchmarks/rows.md has real ones
 
 
 def chebyshev_bounds(
@@ -78,10 +81,11 @@ def bounds_of_sums(
 def finest_above_noise(
     total: int, sigmas: Sequence[float], possible_cells: Sequence[int | None], threshold: int = 0
 ) -> int | None:
-    """Return the level down to which typical cells stand above the noise; None if they do not at the first one.
+    """Return the level down to which the mean count stands above the noise; None if it does not at the first one.
 
-    A typical cell is the total spread evenly over the level's possible cells; it stands above the noise when it counts at
-    least twice the level's σ. Where leaves below a threshold are missing, all sums stand as long as a typical leaf reaches it.
+    The mean is the total spread evenly over the level's possible cells; it stands above the noise when it is at least twice the
+    level's σ. Where leaves below a threshold are missing, all sums stand as long as a leaf of the mean size reaches it. Few cells
+    are like the mean: `records_above_noise` says what may be expected of uneven tables.
 
     Args:
         total: public, records.
@@ -98,3 +102,27 @@ def finest_above_noise(
         total >= cells * Fraction(ABOVE_THE_NOISE * sigma) for sigma, cells in zip(sigmas[1:], known[1:], strict=True)
     )
     return sum(takewhile(bool, above)) or None
+
+
+def records_above_noise(total: int, sigma: float, possible_cells: int) -> tuple[float, float]:
+    r"""Return between which shares of the records would be in cells that count more than twice σ, for typical shapes of tables.
+
+    .. math:: \Phi\left(\frac{s}{2} - \frac{\ln(2 \sigma / \mu)}{s}\right)
+
+    is that share where counts are lognormal with the mean μ and s the σ of their logarithm, from 1 to 4: as sizes of areas and
+    flows between them are. Counts of real tables are whole, most of them 0.
+
+    Args:
+        total: public, records.
+        sigma: σ of the level, records.
+        possible_cells: N of the level.
+    Returns:
+        The least and the greatest share, in [0, 1].
+    """
+    if not sigma:
+        return 1.0, 1.0
+    if total <= 0:
+        return 0.0, 0.0
+    distance = math.log(ABOVE_THE_NOISE * sigma) + math.log(possible_cells) - math.log(total)
+    shares = [float(ndtr(uneven / 2 - distance / uneven)) for uneven in UNEVEN]
+    return min(shares), max(shares)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.validate.selection import tails_of
-from tasks.validate.signals import signals
+from tasks.uncertainty.selection import tails_of
+from tasks.uncertainty.signals import signals
 
 
 @pytest.fixture

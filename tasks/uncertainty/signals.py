@@ -1,7 +1,7 @@
 r"""Marks for rows that stand out from the noise: of a level's marked rows, few are expected to have a true count of 0.
 
 A cell whose true count is 0 has a noisy count above m only if its noise is. So of the rows whose noisy count is above m, at most
-B(m) are such cells, the number of measured cells whose noise is above m, whichever cells are rows. `tasks.validate.selection` says
+B(m) are such cells, the number of measured cells whose noise is above m, whichever cells are rows. `tasks.uncertainty.selection` says
 which m may be taken if so many rows are marked at least.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tasks.tree.axis import BoolArray, IntArray
-from tasks.validate.selection import tails_of
+from tasks.uncertainty.selection import tails_of
 
 Margin = int | IntArray  # of all rows, or of each
 

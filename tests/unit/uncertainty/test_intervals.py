@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.laws.gaussian import _log_kappa, gaussian_quantile, gaussian_variance
 from tasks.laws.laplace import laplace_quantile
-from tasks.validate.intervals import (
+from tasks.uncertainty.intervals import (
     NO_CAP,
     Margins,
     above_share,

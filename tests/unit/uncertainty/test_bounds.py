@@ -11,7 +11,7 @@ from flows.planning.guarantee import scheme_of
 from flows.spec.privacy import PrivacyKeys
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
-from tasks.validate.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
+from tasks.uncertainty.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
 from tests.support.laws import gaussians
 
 sigmas = st.floats(0.01, 1e9)
