@@ -131,7 +131,7 @@ def _show_typical(forecast: "Forecast") -> None:
         below = f"levels below {finest}" if finest is not None else "all levels"
         above = f"down to level {finest}" if finest is not None else "at no level"
         out.print(
-            f"{spread}: the mean count is at least twice the noise {above}; [bold yellow]{below} would be mostly noise[/]"
+            f"{spread}: the mean count is at least twice the noise {above}; [bold yellow]at {below} it is less[/]"
         )
     if typical.records_above:
         rarely, often = (f"{100 * share:.2g}%" for share in typical.records_above[-1])

@@ -205,13 +205,13 @@ def _areas_left(levels: Sequence[LevelFacts]) -> dict[str, list[float | None]]:
 
 
 def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None:
-    """Mark the levels at which counts are mostly noise."""
+    """Mark the levels at which most counts are small beside their noise."""
     last = len(levels) - 1
     finest = facts.finest_above_noise
     if finest == last or facts.is_unlisted:
         return
     first = 0.5 if finest is None else finest + 0.5
-    label = "mostly left out" if levels[-1].threshold else "mostly noise"
+    label = "mostly left out" if levels[-1].threshold else "small beside noise"
     panel.axvspan(first, last + 0.5, **_NOISY)
     panel.axvline(first, color="#1a1a1a", linewidth=1.2, linestyle="--")
     at_top = panel.get_xaxis_transform()

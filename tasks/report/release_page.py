@@ -233,7 +233,7 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
 
 
 def _noise_line(manifest: Manifest, facts: Facts) -> str:
-    """Return the level below which counts are mostly noise, as the noisy counts themselves show it."""
+    """Return the level below which most counts are small beside their noise, as the noisy counts themselves show it."""
     finest, last = facts.finest_above_noise, manifest.levels[-1]
     if facts.is_unlisted:
         return (
@@ -251,16 +251,16 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
         return f'<p class="above"><b>A count of the mean size is published.</b> At the finest level, {typical}.</p>'
     rule = "a true count of more than twice the noise (σ), by an estimate from the noisy counts"
     if finest == last.level:
-        return f'<p class="above"><b>No level is mostly noise.</b> At every level, half of the rows or more have {rule}.</p>'
+        return f'<p class="above"><b>At no level are most counts small beside their noise.</b> At every level, half of the rows or more have {rule}.</p>'
     if finest is None:
         return (
-            '<p class="drowned"><b>Below the total, counts are mostly noise.</b> There, fewer than half of the rows have'
+            '<p class="drowned"><b>Below the total, most counts are small beside their noise.</b> There, fewer than half of the rows have'
             f" {rule}.</p>"
         )
     from_ = manifest.levels[finest + 1]
     records = from_.above_noise.records if from_.above_noise else 0.0
     return (
-        f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}), counts are mostly noise.</b>'
+        f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}), most counts are small beside their noise.</b>'
         f" Down to level {finest}, half of the rows or more have {rule}. At level {from_.level}"
         f" ({escape(place(from_.axes))}) fewer have; they hold about {format_percent(round(records, 2))} of its records. You can"
         " still use large counts there if you keep their errors in mind, but not small ones.</p>"

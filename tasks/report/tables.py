@@ -73,7 +73,7 @@ def _caution_about_largest(manifest: Manifest, level: int) -> str:
 
 
 def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
-    """Return what each file holds, with the line below which counts are mostly noise."""
+    """Return what each file holds, with the line below which most counts are small beside their noise."""
     flat = flat_features(manifest.spec)
     rows, above = [], list[str]()
     for entry, level in zip(manifest.levels, facts.levels, strict=True):
@@ -170,11 +170,11 @@ def _standing_out(entry: LevelEntry) -> str:
 
 
 def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:
-    """Return the line below which counts are mostly noise, if it follows this level."""
+    """Return the line below which most counts are small beside their noise, if it follows this level."""
     last = manifest.levels[-1]
     if facts.is_unlisted or last.threshold or entry.level != (facts.finest_above_noise or 0) or entry is last:
         return []
-    return [["▼ Below this line, counts are mostly noise"]]
+    return [["▼ Below this line, most counts are small beside their noise"]]
 
 
 def _columns(levels: Sequence[LevelEntry], axes: Sequence[str], flat: frozenset[str]) -> list[str]:

@@ -257,7 +257,7 @@ def test_features_are_reported_however_many(features: int, axis_of: Callable[...
     assert ("the 59 columns of the level above, and f59" in seen.text) == (features == 60)
     if features == 60:
         assert f"of {2.0**60:.3e} possible" in seen.text
-    assert "No level is mostly noise." in seen.text
+    assert "At no level are most counts small beside their noise." in seen.text
 
 
 def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> None:
@@ -265,16 +265,20 @@ def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> 
     tree = tree_of_features(axis_of, 6)
     leaves = dict.fromkeys(product((0, 1), repeat=6), 3)
     for sigma, told, lines in [
-        (1.0, "No level is mostly noise.", 0),
-        (5.0, "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1), counts are mostly noise.", 2),
-        (500.0, "Below the total, counts are mostly noise.", 2),
+        (1.0, "At no level are most counts small beside their noise.", 0),
+        (
+            5.0,
+            "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1), most counts are small beside their noise.",
+            2,
+        ),
+        (500.0, "Below the total, most counts are small beside their noise.", 2),
     ]:
         terms = terms_of(tree, sigma)
         facts = facts_of(tree, leaves, terms)
         text = report(manifest_of(terms, facts), facts, {})
         assert told in read(text).text
         assert text.count("▼ Below this line,") == lines
-        assert ("mostly noise →" in text) == (lines > 0)
+        assert ("small beside noise →" in text) == (lines > 0)
 
 
 def test_sums_of_noisy_leaves_are_reported(axis_of: Callable[..., Axis]) -> None:
@@ -343,7 +347,7 @@ def test_a_threshold_is_reported(leaf: int, unlisted: bool, axis_of: Callable[..
     assert ("the number possible is unknown" in seen.text) == unlisted
     assert ("Most pairs are left out" in seen.text) == (not unlisted and leaf == 30)
     assert ("A count of the mean size is published." in seen.text) == (not unlisted and leaf == 900)
-    assert "mostly noise" not in seen.text
+    assert "small beside" not in seen.text
     assert seen.tags.count("svg") == (4 if unlisted else 5)
 
 
@@ -370,7 +374,7 @@ def test_a_release_of_nothing_is_reported(depth: int, axis_of: Callable[..., Axi
     assert [level.rows for level in facts.levels] == [1] + [0] * 2 * depth
     seen = read(report(manifest_of(terms, facts), facts, {}))
     assert "0 records counted by" in seen.text
-    assert "Below the total, counts are mostly noise" in seen.text
+    assert "Below the total, most counts are small beside their noise" in seen.text
     assert "The largest" not in seen.text
 
 
