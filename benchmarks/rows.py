@@ -10,8 +10,9 @@ makes of so many levels, if more levels than the stated risk have more noise row
 
 import argparse
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,20 @@ def known_lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
             ]
 
 
+def is_wanted(name: str, only: str) -> bool:
+    """Return whether a set is looked at."""
+    return not name.startswith("made-up") and name.startswith(only)
+
+
+def rows_of_set(name: str, table: SeenTable, runs: int) -> list[dict[str, Any]]:
+    """Return the rows of a set, and print each when it is known."""
+    rows = []
+    for row in rows_of(name, table, runs):
+        rows.append(row)
+        print({key: round(of, 4) if isinstance(of, float) else of for key, of in row.items()}, flush=True)
+    return rows
+
+
 def survey() -> SeenTable:
     """Return the made-up survey."""
     return seen_table(*table_of(draw_survey(generator=np.random.default_rng(SEED))))
@@ -266,11 +281,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.page:
         rows = []
-        for name, table in chain([("survey", survey())], sets(SEED)):
-            if not name.startswith("made-up") and name.startswith(arguments.only):
-                for row in rows_of(name, table, arguments.runs):
-                    rows.append(row)
-                    print({key: round(of, 4) if isinstance(of, float) else of for key, of in row.items()}, flush=True)
+        wanted = [of for of in chain([("survey", survey())], sets(SEED)) if is_wanted(of[0], arguments.only)]
+        with ProcessPoolExecutor() as workers:
+            for of_set in workers.map(rows_of_set, *zip(*wanted, strict=True), repeat(arguments.runs)):
+                rows += of_set
         if not arguments.only:
             save("rows", rows)
         assert not any(row["far"] for row in rows), "Some level misses more rows than is promised."

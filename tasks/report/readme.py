@@ -224,8 +224,14 @@ def _intervals(manifest: Manifest) -> str:
         if manifest.intervals.simultaneous
         else ""
     )
+    alone = (
+        ""
+        if manifest.noisy_counts or manifest.levels[-1].threshold
+        else "\n  The noisy counts are not published, so nobody can compute these intervals, `signal` and the shares of noise again from this\n"
+        "  folder. What they promise is the same."
+    )
     return (
-        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
+        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
         f"{_signal(manifest)}{_shares(manifest)}"
     )
 

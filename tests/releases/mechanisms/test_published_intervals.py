@@ -280,3 +280,21 @@ def test_leaves_only_state_what_they_can(tmp_path):
     assert leaves.height == manifest["levels"][-1]["cells"] == 144
     assert leaves["noisy_count"].sum() == made.level(0)["count"].item()
     assert verify(made.folder) == []
+
+
+@pytest.mark.parametrize("column", ["low", "high", "signal"])
+def test_sums_of_leaves_are_held_to_their_noise(tmp_path, column):
+    """Of `gaussian`, the intervals and marks of every level follow from its counts, which are its noisy counts."""
+    made = make(tmp_path / "made", with_keys(case_csv), discrete_gaussian, mechanism="gaussian")
+    assert verify(made.folder) == []
+    for level in range(len(json.loads((made.folder / "manifest.json").read_text())["levels"])):
+        path = made.folder / "counts" / f"level_{level}.parquet"
+        before, table = path.read_bytes(), pq.read_table(path)
+        numbers = table[column].to_pylist()
+        numbers[0] = not numbers[0] if column == "signal" else numbers[0] + (-5 if column == "low" else 5)
+        changed = table.set_column(table.column_names.index(column), table.schema.field(column), [numbers])
+        pq.write_table(changed, path)
+        assert any(f"level_{level}.parquet does not agree with" in told for told in verify(made.folder)) or (
+            any("low" in told for told in verify(made.folder))
+        )
+        path.write_bytes(before)

@@ -1,0 +1,210 @@
+"""The check of released rows against published noisy counts: intervals, marks, shares and bounds that follow from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.format.noisy_counts import noisy_counts_path
+from tasks.laws.law import LevelNoise
+from tasks.laws.named import noise_of
+from tasks.tree.axis import IntArray
+from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
+from tasks.uncertainty.moves import Moves, bounds_after, reach_after
+from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
+from tasks.uncertainty.shares import share_at_most
+from tasks.uncertainty.signals import Margin, signals
+
+_OWN, _CAP, _PLACE, _BELOW = "\0own", "\0cap", "\0place", "\0below"  # no column of codes has such a name
+
+Columns = Mapping[str, Sequence[str]]  # per axis, the columns of codes that a table has, coarse to fine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Level:
+    """The rows of a level with their noisy counts, and those of all measured cells.
+
+    Attributes:
+        rows: the table; its noisy counts are missing where a row was not measured.
+        noisy: of all measured cells, shape (measured,), records; of the rows alone, where a level is summed.
+        cells: how many were measured, or added up.
+        noise: of a measured cell, or of a leaf.
+        leaves: of which each row is the sum, shape (rows,); None where the level is measured.
+    """
+
+    rows: pl.DataFrame
+    noisy: IntArray
+    cells: int
+    noise: LevelNoise
+    leaves: IntArray | None = None
+
+    @property
+    def of_rows(self) -> IntArray:
+        """The noisy counts of the rows."""
+        return self.rows[NOISY].to_numpy()
+
+    def margin(self, log_tail: float) -> Margin:
+        """Return what the noise of a row exceeds with at most a probability, given its logarithm."""
+        return self.noise.quantile(log_tail) if self.leaves is None else sum_margins(self.noise, self.leaves, log_tail)
+
+
+@dataclass(slots=True)
+class ReleasedRows:
+    """The rows of a folder, level by level from 0 on. The tables and the noisy counts are correct on their own.
+
+    Attributes:
+        folder: the folder.
+        manifest: its manifest.
+        codebook: the codebook whose numbers the noisy counts use for areas.
+        columns: of levels 0 to T.
+    """
+
+    folder: Path
+    manifest: Manifest
+    codebook: pl.DataFrame
+    columns: Sequence[Columns]
+    _exact: LevelEntry | None = None  # the finest exact level so far, whose counts are caps
+    _moves: list[Moves] = field(default_factory=list)
+
+    def misfit(self, entry: LevelEntry) -> str:
+        """Return how the rows of a level contradict the noisy counts, as the end of a sentence; empty if they agree."""
+        if entry.threshold or self.manifest.levels[-1].threshold:
+            return ""
+        level = self._summed(entry) if entry.summed else self._measured(entry)
+        if level.rows[NOISY].null_count():
+            return "lacks a cell that has a released count."
+        if not self._is_marked(level, entry):
+            return f"does not agree with {SIGNAL} of the released counts, or with what the manifest says of it."
+        if not _is_as_noisy(level, entry):
+            return "does not agree with noise_rows of the manifest."
+        if not self._is_within(level, entry):
+            return "does not agree with the intervals of the released counts."
+        if not entry.summed:
+            self._moves.append(self._moved(level))
+        if not (entry.sigma or entry.summed):
+            self._exact = entry
+        return ""
+
+    def has_bounds(self) -> bool:
+        """Return whether the bounds that the manifest states follow from the levels, all of which were looked at; else true."""
+        if len(self._moves) < len(self.manifest.levels):
+            return True
+        return [entry.bound_after for entry in self.manifest.levels] == bounds_after(self._moves)
+
+    def _measured(self, entry: LevelEntry) -> _Level:
+        """Return a level whose noisy counts are published."""
+        refined = [(axis, names) for axis, names in self.columns[entry.level].items() if names]
+        numbers = [f"\0{number}" for number in range(len(refined))]
+        rows = self._table(entry)
+        for (axis, names), number in zip(refined, numbers, strict=True):
+            rows = rows.join(self._paths(axis, names, number), on=names, how="left")
+        measured = pl.read_parquet(noisy_counts_path(self.folder, entry.level), glob=False).with_row_index(_PLACE)
+        noisy = measured[NOISY].to_numpy()
+        if numbers:
+            measured = measured.rename({axis: number for (axis, _), number in zip(refined, numbers, strict=True)})
+            rows = rows.join(measured, on=numbers, how="left")
+        else:
+            rows = pl.concat([rows, measured], how="horizontal")
+        return _Level(rows, noisy, entry.cells, noise_of(entry))
+
+    def _summed(self, entry: LevelEntry) -> _Level:
+        """Return a level of sums of leaves that are all measured: its counts are its noisy counts."""
+        rows, cells = self._table(entry).with_columns(pl.col(COUNT).alias(NOISY)), 1
+        leaves = np.ones(len(rows), dtype=np.int64)
+        for axis, finest in self.columns[-1].items():
+            names = self.columns[entry.level][axis]
+            below = self._areas_below(axis, len(names), len(finest))
+            cells *= len(below)
+            if names:
+                areas = self._paths(axis, names, _OWN).join(below, on=_OWN)
+                leaves = leaves * rows.join(areas, on=names, how="left")[_BELOW].to_numpy()
+            else:
+                leaves = leaves * below[_BELOW].to_numpy()
+        return _Level(rows, rows[NOISY].to_numpy(), cells, noise_of(self.manifest.levels[-1]), leaves)
+
+    def _table(self, entry: LevelEntry) -> pl.DataFrame:
+        return pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+
+    def _paths(self, axis: str, names: Sequence[str], number: str) -> pl.DataFrame:
+        """Return the areas of an axis level: their paths of codes, in the named columns, and their numbers."""
+        paths = pl.DataFrame({number: [0]}, schema={number: pl.Int32})
+        for name, of_level in zip(names, self._levels(axis), strict=False):
+            below = of_level.select(
+                pl.col("area").alias(_OWN), pl.col("parent").alias(number), pl.col("code").alias(name)
+            )
+            paths = below.join(paths, on=number).drop(number).rename({_OWN: number})
+        return paths
+
+    def _areas_below(self, axis: str, own: int, finest: int) -> pl.DataFrame:
+        """Return how many areas of the level `finest` of an axis lie in each area of its level `own`."""
+        levels = self._levels(axis)
+        below = pl.DataFrame({_OWN: [0], _BELOW: [1]}) if not finest else None
+        for of_level in reversed(levels[own:finest]):
+            counted = of_level.select("area", "parent")
+            counted = (
+                counted.with_columns(pl.lit(1).alias(_BELOW))
+                if below is None
+                else counted.join(below, left_on="area", right_on=_OWN)
+            )
+            below = counted.group_by("parent").agg(pl.col(_BELOW).sum()).rename({"parent": _OWN})
+        return (
+            below if below is not None else levels[own - 1].select(pl.col("area").alias(_OWN), pl.lit(1).alias(_BELOW))
+        )
+
+    def _levels(self, axis: str) -> list[pl.DataFrame]:
+        return self.codebook.filter(axis=axis).partition_by("level", maintain_order=True)
+
+    def _is_marked(self, level: _Level, entry: LevelEntry) -> bool:
+        """Return whether the rows are marked that stand out from the noise, as the manifest says."""
+        marked, above = level.of_rows > 0, None
+        if level.noise:
+            rate = self.manifest.intervals.signal_rate
+            marked, above = signals(level.of_rows, level.cells, rate, level.margin)
+        stated = entry.signal.above if entry.signal else None
+        return bool((level.rows[SIGNAL].to_numpy() == marked).all()) and stated == (
+            above if isinstance(above, int) else None
+        )
+
+    def _is_within(self, level: _Level, entry: LevelEntry) -> bool:
+        """Return whether the intervals of the rows are those that follow."""
+        margin: Margin = 0
+        if level.noise:  # what the manifest states has been compared with the noise, the cells and the rows
+            log_tail = row_log_tail(level.cells, entry.nonzero, self.manifest.intervals.confidence)
+            margin = level.margin(log_tail) if entry.half_width is None else entry.half_width
+        low, high = intervals(level.of_rows, margin, self._caps(level.rows), level.rows[COUNT].to_numpy())
+        return bool((level.rows[LOW].to_numpy() == low).all() and (level.rows[HIGH].to_numpy() == high).all())
+
+    def _caps(self, rows: pl.DataFrame) -> int | IntArray:
+        """Return the exact count of the cell above that holds each row, where there is one."""
+        if self._exact is None:
+            return NO_CAP
+        names = [name for of_axis in self.columns[self._exact.level].values() for name in of_axis]
+        caps = self._table(self._exact).select(*names, pl.col(COUNT).alias(_CAP))
+        if not names:
+            return int(caps[_CAP].item())
+        return rows.select(names).join(caps, on=names, how="left")[_CAP].fill_null(0).to_numpy()
+
+    def _moved(self, level: _Level) -> Moves:
+        """Return how far the repair has moved the noisy counts of a level."""
+        noisy_levels = sum(bool(of.sigma) for of in self.manifest.levels)
+        moves, released = Moves(reach_after(level.noise, level.cells, noisy_levels)), np.zeros_like(level.noisy)
+        released[level.rows[_PLACE].to_numpy()] = level.rows[COUNT].to_numpy()
+        moves.add(level.noisy, released)
+        return moves
+
+
+def _is_as_noisy(level: _Level, entry: LevelEntry) -> bool:
+    """Return whether the share of noise rows is at most what the manifest states."""
+    stated = entry.noise_rows
+    if not len(level.rows):
+        return stated is None
+    if stated is None or not stated.estimate <= stated.at_most:
+        return False
+    if not level.noise:
+        return stated.at_most == 0
+    seen = beyond(level.noisy, level.of_rows, [level.margin(log_tail) for log_tail in LOG_TAILS])
+    return stated.at_most == share_at_most(seen, level.cells, len(level.rows))
