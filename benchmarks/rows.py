@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,14 @@ from tasks.tree.frontier import Frontier
 from tasks.uncertainty.bounds import chebyshev_bounds
 from tasks.uncertainty.intervals import margins_of
 from tasks.uncertainty.noise_rows import RISK
-from tasks.validate.coverage import false_share, measured_bounds, rows_covered
+from tasks.validate.coverage import false_share, measured_bounds, rows_covered, summed_bounds
 from tasks.validate.distances import level_errors
 
 EPSILONS = (0.1, 1.0, 4.0)
 CONFIDENCES = (0.9, 0.95)
-NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2")
+NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2", "tda_linf", "gaussian")
 LAWS: dict[str, Law] = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+WIDE = 1.6  # times the interval of a fixed cell
 FEWEST = 100  # rows of a level, of which a share says something
 
 PAGE = """\
@@ -55,7 +57,8 @@ rows are left out.
 The promise is that of a level's rows at most a share α is expected to be missed, however the cells came to be rows. The columns *rows*
 have the share that is covered on the level that is covered least, as a mean over the runs, and the median over the levels of the width
 compared with that of a cell that is fixed beforehand. The column *fixed* has what the intervals of fixed cells cover on their worst
-level: they promise nothing to rows. Of {looked} levels, {far} miss the promise by more than chance.
+level: they promise nothing to rows. Of {looked} levels, {far} miss the promise by more than chance. Of the {entries} widths, {wide}
+are above 1.6, the widest {widest}; the median of no set is above {median}.
 
 {table}
 
@@ -90,10 +93,13 @@ def shares(table: SeenTable, trial: Trial, confidence: float) -> Iterator[tuple[
     noises = [
         LevelNoise(LAWS_BY_NAME[of.mechanism], of.scale or of.sigma) if of.sigma else NO_NOISE for of in release.levels
     ]
-    margins = margins_of(noises, confidence)
-    bounds = measured_bounds(table.tree, trial.measured, trial.released, margins, [1] * len(noises))
+    if release.levels[0].is_summed:
+        bounds = [summed_bounds(table.tree, nodes, noises[-1], confidence) for nodes in trial.released]
+    else:
+        margins = margins_of(noises, confidence)
+        bounds = measured_bounds(table.tree, trial.measured, trial.released, margins, [1] * len(noises))
     for bound, nodes in zip(bounds, table.levels, strict=True):
-        rows, kept = published.rows(bound.level), bound.counts != 0
+        rows, kept = published.rows(bound.level), np.flatnonzero(bound.counts)
         true = Frontier(bound.level, nodes.areas, nodes.true_counts)
         of_rows = rows_covered(table.tree, true, rows.areas, *rows.bounds[:2])
         areas = [of_axis[kept] for of_axis in bound.areas]
@@ -111,7 +117,7 @@ def known(table: SeenTable, trial: Trial) -> Iterator[dict[str, float]]:
     """Yield, for each level but the root, what is true of its rows and what a release says of them."""
     published, noises = ReleasedLevels(trial.job), [noise_of(level) for level in trial.job.record.release.levels]
     rows = [published.rows(level) for level in range(len(noises))]
-    stated, before = published.known_after(), chebyshev_bounds(noises, possible_cells(table))
+    stated, before = published.known_after(), bounds_before(table, trial, noises)
     for level, (of_level, nodes) in enumerate(zip(rows, table.levels, strict=True)):
         true = Frontier(level, nodes.areas, nodes.true_counts)
         shares, marked = published.shares(level), [areas[of_level.signal] for areas in of_level.areas]
@@ -125,14 +131,16 @@ def known(table: SeenTable, trial: Trial) -> Iterator[dict[str, float]]:
                 "at_most": shares.noise_at_most if shares else np.nan,
                 "false": false_share(table.tree, true, marked) or 0.0,
                 "error": errors.max_absolute,
-                "after": stated[level].bound or 0,
+                "after": np.nan if stated[level].bound is None else stated[level].bound,
                 "before": before[level],
             }
 
 
-def possible_cells(table: SeenTable) -> list[int]:
-    """Return how many cells levels 0 to T can have."""
-    return [table.tree.possible_cells(level) for level in range(table.tree.depth + 1)]
+def bounds_before(table: SeenTable, trial: Trial, noises: Sequence[LevelNoise]) -> list[float]:
+    """Return the bounds of levels 0 to T before the draw, where the repair is one that they hold for."""
+    possible = [table.tree.possible_cells(level) for level in range(table.tree.depth + 1)]
+    is_bounded = trial.job.record.release.terms.mechanism == "inftda"
+    return chebyshev_bounds(noises, possible) if is_bounded else [np.nan] * len(possible)
 
 
 def known_summary(of_runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, Any]:
@@ -144,10 +152,7 @@ def known_summary(of_runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, An
     means, errors = shares.mean(axis=1), shares.std(axis=1, ddof=1) / len(of_runs) ** 0.5
     allowed = (2 + float(-ndtri(0.05 / max(len(often), 1)))) * errors
     return {
-        **{
-            key: float(np.nanmean([of[key] for of in finest]))
-            for key in ("noise", "estimated", "at_most", "after", "before")
-        },
+        **{key: mean([of[key] for of in finest]) for key in ("noise", "estimated", "at_most", "after", "before")},
         "error": max(of["error"] for of in finest),
         "said": len(said),
         "more": sum(of["noise"] > of["at_most"] for of in said),
@@ -155,6 +160,12 @@ def known_summary(of_runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, An
         "false_levels": int((means > SIGNAL_RATE + allowed).sum()),
         "beyond": sum(any(of["error"] > of["after"] for of in run) for run in of_runs),
     }
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean of the values that there are; None where there is none."""
+    there = [value for value in values if not np.isnan(value)]
+    return sum(there) / len(there) if there else None
 
 
 def rows_of(name: str, table: SeenTable, runs: int) -> Iterator[dict[str, Any]]:
@@ -215,6 +226,11 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
             ]
         lines.append(line)
     looked, far = (sum(row[key] for row in rows) for key in ("levels", "far"))
+    widths = [row["ratio"] for row in rows if row["levels"]]
+    medians = [
+        median(row["ratio"] for row in rows if row["levels"] and row["set"] == name)
+        for name in {row["set"] for row in rows}
+    ]
     of_releases = [row["known"] for row in rows if row["confidence"] == CONFIDENCES[0]]
     said, more, false, beyond = (
         sum(of[key] for of in of_releases) for key in ("said", "more", "false_levels", "beyond")
@@ -223,6 +239,10 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         runs=rows[0]["runs"],
         fewest=FEWEST,
         looked=looked,
+        entries=len(widths),
+        wide=sum(width > WIDE for width in widths) or "none",
+        widest=f"{max(widths):.2f}",
+        median=f"{max(medians):.2f}",
         far=far or "none",
         table=markdown(lines),
         known=markdown(list(known_lines(rows))),
@@ -247,9 +267,9 @@ def known_lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
                 f"{row['epsilon']:g}",
                 row["law"],
                 f"`{row['mechanism']}`",
-                *(percent(of[key]) for key in ("noise", "estimated", "at_most")),
+                *("" if of[key] is None else percent(of[key]) for key in ("noise", "estimated", "at_most")),
                 "" if of["false"] is None else percent(of["false"]),
-                *(f"{of[key]:,.0f}" for key in ("error", "after", "before")),
+                *("" if of[key] is None else f"{of[key]:,.0f}" for key in ("error", "after", "before")),
             ]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from storage.errors import UsageError
 from tasks.query.answers import answer, catalogue_of
@@ -35,6 +36,8 @@ class QueryAnswer:
         exact: whether the count is published exactly.
         confidence: with at least this probability, over all noise, the interval holds the true count.
         simultaneous: whether it does so together with those of all other questions.
+        promise: `question`: it does so for a question that was fixed before the counts were seen. `simultaneous`: for all questions
+            at once.
         level: the tree level whose cells were added up; `axes` is its reach.
         cells: how many were added up, by how they came about.
         how: the count and the interval were put together, in words.
@@ -48,6 +51,7 @@ class QueryAnswer:
     exact: bool
     confidence: float | None
     simultaneous: bool
+    promise: Literal["question", "simultaneous"]
     level: int
     axes: Mapping[str, str | None]
     cells: Mapping[str, int]
@@ -92,6 +96,7 @@ def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultane
         exact=found.low == found.high and not (level.sigma or level.summed),
         confidence=intervals.confidence if found.low is not None else None,
         simultaneous=simultaneous,
+        promise="simultaneous" if simultaneous else "question",
         level=found.level,
         axes=dict(level.axes),
         cells=found.cells,

@@ -229,15 +229,15 @@ def show_answer(release_id: str) -> ShownRelease:
 def _shown_levels(levels: Sequence[ReleasedLevel], folder: Path) -> list[ShownLevel]:
     """Return levels with what a published folder says of them, where it is there."""
     shown = [ShownLevel(**asdict(level)) for level in levels]
+    known = [field.name for field in fields(ShownLevel)[len(fields(ReleasedLevel)) :]]
     try:
         stated = json.loads((folder / "manifest.json").read_bytes())["levels"]
-    except (OSError, ValueError, KeyError):
+        return [
+            replace(level, **{name: of_level.get(name) for name in known})
+            for level, of_level in zip(shown, stated, strict=True)
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no folder, or no manifest of this release
         return shown
-    known = [field.name for field in fields(ShownLevel)[len(fields(ReleasedLevel)) :]]
-    return [
-        replace(level, **{name: of_level.get(name) for name in known})
-        for level, of_level in zip(shown, stated, strict=True)
-    ]
 
 
 def reserved_spec(release_id: str) -> str:

@@ -49,7 +49,7 @@ def compare_directly(
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
-        from flows.trials.comparison import comparison_answer, error_rows, make_comparison
+        from flows.trials.comparison import comparison_answer, error_rows, make_comparison, stated_rows
         from flows.trials.coverage import coverage_rows
         from tasks.report.comparison_page import comparison_page
 
@@ -67,6 +67,8 @@ def compare_directly(
             error_rows(rows).write_parquet(written)
         with beside(folder / "coverage.parquet") as written:
             coverage_rows(rows).write_parquet(written)
+        with beside(folder / "rows.parquet") as written:
+            stated_rows(rows).write_parquet(written)
         with beside(folder / "comparison.json") as written:
             written.write(json.dumps(json_object(found), ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:

@@ -16,7 +16,7 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
 
     Args:
         found: what the comparison found.
-        intervals: whether coverage and width of the intervals are drawn too.
+        intervals: whether coverage and width of the intervals of questions are drawn too.
     """
     found = escaped(found)
     out.print(f"[bold]{found.name}[/], δ = {found.delta:g}, runs: {found.runs}; nothing was charged")
@@ -26,6 +26,7 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
         out.print(_error_table(found.levels, at))
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
+        _show_rows(found, epsilon)
         if intervals:
             _show_coverage(found, epsilon)
     out.print()
@@ -66,21 +67,9 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     def format_width(group: "GroupIntervals") -> str:
         return f"{group.width.mean:,.1f}" if group.width else ""
 
-    stated = [result for result in found.with_intervals if result.epsilon == epsilon]
+    stated = _with_intervals(found, epsilon)
     if not stated:
         return
-    rows = (
-        f"the promise is at least {100 * found.confidence:g}% of a level's rows on average, where the number of measured cells is"
-        " public"
-    )
-    out.print(
-        f"\n[bold]intervals of rows[/]: the share that holds the true count, and the mean width in records; {rows}"
-    )
-    out.print(
-        "noise rows: the share of rows whose true count is 0, as a release would estimate it, and what it would say that it is at"
-        " most; false marks: the share of the rows with `signal` whose true count is 0"
-    )
-    out.print(_row_table(stated))
     promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
     out.print(_group_table(stated, (*TRUE_COUNTS, ZEROED), format_share))
@@ -90,6 +79,26 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     out.print(_group_table(stated, TRUE_COUNTS, format_width))
 
 
+def _with_intervals(found: "TrialResults", epsilon: float) -> "list[MechanismResult]":
+    return [result for result in found.with_intervals if result.epsilon == epsilon]
+
+
+def _show_rows(found: "TrialResults", epsilon: float) -> None:
+    """Draw what a release would say of its rows, and how it is."""
+    stated = _with_intervals(found, epsilon)
+    if not stated:
+        return
+    out.print("\n[bold]what a release would say of its rows[/], and how it is; means of the runs")
+    out.print(_row_table(stated))
+    out.print(
+        f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
+        " measured cells is public; width: in records\n"
+        "noise rows: rows whose true count is 0, as the release would estimate them, and what it would say that they are at most\n"
+        "false marks: of the rows with `signal`, those whose true count is 0, on average at most the spec's signal_rate\n"
+        "bound: what the release would say that no error exceeds, after the draw; beside the largest error"
+    )
+
+
 def _row_table(results: "Sequence[MechanismResult]") -> Table:
     """Return a table of the published rows: a row per level and mechanism that states intervals there."""
 
@@ -97,7 +106,7 @@ def _row_table(results: "Sequence[MechanismResult]") -> Table:
         return f"{100 * share.mean:.1f}%" if share else ""
 
     table = Table("level", "mechanism", box=None)
-    for heading in ("rows covered", "width", "noise rows", "estimated", "at most", "false marks"):
+    for heading in ("covered", "width", "noise rows", "estimated", "at most", "false marks", "maximum", "bound"):
         table.add_column(heading, justify="right")
     for of_level in zip(*(result.levels for result in results), strict=True):
         stated = [
@@ -111,6 +120,8 @@ def _row_table(results: "Sequence[MechanismResult]") -> Table:
                 format_share(level.rows_covered),
                 f"{level.row_width.mean:,.1f}" if level.row_width else "",
                 *map(format_share, shares),
+                f"{level.max_absolute.mean:,.1f}",
+                f"{level.bound_after.mean:,.1f}" if level.bound_after else "",
             )
     return table
 

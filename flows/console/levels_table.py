@@ -30,8 +30,10 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
         bounds = [format_bound(level.sigma, level.bound_after, summed=bool(level.summed)) for level in levels]
         known["as released"] = bounds
     if any(level.noise_rows for level in levels):
-        shares = [level.noise_rows or {} for level in levels]
-        known["noise rows"] = [format_noise_rows(of.get("estimate", 0), of.get("at_most", 0)) for of in shares]
+        known["noise rows"] = [
+            format_noise_rows(share["estimate"], share["at_most"]) if (share := level.noise_rows) else "none"
+            for level in levels
+        ]
     out.print(level_table(levels, counted, known))
     show_bound_note(levels)
     show_noise_note(levels)
@@ -107,7 +109,9 @@ def show_bound_note(levels: "Sequence[Level]") -> None:
 def show_noise_note(levels: "Sequence[ShownLevel]") -> None:
     """Explain what is known of the counts after the release, where something is."""
     if any(level.bound_after is not None for level in levels):
-        out.print("[dim]as released: the same, for all levels at once, from what the noise has come to[/]")
+        out.print(
+            "[dim]as released: with 95% probability, no count at any level is further from its true count than this, as the noisy counts show[/]"
+        )
     if any(level.noise_rows for level in levels):
         out.print(
             "[dim]noise rows: the share of rows whose true count is 0, estimated, and what it is at most with 95% probability[/]"

@@ -104,7 +104,7 @@ def _show_typical(forecast: "Forecast") -> None:
         wanted = (
             "how many leaves there can be" if forecast.unlisted else "at which level the noise exceeds a typical count"
         )
-        out.print(f"[dim]Set expected_total, a public guess, to see {wanted}.[/]")
+        out.print(f"[dim]Set expected_total, a guess that is not published, to see {wanted}.[/]")
         return
     total, finest, threshold = (
         f"{typical.total:,} records ({typical.from_})",
@@ -136,8 +136,8 @@ def _show_typical(forecast: "Forecast") -> None:
     if typical.records_above:
         rarely, often = (f"{100 * share:.2g}%" for share in typical.records_above[-1])
         out.print(
-            f"few cells are like the mean: of typical, uneven tables, {rarely} to {often} of the records would be in cells above twice"
-            f" the noise at level {leaf.level}; the report of the release says how it is"
+            f"few cells are like the mean: in typical tables, which are uneven, {rarely} to {often} of the records are in cells above"
+            f" twice the noise at level {leaf.level}; the report will estimate the share of this release"
         )
 
 

@@ -50,6 +50,8 @@ _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
+STATED = ("rows_covered", "row_width", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
+
 _REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
 
 
@@ -165,8 +167,8 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
-    Of coverage there are three columns for each group of cells (`coverage_columns`), and five for the published rows, null where
-    there is nothing to say.
+    Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
+    where there is nothing to say.
     """
     table, rows = comparison.table, []
     true_levels = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
@@ -175,7 +177,7 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
         trial = entry.try_on(table)
         seconds = time.perf_counter() - began
         coverages = level_coverages(table.tree, true_levels, entry.bounds(table.tree, trial, comparison.interval_terms))
-        published = ReleasedLevels(trial.job)
+        published, of_run = ReleasedLevels(trial.job), list[dict[str, Any]]()
         for true, nodes, covered in zip(true_levels, trial.released, coverages, strict=True):
             errors = asdict(level_errors(table.tree, true, nodes))
             row = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | errors | {"seconds": seconds}
@@ -183,13 +185,19 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
             stated = rows_covered(table.tree, true, of_rows.areas, *of_rows.bounds[:2]) if of_rows.bounds else None
             false = false_share(table.tree, true, [areas[of_rows.signal] for areas in of_rows.areas])
             shares = share_columns(published.shares(true.level))
-            rows.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false} | shares)
+            of_run.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false} | shares)
+        rows += [row | {"bound_after": of.bound} for row, of in zip(of_run, published.known_after(), strict=True)]
     return rows
 
 
 def error_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return of the rows of trials what was tried, its errors and its seconds."""
     return rows.select("mechanism", "epsilon", "run", "level", *MEASURES, "seconds")
+
+
+def stated_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return of the rows of trials what was tried, and what is said and true of the published rows of each level."""
+    return rows.select("mechanism", "epsilon", "run", "level", *STATED, "false_discovery")
 
 
 def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> TrialResults:
@@ -348,6 +356,7 @@ def _result(entry: Entry, rows: pl.DataFrame) -> MechanismResult:
             false_signal=spread_of(of_level["false_signal"]),
             noise_rows=spread_of(of_level["noise_rows"]),
             noise_rows_at_most=spread_of(of_level["noise_rows_at_most"]),
+            bound_after=spread_of(of_level["bound_after"]),
         )
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]

@@ -33,7 +33,7 @@ _RECORDS = {
     None: "",
 }
 
-_ALWAYS = ("rows", "noise (sigma)", "error bound (95%)")  # columns that every table of levels has
+_ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
 
 
 def readme(manifest: Manifest, how_counted: str = ADJUSTED) -> str:
@@ -191,8 +191,14 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
             "  sum, so no error bound is stated. `sigma` is the standard deviation of the noise of one leaf. Sums have no\n"
             "  stated sigma, because leaves are missing from them as well."
         )
+    after = (
+        " With 95% probability, no count\n  at any level is further from its true count than its level's bound as released, which is computed from the noisy counts."
+        if finest.bound_after is not None
+        else ""
+    )
     if finest.bound is None:
-        measured = "- Counts are noisy; no error bound is stated. `sigma` is the standard deviation of the noise in one measurement"
+        known = "before the noise is drawn" if after else "stated"
+        measured = f"- Counts are noisy; no error bound is {known}.{after} `sigma` is the standard deviation of the noise in one measurement"
         return f"{measured},\n  {how_counted}."
     bound = (
         "- Counts are noisy. With 95% probability, *every* count at a level is within the level's error bound of its true\n"
@@ -200,11 +206,6 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
     )
     if manifest.levels[0].summed:
         return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
-    after = (
-        " The bound as released is\n  known from what the noise has come to: with 95% probability it holds for all levels at once."
-        if finest.bound_after is not None
-        else ""
-    )
     return f"{bound}; most counts are far closer.{after} `sigma` is the standard deviation of the noise in one measurement."
 
 
@@ -224,14 +225,15 @@ def _intervals(manifest: Manifest) -> str:
         if manifest.intervals.simultaneous
         else ""
     )
+    missing = "leaf" if manifest.levels[-1].threshold else "row"
     alone = (
         ""
         if manifest.noisy_counts or manifest.levels[-1].threshold
-        else "\n  The noisy counts are not published, so nobody can compute these intervals, `signal` and the shares of noise again from this\n"
-        "  folder. What they promise is the same."
+        else "\n  The noisy counts are not published, so `trellis verify` cannot compute these intervals, `signal`, the shares of noise and the\n"
+        "  bounds as released again. What they promise is the same."
     )
     return (
-        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}\n  A missing row has an interval too: `trellis query` shows it.{at_once}\n"
+        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}\n  A missing {missing} has an interval too: `trellis query` shows it.{at_once}\n"
         f"{_signal(manifest)}{_shares(manifest)}"
     )
 

@@ -220,11 +220,11 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
     level = facts.largest_level
     entry, known = manifest.levels[level], facts.levels[level]
     if known.half_width is not None and entry.sigma:
-        confidence = format_percent(manifest.intervals.confidence)
+        missed = format_percent(1 - manifest.intervals.confidence)
         return (
             f"Interval at level {level}",
             f"± {format_rounded(known.half_width, 2)}",
-            f"records on average, with {confidence} confidence",
+            f"records on average; at most {missed} of the rows are expected to be missed",
         )
     if entry.bound and entry.sigma:
         bound = format_bound(entry.sigma, entry.bound, summed=entry.summed)

@@ -53,6 +53,8 @@ class LevelResult:
         noise_rows: the share of rows whose true count is 0 as the release would estimate it; the true one is `false_discovery`.
             None where it would say nothing.
         noise_rows_at_most: what the release would say that it does not exceed; None likewise.
+        bound_after: what the release would say that no error exceeds, known after the draw, records; the largest error is
+            `max_absolute`. None where it would say nothing.
     """
 
     level: int
@@ -67,6 +69,7 @@ class LevelResult:
     false_signal: Spread | None
     noise_rows: Spread | None
     noise_rows_at_most: Spread | None
+    bound_after: Spread | None
 
     def measure(self, name: str) -> Spread:
         """Return a measure by its name."""

@@ -87,12 +87,15 @@ class CountMixture:
             records: how many records one record of `noisy` stands for, shape (rows,); 1 where left out.
         """
         self._rows += self._binned(noisy, group)
-        is_beyond = noisy > self._last * self._step
-        weights = np.where(is_beyond, noisy / self._step, 1.0) * (1.0 if records is None else records)
+        steps = self._steps(noisy)
+        weights = np.where(steps > self._last, steps, 1.0) * (1.0 if records is None else records)
         self._records += self._binned(noisy, group, weights)
 
+    def _steps(self, noisy: IntArray) -> IntArray:
+        return np.rint(noisy / self._step).astype(np.int64) if self._step > 1 else noisy
+
     def _binned(self, noisy: IntArray, group: IntArray, weights: FloatArray | None = None) -> FloatArray:
-        steps = np.rint(noisy / self._step).astype(np.int64) if self._step > 1 else noisy
+        steps = self._steps(noisy)
         place = np.clip(steps, self._first, self._last + 1) - self._first + group * len(self._bins)
         return np.bincount(place, weights, self._cells.size).astype(float).reshape(self._cells.shape)
 

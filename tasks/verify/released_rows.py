@@ -120,7 +120,7 @@ class ReleasedRows:
             below = self._areas_below(axis, len(names), len(finest))
             cells *= len(below)
             if names:
-                areas = self._paths(axis, names, _OWN).join(below, on=_OWN)
+                areas = self._paths(axis, names, _PLACE).join(below, left_on=_PLACE, right_on=_OWN)
                 leaves = leaves * rows.join(areas, on=names, how="left")[_BELOW].to_numpy()
             else:
                 leaves = leaves * below[_BELOW].to_numpy()

@@ -97,8 +97,8 @@ def format_share(share: float) -> str:
 
 
 def format_noise_rows(estimate: float, at_most: float) -> str:
-    """Return which share of the rows is noise alone: estimated, and at most; `none` where no row is."""
-    return f"{format_share(estimate)}, at most {format_share(at_most)}" if at_most else "none"
+    """Return which share of the rows is noise alone: estimated, and at most."""
+    return f"{format_share(estimate)}, at most {format_share(at_most)}" if at_most else "0%"
 
 
 def format_percent(share: float) -> str:

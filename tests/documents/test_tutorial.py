@@ -54,7 +54,7 @@ def words(text: str, *, is_exact: bool) -> str:
     Likewise for a share of noise rows, of which there are none on some levels of some tables.
     """
     line = " ".join(text.split())
-    return line if is_exact else re.sub("#%, at most #%|none", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
+    return line if is_exact else re.sub("#%, at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
 
 
 def made_up(folder: Path) -> None:

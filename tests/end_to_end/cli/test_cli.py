@@ -277,13 +277,13 @@ def test_release_for_people(second, user):
     assert (second.code, second.stderr) == (0, "")
     shown = user.run("show", release_ids(user)[1], "--json").json()
     rows = rows_of_levels(second.stdout)
-    assert rows[0][-7:] == ["1", "1", "0", "exact", "exact", "exact", "none"]
+    assert rows[0][-7:] == ["1", "1", "0", "exact", "exact", "exact", "0%"]
     for level in shown["levels"][1:]:
         counts = [f"{level['cells']:,}", f"{level['nonzero']:,}"]
         noise = [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", "±", f"{level['bound']:,.0f}"]
         after, shares = ["±", f"{level['bound_after']:,}"], level["noise_rows"]
         assert f"{' '.join([*counts, *noise, *after])} " in " ".join(rows[level["level"]])
-        assert (rows[level["level"]][-1] == "none") == (shares["at_most"] == 0)
+        assert (rows[level["level"]][-1] == "0%") == (shares["at_most"] == 0)
     assert f"{shown['id']} published" in second.stdout.splitlines()
     assert f"folder: {user.folder / 'other' / shown['id']}" in second.stdout.splitlines()
     assert f"report: {user.folder / 'other' / shown['id'] / 'report.html'}" in second.stdout.splitlines()

@@ -229,7 +229,7 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     readme = " ".join((folder / "README.md").read_text().split())
     assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
     assert "no error bound is stated" in readme
-    assert "| 0 | all | all | 1 | none | none |" in readme
+    assert "| 0 | all | all | 1 | none |" in readme
     assert "published exactly." not in readme
     assert "may be below zero" not in readme
 

@@ -45,6 +45,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
             false_signal=None,
             noise_rows=None,
             noise_rows_at_most=None,
+            bound_after=None,
         )
         for level, of_level in enumerate(intervals)
     ]

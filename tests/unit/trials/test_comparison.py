@@ -98,19 +98,22 @@ def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pyt
     finest, usual_finest = (of.results[0].levels[2].intervals["more"] for of in (answer, usual))
     assert finest.width.max < usual_finest.width.min
     show_comparison(answer)
-    assert "intervals" not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "intervals of questions" not in said
+    of_rows = [line.split() for line in said.split("what a release would say of its rows")[1].splitlines()[2:6]]
     show_comparison(answer, intervals=True)
     said = capsys.readouterr().out
     assert "the promise is 50% for each fixed cell" in said
-    assert "the promise is at least 50% of a level's rows on average" in said
-    of_rows = [line.split() for line in said.split("intervals of rows:")[1].splitlines()[3:7]]
+    assert "on average at least 50% where the number of measured cells is public" in said
     assert [cells[:2] for cells in of_rows[:2]] == [["0", "inftda"], ["1", "inftda"]]
     of_finest = answer.results[0].levels[2]
     shares = (of_finest.false_discovery, of_finest.noise_rows, of_finest.noise_rows_at_most, of_finest.false_signal)
-    assert of_rows[2][-6:] == [
+    assert of_rows[2][-8:] == [
         f"{100 * of_finest.rows_covered.mean:.1f}%",
         f"{of_finest.row_width.mean:,.1f}",
         *(f"{100 * share.mean:.1f}%" for share in shares),
+        f"{of_finest.max_absolute.mean:,.1f}",
+        f"{of_finest.bound_after.mean:,.1f}",
     ]
     shown = [line.split() for part in said.split("intervals of questions:")[1:] for line in part.splitlines()[2:6]]
     assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]

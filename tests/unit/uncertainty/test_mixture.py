@@ -75,3 +75,18 @@ def test_cells_without_a_row_count_as_zeros():
         mixture.add_rows(noisy, group)
         shares.append(mixture.likely().noise)
     assert shares[1] > shares[0] + 0.2
+
+
+@pytest.mark.parametrize("sigma", [2.0, 17.7, 100.0])
+def test_records_do_not_jump_at_the_last_bin(sigma):
+    """A row a little further out changes the share of records above the noise a little, also where rows leave the bins."""
+    random = np.random.default_rng(5)
+    noisy = np.rint(random.normal(0, sigma, 2000)).astype(np.int64)
+    shares = []
+    for far in range(int(15.5 * sigma), int(16.6 * sigma) + 2):
+        mixture = CountMixture(GAUSSIAN.density, sigma, sigma)
+        rows = np.array([far, int(3 * sigma), int(sigma)])
+        mixture.add_cells(np.concatenate((noisy, rows)), np.zeros(2003, dtype=np.int64))
+        mixture.add_rows(rows, np.zeros(3, dtype=np.int64))
+        shares.append(mixture.likely().records_above)
+    assert np.abs(np.diff(shares)).max() < 0.03
