@@ -22,6 +22,8 @@ from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 
+_NOT_PUBLISHED = ("output", "run", "expected_total")  # a guess of the total may tell what the counts hide
+
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
@@ -69,8 +71,9 @@ class SpecFile:
         return output_below(self.folder, self.spec.output)
 
     def published(self) -> dict[str, Any]:
-        """Return the spec as written, unexpanded, with file names in place of paths."""
-        return _without_paths({key: value for key, value in keys_in(self.text).items() if key != "output"})
+        """Return the spec as written, unexpanded, with file names in place of paths, and without what says nothing of the counts."""
+        kept = {key: value for key, value in keys_in(self.text).items() if key not in _NOT_PUBLISHED}
+        return _without_paths(kept)
 
     def _codebook(self, axis: str) -> Table | Values | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)

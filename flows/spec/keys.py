@@ -243,7 +243,7 @@ class Spec(Keys):
             few false negatives, or those nearest in the Euclidean norm.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.
         keep_vault: Whether to keep the true counts after publication.
-        expected_total: A public guess of the number of records, for the plan.
+        expected_total: A guess of the number of records, for the plan. It is not published.
         public_data: Whether anybody may see the table. If true, errors against the true counts may be shown.
         supersedes: The published release that this one replaces.
         output: The folder in which releases are published, relative to the spec. --output overrides it.

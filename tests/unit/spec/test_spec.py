@@ -619,7 +619,10 @@ def test_published_spec_has_no_paths(load, tmp_path, monkeypatch):
     monkeypatch.setenv("TRELLIS_DATA", "/secret/place")
     published = load(EXAMPLE).published()
     assert published == changed(
-        ("input.table", "ri_od_main_JT00_2019.csv.gz"), ("hierarchy.table", "ri_xwalk.csv.gz"), ("output", ABSENT)
+        ("input.table", "ri_od_main_JT00_2019.csv.gz"),
+        ("hierarchy.table", "ri_xwalk.csv.gz"),
+        ("output", ABSENT),
+        ("expected_total", ABSENT),
     )
     finest = {"origin": "bgrp", "destination": "plant"}
     codebooks = changed(
@@ -631,6 +634,8 @@ def test_published_spec_has_no_paths(load, tmp_path, monkeypatch):
     assert published["hierarchy"]["origin"] == {"table": "home.csv", "levels": LEVELS}
     assert published["hierarchy"]["destination"]["table"] == "work.csv"
     assert "/" not in yaml.safe_dump(published)
+    for_us = changed(("expected_total", 123_457), ("run", {"workers": "processes"}))
+    assert load(for_us).published() == load(EXAMPLE).published()
 
 
 @pytest.mark.parametrize(
