@@ -72,6 +72,7 @@ def test_a_question_is_answered_from_the_folder_alone(notebook, tmp_path) -> Non
     assert told.code == 0
     assert not (tmp_path / "none").exists()
     assert (answer["id"], answer["level"], answer["confidence"]) == (release_id, 2, 0.9)
+    assert answer["promise"] == "question"
     assert answer["where"] == {"origin": {"level": "region", "path": ["01"]}, "destination": None}
     assert {key: answer[key] for key in ("count", "low", "high", "how")} == {
         key: rows[0][key] for key in ("count", "low", "high", "how")

@@ -699,6 +699,7 @@ def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFi
         exact=False,
         confidence=0.95,
         simultaneous=True,
+        promise="simultaneous",
         level=2,
         axes={"origin": "town", "destination": None},
         cells={},
