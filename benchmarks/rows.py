@@ -42,7 +42,7 @@ from tasks.validate.distances import level_errors
 
 EPSILONS = (0.1, 1.0, 4.0)
 CONFIDENCES = (0.9, 0.95)
-NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2", "tda_linf", "gaussian")
+NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2", "gaussian")
 LAWS: dict[str, Law] = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 WIDE = 1.6  # times the interval of a fixed cell
 FEWEST = 100  # rows of a level, of which a share says something
