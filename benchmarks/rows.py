@@ -45,6 +45,7 @@ CONFIDENCES = (0.9, 0.95)
 NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2", "gaussian")
 LAWS: dict[str, Law] = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 MOST_LEAVES = 100_000  # of a set on which `gaussian` is tried, which measures them all
+TENTH = 0.1
 WIDE = 1.6  # times the interval of a fixed cell
 FEWEST = 100  # rows of a level, of which a share says something
 
@@ -71,7 +72,8 @@ says that it does not exceed with 95% probability: of {levels} levels in all run
 the largest mean share, over the levels with {fewest} marked rows or more, of the rows with `signal` whose true count is 0; it is
 expected to be 10% at most, and {false} of the levels miss that by more than chance. *Error* is the largest error of any count at the
 finest level in any run, *after* the mean of the bounds that are known after the draw, and *before* the bound that is known before it.
-In {beyond} of {bounded} releases some error was beyond the bound after the draw.
+In {beyond} of {bounded} releases some error was beyond the bound after the draw. Of the estimates, {near} are within a tenth of the
+truth; the furthest are {low} too small and {high} too large, both where the noise is large.
 
 {known}
 
@@ -236,6 +238,7 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         for name in {row["set"] for row in rows}
     ]
     of_releases = [row["known"] for row in rows if row["confidence"] == CONFIDENCES[0]]
+    off = [of["estimated"] - of["noise"] for of in of_releases if of["noise"] is not None]
     said, more, false, beyond = (
         sum(of[key] for of in of_releases) for key in ("said", "more", "false_levels", "beyond")
     )
@@ -254,6 +257,9 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         below=more or "none",
         false=false or "none",
         beyond=beyond or "none",
+        near=percent(sum(abs(of) <= TENTH for of in off) / len(off)),
+        low=f"{-min(off):.2f}",
+        high=f"{max(off):.2f}",
         bounded=len(of_releases) * rows[0]["runs"],
         machine=machine,
     )

@@ -302,7 +302,7 @@ class Manifest(_Part):
 
 
 def published_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a published folder; None where there is none that can be read."""
+    """Return the manifest of a published folder; None if it cannot be read."""
     try:
         return Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValidationError):

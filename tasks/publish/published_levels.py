@@ -269,7 +269,7 @@ class ReleasedLevels:
             yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds)), noisy[rows]
         self.bias[level] = moves.bias
         self._moves.append(moves)
-        self._shares[level] = seen.shares() if seen else EXACT
+        self._shares[level] = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
 
     def _reach(self, level: int) -> int:
         """Return what no noise of a level exceeds, while none of any other level does, with the confidence of bounds."""

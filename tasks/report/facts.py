@@ -28,7 +28,7 @@ CLASSES = (
 MOST_SHOWN = 40  # areas per side of a matrix
 MOST_LARGEST = 15  # rows
 _CHUNK = 1_000_000  # rows read at once
-_MOST_ROWS = 0.5  # of a level stand above the noise, or its most counts are small beside their noise
+_MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
 
 Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
 

@@ -1,4 +1,4 @@
-"""Draws a synthetic travel survey of a city at random: so few trips between so many zones that most pairs of zones have none."""
+"""Draws a synthetic travel survey of a city at random. Most pairs of zones have no trip, because few people are asked."""
 
 import numpy as np
 

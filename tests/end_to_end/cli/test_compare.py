@@ -109,3 +109,17 @@ def test_a_table_that_may_not_be_seen_is_refused(compared: Compared) -> None:
     assert said.code == 2
     assert "public_data must be true" in said.stderr
     assert not (compared.user.folder / "out").exists()
+
+
+def test_every_trial_has_what_a_release_would_say_of_its_rows(compared: Compared) -> None:
+    """There is a row per mechanism, ε, run and level; the JSON holds the means, and noise rows are at most what is said."""
+    answer = compared.said.json()
+    rows = pl.read_parquet(compared.folder / "rows.parquet")
+    assert rows.height == 2 * 2 * 3 * len(answer["levels"])
+    assert (rows["noise_rows"] <= rows["noise_rows_at_most"]).all()
+    for result, (level, _) in product(answer["results"], enumerate(answer["levels"])):
+        of_rows = rows.filter(mechanism=result["mechanism"], epsilon=result["epsilon"], level=level)
+        for measure in ("rows_covered", "noise_rows", "noise_rows_at_most", "bound_after"):
+            values, stated = of_rows[measure].drop_nulls(), result["levels"][level][measure]
+            assert (stated is None) == values.is_empty()
+            assert stated is None or stated["mean"] == pytest.approx(values.mean())

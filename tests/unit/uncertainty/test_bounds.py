@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from flows.planning.guarantee import scheme_of
 from flows.spec.privacy import PrivacyKeys
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
-from tasks.uncertainty.bounds import CONFIDENCE, chebyshev_bounds, finest_above_noise
+from tasks.uncertainty.bounds import CONFIDENCE, UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise
 from tests.support.laws import gaussians
 
 sigmas = st.floats(0.01, 1e9)
@@ -164,3 +165,17 @@ def test_more_records_never_lift_the_finest_level_above_noise(levels, total) -> 
         assert total / possible[after] < 2 * scales[after] * (1 + 1e-12)
     for level in range(1, after):
         assert total / possible[level] >= 2 * scales[level] * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("cells", [1, 1000, 10**9])
+def test_the_share_of_records_above_the_noise_is_that_of_lognormal_counts(cells):
+    """The range holds the shares of drawn counts; an exact level has all records above, and an empty table none."""
+    total, sigma = 50 * cells, 20.0
+    least, most = records_above_noise(total, sigma, cells)
+    assert 0 <= least <= most <= 1
+    for uneven in UNEVEN:
+        normal = np.random.default_rng(3).normal(size=200_000)
+        share = (normal + uneven > (np.log(2 * sigma / 50) + uneven**2 / 2) / uneven).mean()  # weighted by the count
+        assert least - 0.01 <= share <= most + 0.01
+    assert records_above_noise(total, 0.0, cells) == (1.0, 1.0)
+    assert records_above_noise(0, sigma, cells) == (0.0, 0.0)
