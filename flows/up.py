@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -20,6 +20,7 @@ from flows.execution.ending import sweep_orphans
 from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
+from flows.server.guard import auth_of_up
 from flows.server.process import AT_ONCE, lasting_server
 from flows.server.runs import UP, look_for_crashes, looking_for_crashes
 from flows.spec.file import SpecFile, load_spec
@@ -33,12 +34,13 @@ _LOOK_EVERY = 2.0  # seconds, for runs that are due
 Say = Callable[[str], None]
 
 
-def be_up(specs: Path, port: int, say: Say) -> None:
+def be_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         specs: the folder of the specs that everybody who reaches the server may release.
         port: the port of 127.0.0.1.
+        auth: whether the server asks for a password; None for a default (`guard.auth_of_up`).
         say: receives lines for the terminal.
     Raises:
         UsageError: there is no such folder.
@@ -53,7 +55,7 @@ def be_up(specs: Path, port: int, say: Say) -> None:
     specs = specs.resolve()
     try:
         with held("up"):
-            _serve(specs, port, say)
+            _serve(specs, port, auth_of_up(auth), say)
     except HeldElsewhere as fault:
         raise StoreError(
             f"Trellis is already up: {address_file().read_text().strip() if address_file().is_file() else fault}"
@@ -65,10 +67,10 @@ def address_file() -> Path:
     return home() / "address"
 
 
-def _serve(specs: Path, port: int, say: Say) -> None:
+def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
     sweep_orphans()
-    os.environ |= {SPECS: str(specs), UP: str(os.getpid())}
-    with lasting_server(subfolder("prefect"), address_file(), port) as address:
+    os.environ |= {SPECS: str(specs), UP: str(os.getpid()), "TRELLIS_HOME": str(home().absolute())}
+    with chdir(_nowhere()), lasting_server(subfolder("prefect"), address_file(), port, auth) as address:
         look_for_crashes()
         deployments = [
             _deployment(release, "release", "Release the table of a spec below the folder of specs."),
@@ -80,9 +82,18 @@ def _serve(specs: Path, port: int, say: Say) -> None:
         for deployment in deployments:
             runner.add_deployment(deployment)
         say(f"Trellis is up: open {address.removesuffix('/api')}. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
+        if auth:
+            say(f"The page asks for a password: it is the whole line in {home() / 'auth'}.")
         with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_for_crashes():
             asyncio.run(_serve_until_signal(runner))
     say("Trellis is down. It keeps everything that is sealed. Schedules resume when it is up again.")
+
+
+def _nowhere() -> Path:
+    """Return an empty folder, in which runs begin: Prefect imports flows with that folder in front of all others."""
+    folder = subfolder("prefect").absolute() / "runs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _log() -> TextIO:

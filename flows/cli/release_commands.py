@@ -85,11 +85,19 @@ def up(
         ),
     ],
     port: Annotated[int, typer.Option(help="The port on 127.0.0.1.", min=1, max=65535)] = 4200,
+    auth: Annotated[
+        bool | None,
+        typer.Option(
+            help="Whether the server asks for a password: that of TRELLIS_AUTH, or a random one. By default it does where"
+            " TRELLIS_AUTH is set or several people have an account on this machine.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start the Prefect server with its UI, and serve releases, reruns and schedules until Ctrl-C."""
     from flows.up import be_up
 
-    be_up(specs, port, terminal.say)
+    be_up(specs, port, auth, terminal.say)
 
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:

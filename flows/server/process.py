@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from flows.server.guard import OwnPagesOnly, new_auth, server_names, stored_auth
 from storage.errors import StoreError, disk_fault
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 START_SECONDS = 90.0  # measured: 10 on a new database, mostly for Prefect's migrations, and 3 on an existing one
 _LEAST_ROOM = 2**20  # bytes; a new database has 1.5 MB
 _END_WITHIN = 20.0  # seconds
+
+_CLIENT_AUTH, _SERVER_AUTH = "PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING"
 
 STOP_SECONDS = 10.0  # measured: 0.2. A server that gets SIGTERM during its migrations finishes them first
 
@@ -97,19 +100,25 @@ def prefect_server(prefect_home: Path, address_file: Path | None = None) -> Iter
         StoreError: the child did not start; the message names its log.
     """
     with ExitStack() as stack:
-        given = next((address for address in _given(address_file) if answers(address)), None)
+        given = next((of for of in _given(address_file) if answers(of[0])), None)
         if given:
-            stack.enter_context(_environment(_settings_for(given, prefect_home.absolute())))
-            address = given
+            address, auth = given
+            stack.enter_context(_environment(_settings_for(address, prefect_home.absolute()) | auth))
         else:
-            address = stack.enter_context(_child(prefect_home.absolute(), 0, RECORD_ONLY))
+            address = stack.enter_context(_child(prefect_home.absolute(), 0, RECORD_ONLY, new_auth()))
         stack.callback(_send_what_is_queued, STOP_SECONDS)  # and close the connections to this server
         yield address
 
 
 @contextmanager
-def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterator[str]:
+def lasting_server(prefect_home: Path, address_file: Path, port: int, auth: str | None) -> Iterator[str]:
     """Run a server that schedules, on a port of 127.0.0.1, and write its address to a file, so that runs find it.
+
+    Args:
+        prefect_home: as for `prefect_server`.
+        address_file: where the address is written.
+        port: of 127.0.0.1; 0 for any.
+        auth: the name and the password that it asks for, as `guard.auth_of_up` returns them; None for none.
 
     Yields:
         The address of its API. If the server ends too early, this process gets SIGTERM.
@@ -120,7 +129,7 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterato
     def forget_address() -> None:
         address_file.unlink(missing_ok=True)
 
-    with _child(prefect_home.absolute(), port, {}, forget_address) as address, _environment(PATIENT):
+    with _child(prefect_home.absolute(), port, {}, auth, forget_address) as address, _environment(PATIENT):
         partial = address_file.with_name(address_file.name + ".partial")
         partial.write_text(address + "\n")
         partial.rename(address_file)
@@ -130,10 +139,12 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int) -> Iterato
             forget_address()
 
 
-def _given(address_file: Path | None) -> Iterator[str]:
-    yield os.environ.get("PREFECT_API_URL", "").rstrip("/")
+def _given(address_file: Path | None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the addresses of servers that may be there, with what their clients need to be let in."""
+    yield os.environ.get("PREFECT_API_URL", "").rstrip("/"), {}
     if address_file and address_file.is_file():
-        yield address_file.read_text().strip()
+        auth = stored_auth()
+        yield address_file.read_text().strip(), {_CLIENT_AUTH: auth} if auth else {}
 
 
 def wait_until_recorded(flow_run_id: UUID | str, task_runs: int, timeout: float = 60.0) -> int:
@@ -207,11 +218,16 @@ def _reread_environment() -> None:
 
 @contextmanager
 def _child(
-    prefect_home: Path, port: int, settings: Mapping[str, str], last: Callable[[], None] | None = None
+    prefect_home: Path,
+    port: int,
+    settings: Mapping[str, str],
+    auth: str | None,
+    last: Callable[[], None] | None = None,
 ) -> Iterator[str]:
     """Run a server on a socket that listens before the server starts, so that nobody else can take its port; 0 for any port.
 
-    With `last`, this process ends soon after the server, and calls `last` if it cannot end in order.
+    With `auth`, a name and a password, it answers only who has them. With `last`, this process ends soon after the server, and
+    calls `last` if it cannot end in order.
     """
     prefect_home.mkdir(mode=0o700, parents=True, exist_ok=True)
     prefect_home.chmod(0o700)
@@ -219,7 +235,8 @@ def _child(
     with ExitStack() as stack:
         listening = stack.enter_context(_listen(port))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
-        stack.enter_context(_environment(_settings_for(address, prefect_home) | ON_THIS_MACHINE))
+        let_in = {_CLIENT_AUTH: auth} if auth else {}
+        stack.enter_context(_environment(_settings_for(address, prefect_home) | ON_THIS_MACHINE | let_in))
         log.touch(mode=0o600)
         output = stack.enter_context(log.open("ab"))
         fcntl.flock(output, fcntl.LOCK_EX)  # of two servers that migrate one database at once, one fails
@@ -231,7 +248,9 @@ def _child(
             env={
                 **os.environ,
                 **RECORD_IN_BATCHES,
+                "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": address.removesuffix("/api").replace("127.0.0.1", "localhost"),
                 **settings,
+                **({_SERVER_AUTH: auth} if auth else {}),
                 "PREFECT_UI_STATIC_DIRECTORY": str(prefect_home / "ui"),
             },
             pass_fds=[listening.fileno()],
@@ -282,6 +301,7 @@ def _settings_for(address: str, prefect_home: Path) -> dict[str, str]:
     direct = f"{direct},127.0.0.1".lstrip(",")  # Prefect's clients would ask a proxy for 127.0.0.1
     return {
         **NO_TELEMETRY,
+        "PYTHONSAFEPATH": "1",  # or runs would import whatever lies in the folder in which they begin
         "PREFECT_API_URL": address,
         "PREFECT_HOME": os.environ.get("PREFECT_HOME") or str(prefect_home),
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
@@ -331,14 +351,18 @@ def _serve(listening: int, parent: int) -> None:
 
 
 def create_app() -> "FastAPI":
-    """Return Prefect's server, with its services, for uvicorn. Its transactions on SQLite wait for each other.
+    """Return Prefect's server, with its services, for uvicorn. Pages from elsewhere cannot ask it anything.
+
+    Its transactions on SQLite wait for each other.
 
     For a worker pool with a server on SQLite, uvicorn can run this app too: docs/operations.md has the command.
     """
     from prefect.server.api.server import create_app as app_of_prefect
 
     _write_in_turn()
-    return app_of_prefect()
+    app = app_of_prefect()
+    app.add_middleware(OwnPagesOnly, names=server_names())
+    return app
 
 
 def _write_in_turn() -> None:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -37,9 +38,10 @@ class Up(NamedTuple):
     def call(self, path: str, body: object = None) -> Any:
         """Ask the server, which answers however busy it is."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(  # noqa: S310 (our own server)
-            f"{self.api}{path}", data, {"Content-Type": "application/json"}
-        )
+        headers, auth = {"Content-Type": "application/json"}, Path(self.user.environment["TRELLIS_HOME"]) / "auth"
+        if auth.is_file():
+            headers["Authorization"] = f"Basic {b64encode(auth.read_text().strip().encode()).decode()}"
+        request = urllib.request.Request(f"{self.api}{path}", data, headers)  # noqa: S310 (our own server)
         with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
             return json.load(response)
 

@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +45,7 @@ with prefect_server(Path(sys.argv[1])) as address:
         raise ValueError("of no interest")
     noisy(return_state=True)
     wait_until_recorded(flow_run.id, 0)
+    print(os.environ["PREFECT_API_AUTH_STRING"], flush=True)
     print(address, flush=True)
     time.sleep(600)
 """
@@ -89,6 +91,7 @@ class Killed(NamedTuple):
     address_given: str
     earlier_flow_run: str
     logs: str
+    refused: list[str]
     flow_run_id: str
     seconds_until_gone: float
     said_last: tuple[str, str]
@@ -132,18 +135,23 @@ def killed(recorded: Recorded) -> Killed:
         text=True,
     )
     assert parent.stdout
-    pid, flow_run_id, address = (parent.stdout.readline().strip() for _ in range(3))
-    earlier_flow_run = answer(f"{address}/flow_runs/{recorded.flow_run_id}")
-    logs = answer(f"{address}/logs/filter", b"{}")
+    pid, flow_run_id, auth, address = (parent.stdout.readline().strip() for _ in range(4))
+    earlier_flow_run = answer(f"{address}/flow_runs/{recorded.flow_run_id}", auth=auth)
+    logs = answer(f"{address}/logs/filter", b"{}", auth=auth)
+    refused = [answer(f"{address}/logs/filter", b"{}"), answer(f"{address}/logs/filter", b"{}", auth="trellis:guess")]
     assert not is_gone(int(pid))
     parent.kill()
     seconds = seconds_until(lambda: is_gone(int(pid)), at_most=60.0)
-    return Killed(address, dead, earlier_flow_run, logs, flow_run_id, seconds, parent.communicate(timeout=60.0))
+    said_last = parent.communicate(timeout=60.0)
+    return Killed(address, dead, earlier_flow_run, logs, refused, flow_run_id, seconds, said_last)
 
 
-def answer(address: str, body: bytes | None = None) -> str:
+def answer(address: str, body: bytes | None = None, auth: str = "") -> str:
     """Return what a server says at an address, or why it says nothing."""
-    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310 (our own server)
+    headers = {"Content-Type": "application/json"}
+    if auth:
+        headers["Authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
+    request = urllib.request.Request(address, body, headers)  # noqa: S310 (our own server)
     try:
         with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
             return str(response.read().decode())
@@ -203,6 +211,11 @@ def test_a_killed_process_takes_its_server_along(killed: Killed) -> None:
     """After `kill -9` of the process that started it a server ends in seconds."""
     assert killed.seconds_until_gone < 60.0
     assert "refused" in answer(f"{killed.address}/health")
+
+
+def test_the_server_of_a_run_answers_that_run_alone(killed: Killed) -> None:
+    """Nobody on this machine can ask it without the password that it was given when it started."""
+    assert killed.refused == ["Unauthorized", "Unauthorized"]
 
 
 def test_the_terminal_stays_clean(killed: Killed) -> None:
