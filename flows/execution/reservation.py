@@ -47,13 +47,14 @@ def new_release(
     output = (output or plan.file.output()).absolute()
     check_writable(output)
     sweep_orphans()
+    table = plan.read_table()
     with store() as con:
         books = read_books(con)
         if release_id is None:
             check_not_of_series(con, plan, books)
         agreed_terms(books, plan.asked())
         check_supersedes(con, plan, books)
-        different_people_from(plan, books, different_people=different_people)
+        different_people_from(plan, books, table, different_people=different_people)
         made = release_id or claim_id(con, spec.name)
     release = reserved_release(plan, made, output, different_people=different_people)
     with _refusals_recorded(release):
@@ -83,15 +84,16 @@ def reserved_release(
 
 def reserve_release(release: Release, plan: Plan) -> None:
     """Reserve a release and add it to the store, in one transaction; a refusal is recorded."""
+    table = plan.read_table()
     with store() as con:
         books = read_books(con)
-        others = different_people_from(plan, books, different_people=release.terms.different_people)
+        others = different_people_from(plan, books, table, different_people=release.terms.different_people)
         terms = agreed_terms(books, plan.asked())
         account = books.accounts.get(terms.dataset)
         with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):
             check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
             check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
-            reserve(con, plan.reservation(release.id, others))
+            reserve(con, plan.reservation(release.id, others, table))
             add_release(con, release)
 
 

@@ -10,6 +10,7 @@ from flows.spec.keys import RunKeys
 from storage.database.connections import store, transaction
 from storage.errors import InputError, SpecError
 from storage.ledger.events import note, read_books
+from storage.ledger.recognition import same_place
 from storage.machine.files import sha256_of
 from storage.releases.register import (
     Release,
@@ -61,8 +62,8 @@ def refresh_run_keys(release_id: str) -> None:
 def plan_again(release: Release) -> Plan:
     """Return the plan of a release that was reserved and has no tree yet, from the spec as the store keeps it.
 
-    The table may be another one by now, for instance where a link points to each month's table. The same question about
-    its people is asked, and the ledger records the table.
+    The table may be another one by now, for instance where a link points to each month's table, or a row was mended. The same
+    question about its people is asked, and the ledger records the table.
 
     Raises:
         InputError: a codebook is not what it was when the release was reserved, or no longer exists.
@@ -72,13 +73,18 @@ def plan_again(release: Release) -> Plan:
     plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
     for axis, reserved in release.terms.codebooks.items():
         _check_codebook(release, axis, reserved, plan.codebooks[axis])
+    table = plan.read_table()
     with store() as con:
         books = read_books(con)
         account = books.account_of(release.id)
-        if account and account.claims[release.id].table != plan.table:
-            different_people_from(plan, books, different_people=False)
+        claim = account.claims[release.id] if account else None
+        if claim and (claim.table, claim.fingerprint) != (table.place, table.fingerprint):
+            # who said that a table holds other people said it of the table at that place
+            confirmed = release.terms.different_people and same_place(claim.table, table.place)
+            others = different_people_from(plan, books, table, different_people=confirmed)
             with transaction(con):
-                note(con, "table", release.id, table=plan.table)
+                seen = {"table": table.place, "fingerprint": table.fingerprint}
+                note(con, "table", release.id, **seen, different_people_from=list(others))
     return plan
 
 

@@ -54,7 +54,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
             if declared := _declared_already(con, books, plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
-            others = different_people_from(plan, books, different_people=False)
+            others = different_people_from(plan, books, plan.place_of_table, different_people=False)
             declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)

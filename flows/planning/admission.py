@@ -12,6 +12,7 @@ from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
+from storage.ledger.recognition import SeenTable
 from storage.releases.register import state_of
 
 
@@ -27,20 +28,23 @@ def check_budget(plan: Plan, books: Books) -> None:
         check_fits(account, terms, plan.reservation("").spending)
 
 
-def different_people_from(plan: Plan, books: Books, *, different_people: bool) -> tuple[str, ...]:
+def different_people_from(plan: Plan, books: Books, table: SeenTable, *, different_people: bool) -> tuple[str, ...]:
     """Return the datasets that used the same table and hold other people, as the caller confirms.
 
     Args:
         plan: what is to be released.
         books: the ledger.
+        table: the confidential table; recognised by its content too if it was read.
         different_people: whether the caller confirms that the table holds other people's records in this dataset.
     Raises:
         UsageError: another dataset has used the table, and the caller does not confirm that it holds other people.
     """
-    users = users_of_table(books, plan.asked(), plan.table)
+    users = users_of_table(books, plan.asked(), table.is_of)
     if users and not different_people:
+        at_place = users_of_table(books, plan.asked(), plan.place_of_table.is_of)
+        seen = "input.table" if at_place else "input.table has the same content as a table that"
         raise UsageError(
-            f"input.table was used by dataset {', '.join(users)}; if it holds the same people, they share one budget.",
+            f"{seen} was used by dataset {', '.join(users)}; if it holds the same people, they share one budget.",
             field="input.table",
             hint=f"Add same_people_as: {users[0]} to the spec, or confirm with --different-people, which is recorded.",
         )

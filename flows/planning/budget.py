@@ -4,13 +4,13 @@ What writes to the ledger runs inside the caller's transaction: the decision and
 trace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from flows.planning.composition import standing_of
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Account, Asked, Books, Cap, DatasetTerms, Spending, Standing
+from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Spending, Standing
 from storage.ledger.events import (
     Reservation,
     advance,
@@ -82,24 +82,31 @@ def _account_for(books: Books, asked: Asked) -> Account | None:
     return shared
 
 
-def users_of_table(books: Books, asked: Asked, table: str) -> list[str]:
-    """Return the datasets of other people that have used a table, without those already confirmed to be of other people."""
+def users_of_table(books: Books, asked: Asked, is_of_table: Callable[[Claim], bool]) -> list[str]:
+    """Return the datasets of other people that have used a table, without those already confirmed to be of other people.
+
+    Args:
+        books: the ledger.
+        asked: the dataset that is to use the table, and whose people it holds.
+        is_of_table: whether a release used the table.
+    """
     mine = _account_for(books, asked)
     my_names = {asked.dataset, *(mine.datasets if mine else ())}
-    differing_from_mine = _different_from(mine, table)
+    differing_from_mine = _different_from(mine, is_of_table)
     users: list[str] = []
     for account in books.accounts.values():
         is_confirmed = not (
-            my_names.isdisjoint(_different_from(account, table)) and differing_from_mine.isdisjoint(account.datasets)
+            my_names.isdisjoint(_different_from(account, is_of_table))
+            and differing_from_mine.isdisjoint(account.datasets)
         )
         if account is not mine and not is_confirmed:
-            users += [claim.dataset for claim in account.claims.values() if claim.table == table]
+            users += [claim.dataset for claim in account.claims.values() if is_of_table(claim)]
     return list(dict.fromkeys(users))
 
 
-def _different_from(account: Account | None, table: str) -> set[str]:
+def _different_from(account: Account | None, is_of_table: Callable[[Claim], bool]) -> set[str]:
     """Return the datasets that used the same table as an account and are confirmed to hold other people."""
-    claims = [claim for claim in account.claims.values() if claim.table == table] if account else []
+    claims = [claim for claim in account.claims.values() if is_of_table(claim)] if account else []
     return {other for claim in claims for other in claim.different_people_from}
 
 

@@ -204,7 +204,7 @@ def _about_ledger(plan: Plan, found: list[TrellisError]) -> Forecast | None:
     with store() as con:
         books = read_books(con)
     schedule, budget = forecast.schedule, forecast.budget
-    _kept(lambda: different_people_from(plan, books, different_people=False), found)
+    _kept(lambda: different_people_from(plan, books, plan.place_of_table, different_people=False), found)
     if not (schedule and schedule.declared):  # whose releases are reserved, and paid for
         is_refused = len(found)
         _kept(lambda: check_budget(plan, books), found)

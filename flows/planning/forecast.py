@@ -417,7 +417,7 @@ def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
 
 
 def _warnings(plan: Plan, books: Books) -> list[str]:
-    users = users_of_table(books, plan.asked(), plan.table)
+    users = users_of_table(books, plan.asked(), plan.place_of_table.is_of)
     return [
         f"input.table was used by dataset {user}. Add same_people_as: {user} to the spec, or release with"
         " --different-people if the table holds other people."

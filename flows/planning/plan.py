@@ -20,6 +20,7 @@ from flows.spec.keys import RunKeys
 from storage.errors import SpecError
 from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
+from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
 from storage.releases.terms import (
     FileTerms,
     IntervalTerms,
@@ -87,10 +88,17 @@ class Plan:
         return Units(spec.input.unit, keys.max_records_per_unit, keys.distinct is not None, keys.total_is_public)
 
     @property
-    def table(self) -> str:
-        """The path of the confidential table, by which the ledger recognises it."""
-        table = self.source.table
-        return f"{table.path.resolve()}::{table.inner}" if table.inner else str(table.path.resolve())
+    def place_of_table(self) -> SeenTable:
+        """The confidential table, as the ledger recognises it by its place. Does not open it."""
+        return table_at_place(self.source.table.path, self.source.table.inner)
+
+    def read_table(self) -> SeenTable:
+        """Return the confidential table as the ledger recognises it, also by its content. Reads the whole file.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        return table_as_read(self.source.table.path, self.source.table.inner)
 
     @property
     def exact_by_choice(self) -> list[str]:
@@ -126,15 +134,19 @@ class Plan:
             raise SpecError(f"budget.{fault}", field="budget.epsilon") from None
         return Asked(spec.dataset, spec.privacy.unit, spec.privacy.neighbours, cap, spec.same_people_as)
 
-    def reservation(self, release_id: str, different_people_from: tuple[str, ...] = ()) -> Reservation:
-        """Return the reservation of the whole release for the ledger."""
+    def reservation(
+        self, release_id: str, different_people_from: tuple[str, ...] = (), table: SeenTable | None = None
+    ) -> Reservation:
+        """Return the reservation of the whole release for the ledger; with the table's content, if the table was read."""
+        seen = table or self.place_of_table
         claim = Claim(
             release=release_id,
             dataset=self.file.spec.dataset,
             accountant=self.guarantee.accountant.name,
             epsilon=self.guarantee.epsilon,
             delta=self.guarantee.delta,
-            table=self.table,
+            table=seen.place,
+            fingerprint=seen.fingerprint,
             unprotected=tuple(self.exact_by_choice),
             different_people_from=different_people_from,
             contributions=self.contributions,

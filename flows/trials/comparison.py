@@ -28,7 +28,6 @@ from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
 from tasks.ingest.in_memory import read_in_memory
-from tasks.ingest.tables import same_place
 from tasks.laws.law import Law, LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
@@ -239,11 +238,14 @@ def _refuse_charged(plan: Plan) -> None:
     Raises:
         SpecError: names the release; what was confidential then is not made public by another spec.
     """
+    table = plan.read_table()
     with store() as con:
-        for release_id in read_books(con).charged_on(lambda table: same_place(table, plan.table)):
+        for release_id in read_books(con).charged_on(table.is_of):
             if state_of(con, release_id) is None or not declares_public_data(find_release(con, release_id).spec):
+                is_there = release_id in read_books(con).charged_on(plan.place_of_table.is_of)
+                seen = "input.table" if is_there else "input.table has the same content as a table that"
                 raise SpecError(
-                    f"input.table was charged by release {release_id}, whose spec did not set public_data: true."
+                    f"{seen} was charged by release {release_id}, whose spec did not set public_data: true."
                     " Errors against the true counts would reveal what that release protects.",
                     field="input.table",
                     hint=_SYNTHESISE,

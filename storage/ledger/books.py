@@ -108,6 +108,7 @@ class Claim:
         accountant: by which it is (ε, δ)-differentially private.
         epsilon: of its own guarantee, with `delta`.
         table: the confidential table's path.
+        fingerprint: of the table's content, as it was read last; empty if it has not been read.
         unprotected: what it publishes exactly, beyond a total that is public anyway.
         different_people_from: datasets that used the same table and hold other people, as the caller has confirmed.
         contributions: how many records a unit has, and who ensures it.
@@ -124,6 +125,7 @@ class Claim:
     different_people_from: tuple[str, ...]
     contributions: Contributions
     series: str = ""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +279,13 @@ class Books:
         """Return the account to which a release is charged; None if it is not reserved."""
         return self.accounts[self.charged_to[release_id]] if release_id in self.charged_to else None
 
-    def charged_on(self, is_table: Callable[[str], bool]) -> list[str]:
-        """Return the releases of a table, recognised by its path, that have not given back all that they reserved."""
+    def charged_on(self, is_of_table: Callable[[Claim], bool]) -> list[str]:
+        """Return the releases of a table that have not given back all that they reserved."""
         return [
             claim.release
             for account in self.accounts.values()
             for claim in account.claims.values()
-            if is_table(claim.table)
+            if is_of_table(claim)
             and any(charge.state != "void" for charge in account.charges_of(claim.release).values())
         ]
 
@@ -314,7 +316,10 @@ class Books:
             self._raise(event)
         elif kind == "table" and (account := self.account_of(event["release"])):
             claim = account.claims[event["release"]]
-            account.claims[claim.release] = replace(claim, table=str(event["table"]), different_people_from=())
+            others = tuple(event.get("different_people_from", ()))
+            place, content = str(event["table"]), str(event.get("fingerprint", ""))
+            seen = replace(claim, table=place, fingerprint=content, different_people_from=others)
+            account.claims[claim.release] = seen
         elif kind == "abandoned" and (account := self.account_of(event["release"])):
             account.standing = _standing(event["standing"])
 
@@ -364,6 +369,7 @@ class Books:
             tuple(event["different_people_from"]),
             Contributions(**event["contributions"]),
             series,
+            str(event.get("fingerprint", "")),
         )
         account.standing = _standing(event["standing"])
         for level in event["levels"]:

@@ -59,17 +59,6 @@ def same_table(one: Table, other: Table) -> bool:
     return one.path.samefile(other.path) and (one.inner or "").casefold() == (other.inner or "").casefold()
 
 
-def same_place(one: str, other: str) -> bool:
-    """Return whether two locations, in the form in which the ledger stores them, are the same table, also through links."""
-    (file, _, inner), (other_file, _, other_inner) = one.partition("::"), other.partition("::")
-    if inner.casefold() != other_inner.casefold():
-        return False
-    try:
-        return file == other_file or Path(file).samefile(other_file)
-    except OSError:  # a file no longer exists
-        return False
-
-
 def same_content(one: Table, other: Table) -> bool:
     """Return whether two tables are the same, or files with the same content."""
     same_size = one.path.stat().st_size == other.path.stat().st_size

@@ -33,6 +33,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Contributions, Spending
 from storage.ledger.events import Head, Reservation, advance, charges_of, head, note, read_books
+from storage.ledger.recognition import SeenTable
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 from tests.support.ledger import DELTA, cap_at, read_chain, rows_of
@@ -723,16 +724,22 @@ def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connect
     """It is asked about until the datasets share a ledger or are said to differ, which is then told either of them."""
     share, ask = cap_at(1.0).rho / 4, asked_of
     shops, wages = ask("shops", cap_at(1.0)), ask("wages", same_people_as="jobs")
-    assert users_of_table(read_books(con), shops, "trips") == []
-    reserve_at_once(con, "one", ask(cap=cap_at(1.0)), [share], table="trips")
-    books = read_books(con)
-    assert users_of_table(books, shops, "trips") == ["jobs"]
-    assert users_of_table(books, shops, "other trips") == []
-    assert users_of_table(books, ask(), "trips") == users_of_table(books, wages, "trips") == []
-    reserve_at_once(con, "two", shops, [share], table="trips", different_people_from=("jobs",))
-    books = read_books(con)
-    assert users_of_table(books, shops, "trips") == users_of_table(books, ask(), "trips") == []
-    assert users_of_table(books, ask("third", cap_at(1.0)), "trips") == ["jobs", "shops"]
+    trips, copied, others = (
+        SeenTable("trips", "content").is_of,
+        SeenTable("copy", "content").is_of,
+        SeenTable("x").is_of,
+    )
+
+    def users(asked: Asked, is_of_table: Callable[[Claim], bool]) -> list[str]:
+        return users_of_table(read_books(con), asked, is_of_table)
+
+    assert users(shops, trips) == users(shops, copied) == []
+    reserve_at_once(con, "one", ask(cap=cap_at(1.0)), [share], table="trips", fingerprint="content")
+    assert users(shops, trips) == users(shops, copied) == ["jobs"]
+    assert users(shops, others) == users(ask(), trips) == users(wages, copied) == []
+    reserve_at_once(con, "two", shops, [share], table="copy", fingerprint="content", different_people_from=("jobs",))
+    assert users(shops, trips) == users(ask(), copied) == []
+    assert users(ask("third", cap_at(1.0)), trips) == ["jobs", "shops"]
 
 
 # the rule of composition ----------------------------------------------------------------------------------------------
