@@ -1,9 +1,4 @@
-"""Trellis from Python: releases without a server, and published folders as data frames.
-
->>> from flows.api import open_release, release
->>> released = release("spec.yaml")
->>> released.query(origin=["44007", "44009"], destination="all")
-"""
+"""Trellis from Python: plans, releases without a server, and published folders as data frames. `import trellis` has it all."""
 
 import os
 import sys
@@ -15,7 +10,7 @@ from itertools import product
 from multiprocessing import parent_process
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 import yaml
@@ -29,6 +24,14 @@ from tasks.format.manifest import Manifest
 from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import EVERYTHING, find_area
 from tasks.query.folder import PublishedFolder, open_folder
+
+if TYPE_CHECKING:
+    from flows.answers.ledger import LedgerStatement
+    from flows.answers.verify import Verification
+    from flows.planning.check import FailedCheck, PassedCheck
+    from flows.planning.forecast import Forecast
+
+Spec: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]  # the path of a spec, or its keys
 
 NOT_IN_A_FILE = "(a mapping of keys)"  # in place of the name of a spec's file
 
@@ -137,8 +140,63 @@ def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:
     return PublishedRelease(open_folder(Path(folder)))
 
 
+def plan(spec: Spec) -> "Forecast":
+    """Return what a release would cost, and how exact it would be, as `trellis plan --json` prints it. Nothing is measured.
+
+    Args:
+        spec: the path of a spec; or its keys, and paths in them are then relative to the working directory.
+    Raises:
+        TrellisError: the reason for a refusal, as on the command line.
+    """
+    return _planned(spec)
+
+
+@public_errors
+def _planned(spec: Spec) -> "Forecast":
+    from flows.planning.forecast import plan_answer
+    from flows.planning.plan import make_plan
+
+    return plan_answer(make_plan(_file(spec)))
+
+
+def check(spec: Spec) -> "PassedCheck | FailedCheck":
+    """Return everything that is wrong with a spec, as `trellis check --json` prints it: `ok`, and `problems`.
+
+    Of the confidential table, only the header is read.
+
+    Args:
+        spec: as for `plan`.
+    """
+    from flows.planning.check import check_answer
+
+    if isinstance(spec, Mapping):
+        return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(spec))
+    return check_answer(Path(spec))
+
+
+def verify(folder: str | os.PathLike[str]) -> "Verification":
+    """Return whether a published folder is whole and its guarantee follows from its noise: `ok`, and `failures`.
+
+    Nothing but the folder is read.
+    """
+    from flows.answers.verify import verify_answer
+
+    return verify_answer(Path(folder))
+
+
+def ledger(dataset: str | None = None) -> "LedgerStatement":
+    """Return what was charged to the people of a dataset, or of all datasets, as `trellis ledger --json` prints it.
+
+    Raises:
+        UsageError: the ledger has no such dataset.
+    """
+    from flows.answers.ledger import ledger_answer
+
+    return ledger_answer(dataset)
+
+
 def release(
-    spec: str | os.PathLike[str] | Mapping[str, Any],
+    spec: Spec,
     *,
     output: str | os.PathLike[str] | None = None,
     different_people: bool = False,
@@ -161,9 +219,7 @@ def release(
 
 
 @public_errors
-def _made(
-    spec: str | os.PathLike[str] | Mapping[str, Any], output: str | os.PathLike[str] | None, different_people: bool
-) -> str:
+def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: bool) -> str:
     """Make a release and return its folder."""
     if "prefect" not in sys.modules:  # whose tasks the stages are, which here run as plain functions
         os.environ.update(NO_TELEMETRY)
@@ -182,7 +238,7 @@ def _made(
             hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
         )
     note_crashes()
-    plan = make_plan(_keys(spec) if isinstance(spec, Mapping) else load_spec(Path(spec)))
+    plan = make_plan(_file(spec))
     made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
     processes = in_processes() if made.terms.run.workers == "processes" else nullcontext()
     try:
@@ -194,13 +250,19 @@ def _made(
     return made.folder
 
 
-def _keys(keys: Mapping[str, Any]) -> SpecFile:
-    """Return the spec of some keys, as if they were in a file of the working directory."""
+def _file(spec: Spec) -> SpecFile:
+    """Return a spec; that of some keys as if they were in a file of the working directory."""
+    if isinstance(spec, Mapping):
+        return parse_spec(_text(spec), Path.cwd() / NOT_IN_A_FILE)
+    return load_spec(Path(spec))
+
+
+def _text(keys: Mapping[str, Any]) -> str:
+    """Return the keys of a spec as the text of its file."""
     try:
-        text = yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(dict(keys), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError:
         raise SpecError("The keys of a spec must be texts, numbers, lists and mappings.", field="SPEC") from None
-    return parse_spec(text, Path.cwd() / NOT_IN_A_FILE)
 
 
 @contextmanager

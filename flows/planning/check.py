@@ -62,15 +62,16 @@ class PassedCheck:
     budget: BudgetForecast
 
 
-def check_answer(path: Path) -> PassedCheck | FailedCheck:
+def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedCheck:
     """Return every problem of a spec, or that it can be released and what that would cost.
 
     Args:
         path: of the spec.
+        text: of the spec; what is at its path if left out.
     """
     found: list[TrellisError] = []
     try:
-        text = text_of(path)
+        text = text_of(path) if text is None else text
         found += _undecided(text)
         wrong = faults_of(text)
     except SpecError as fault:

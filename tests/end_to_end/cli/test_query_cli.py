@@ -22,7 +22,7 @@ import asyncio, json, os, sys
 
 async def cell():
 {code}
-    again = open_release(released.folder)
+    again = trellis.open_release(released.folder)
     answers = again.query(origin=["01", "02"]).to_dicts()
     assert row.to_dicts() == answers[:1]
     assert matrix["count"].sum() == table["count"].sum()
