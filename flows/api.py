@@ -1,10 +1,8 @@
 """Trellis from Python: plans, releases without a server, and published folders as data frames. `import trellis` has it all."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from multiprocessing import parent_process
@@ -16,10 +14,8 @@ import polars as pl
 import yaml
 
 from flows.answers.query import check_axes
-from flows.server.process import NO_TELEMETRY
 from flows.spec.file import SpecFile, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
-from tasks.capacity import cores
 from tasks.format.manifest import Manifest
 from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import EVERYTHING, find_area
@@ -221,15 +217,12 @@ def release(
 @public_errors
 def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: bool) -> str:
     """Make a release and return its folder."""
-    if "prefect" not in sys.modules:  # whose tasks the stages are, which here run as plain functions
-        os.environ.update(NO_TELEMETRY)
     from flows.execution.crashes import note_crashes
-    from flows.execution.driver import make_release
+    from flows.execution.plain import make_plainly
     from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.walks.runner import report_nothing, submit_to
+    from flows.walks.runner import report_nothing
     from storage.machine.claims import give_up_claim
-    from tasks.stage import in_processes
 
     if parent_process() is not None:
         raise UsageError(
@@ -240,10 +233,8 @@ def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: b
     note_crashes()
     plan = make_plan(_file(spec))
     made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
-    processes = in_processes() if made.terms.run.workers == "processes" else nullcontext()
     try:
-        with processes, ThreadPoolExecutor(cores()) as threads:
-            make_release(plan, made, submit_to(threads), report_nothing)
+        make_plainly(plan, made, report_nothing)
     except BaseException:
         give_up_claim(made.id)
         raise

@@ -1,4 +1,7 @@
-"""Wraps every Prefect task: nothing confidential reaches Prefect, and the running time is measured."""
+"""The stages of a release: each is a Prefect task, and runs without Prefect too.
+
+Nothing confidential reaches Prefect, and the running time is measured. Prefect is imported when a stage is first submitted to it.
+"""
 
 import functools
 import importlib
@@ -11,15 +14,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ParamSpec
-
-from prefect import Task
-from prefect.cache_policies import NO_CACHE
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
 from storage.errors import public_errors
 from storage.machine.caller import hear_as, is_heard
 from storage.machine.locks import check_going_on
 from tasks.capacity import cores
+
+if TYPE_CHECKING:
+    from prefect import Task
+    from prefect.futures import PrefectFuture
 
 P = ParamSpec("P")
 
@@ -73,13 +78,48 @@ def _run_by_name(module: str, name: str, args: tuple[Any, ...]) -> Any:
     return task.fn(*args)
 
 
-def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
-    """Make a function a Prefect task whose runs are named for people.
+@dataclass(frozen=True)
+class Stage(Generic[P]):
+    """A stage of a release.
 
-    Its first argument is the release, which may have been asked to stop. The task stores no result and no key derived from its inputs, and what it raises may be shown.
+    Attributes:
+        fn: runs it, without Prefect. What it raises may be shown.
+        name: its name in Prefect.
+        run_name: the name of its task runs, for people; a template of its arguments.
     """
 
-    def make(function: Callable[P, Any]) -> "Task[P, Outcome]":
+    fn: Callable[P, Outcome]
+    name: str
+    run_name: str
+
+    @cached_property
+    def task(self) -> "Task[P, Outcome]":
+        """The Prefect task, which stores no result and no key derived from its inputs."""
+        from prefect import Task
+        from prefect.cache_policies import NO_CACHE
+
+        return Task(
+            self.fn,
+            name=self.name,
+            task_run_name=self.run_name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            log_prints=False,
+        )
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> "PrefectFuture[Outcome]":
+        """Submit it to the task runner of the flow run that calls."""
+        return self.task.submit(*args, **kwargs)
+
+
+def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
+    """Make a function a stage. Its first argument is the release, which may have been asked to stop.
+
+    Args:
+        run_name: the name of its task runs, for people; a template of its arguments.
+    """
+
+    def make(function: Callable[P, Any]) -> Stage[P]:
         stage = function.__module__.split(".")[1]
 
         @functools.wraps(function)
@@ -92,13 +132,6 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], "Task[P, Outcome]"]:
             value = function(*args, **kwargs)
             return Outcome(stage, value, time.thread_time() - began)
 
-        return Task(
-            public_errors(timed),
-            name=function.__name__,
-            task_run_name=run_name,
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            log_prints=False,
-        )
+        return Stage(public_errors(timed), function.__name__, run_name)
 
     return make

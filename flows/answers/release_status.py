@@ -21,6 +21,7 @@ from storage.releases.register import (
     list_releases,
     superseding,
 )
+from storage.releases.runs import has_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class ShownRelease:
         statement: its guarantee, in words.
         folder: where it is published; None where nothing is there.
         report: the file of its report; None likewise.
+        in_ui: whether it ever ran on Prefect, whose UI then lists it.
     """
 
     id: str
@@ -149,6 +151,7 @@ class ShownRelease:
     statement: str
     folder: str | None
     report: str | None
+    in_ui: bool
 
 
 def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease:
@@ -194,6 +197,7 @@ def show_answer(release_id: str) -> ShownRelease:
     note_crashes()
     with store() as con:
         record, checks = load_record(con, release_id), list_checks(con, release_id)
+        in_ui = has_run(con, release_id)
         later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
     release, last = record.release, record.branches_of(record.finest)
 
@@ -223,6 +227,7 @@ def show_answer(release_id: str) -> ShownRelease:
         statement=release.terms.privacy.statement,
         folder=release.folder if Path(release.folder).is_dir() else None,
         report=str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
+        in_ui=in_ui,
     )
 
 

@@ -1,8 +1,10 @@
 """The commands that make, continue or end a release."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +15,17 @@ from flows.console.release_view import show_ending, show_release
 from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.caller import heard_by_caller
 
+Server = Annotated[
+    bool | None,
+    typer.Option(
+        "--server/--no-server",
+        help="Whether to run on a Prefect server, with its UI. By default what run.prefect says, which is yes if left out.",
+        show_default=False,
+    ),
+]
+
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
-    from storage.releases.register import Release
 
 
 def release(
@@ -36,9 +46,11 @@ def release(
         bool,
         typer.Option("--records", help="Also publish the finest level as synthetic records, as release.records does."),
     ] = False,
+    server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
+    from flows.cli.run_flow import run_directly, run_plainly
     from flows.execution.reservation import new_release
 
     if dry_run:
@@ -47,7 +59,12 @@ def release(
     began = time.monotonic()
     planned = _planned(spec, records=records)
     made = new_release(planned, output, different_people=different_people)
-    _make(made.id, "release", {"spec": str(spec.absolute())}, began, as_json, (planned, made))
+    on_prefect = planned.file.spec.run.prefect if server is None else server
+    if on_prefect:
+        run = partial(run_directly, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
+    else:
+        run = partial(run_plainly, made.id, (planned, made))
+    _make(made.id, run, began, as_json)
 
 
 def rerun(
@@ -55,14 +72,19 @@ def rerun(
     branch: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this branch, as `trellis show` names it.")
     ] = None,
+    server: Server = None,
     as_json: AsJson = False,
 ) -> None:
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.release_status import release_answer
+    from flows.cli.run_flow import run_directly, run_plainly
     from flows.execution.crashes import note_crashes
     from flows.execution.driver import check_can_go_on
+    from flows.execution.resumption import run_keys_of
+    from storage.database.connections import store
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of
+    from storage.releases.register import find_release
 
     began = time.monotonic()
     note_crashes()
@@ -74,7 +96,14 @@ def rerun(
         raise HeldElsewhere(
             f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
-    _make(release_id, "rerun", {"release_id": release_id, "branch": branch}, began, as_json)
+    if server is None:
+        with store() as con:
+            server = run_keys_of(find_release(con, release_id)).prefect
+    if server:
+        run = partial(run_directly, "rerun", {"release_id": release_id, "branch": branch}, release_id)
+    else:
+        run = partial(run_plainly, release_id, None, branch)
+    _make(release_id, run, began, as_json)
 
 
 def up(
@@ -116,19 +145,17 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
 
 def _make(
     release_id: str,
-    flow_name: str,
-    parameters: dict[str, Any],
+    run: Callable[[], dict[str, float]],
     began: float,
     as_json: bool,
-    planned: "tuple[Plan, Release] | None" = None,
 ) -> None:
-    """Run a flow that makes or continues a release, and print the outcome."""
+    """Run what makes or continues a release, and print the outcome."""
     from flows.answers.release_status import release_answer
-    from flows.cli.run_flow import interrupted, run_directly
+    from flows.cli.run_flow import interrupted
 
     seconds: dict[str, float] = {}
     try:
-        seconds = run_directly(flow_name, parameters, release_id, planned)
+        seconds = run()
     except BaseException as fault:
         if _show_outcome(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, KeyboardInterrupt):

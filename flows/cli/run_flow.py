@@ -1,4 +1,4 @@
-"""A flow that a command runs in its own process, with a Prefect server and a progress bar. Cancel in the UI ends it.
+"""A release that a command runs in its own process, with a progress bar: on Prefect, where Cancel in the UI ends it, or without.
 
 Some imports come late: Prefect has to find the server's address when it is first imported.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.console import terminal
 from flows.server.process import prefect_server, wait_until_recorded
-from storage.errors import Interrupted, StoreError
+from storage.errors import Interrupted, StoreError, public_errors
 from storage.machine.caller import heard_by_caller
 from storage.machine.home import home, subfolder
 
@@ -60,6 +60,28 @@ def run_directly(
                 if recorded < order.task_runs:
                     terminal.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
     return order.seconds
+
+
+def run_plainly(
+    release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
+) -> dict[str, float]:
+    """Make or finish a release without Prefect, with a progress bar; return the thread seconds per stage.
+
+    Args:
+        release_id: the release.
+        planned: its plan, and the release from `new_release`; None to finish a release that the store knows.
+        branch: the only branch to finish; all of them if left out.
+    Raises:
+        TrellisError: what stopped it.
+    """
+    from flows.execution.plain import finish_plainly, make_plainly
+    from flows.execution.resumption import refresh_run_keys
+
+    with terminal.progress() as report, heard_by_caller():
+        if planned:
+            return public_errors(make_plainly)(*planned, report)
+        refresh_run_keys(release_id)
+        return public_errors(finish_plainly)(release_id, report, branch)
 
 
 @contextmanager

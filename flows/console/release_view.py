@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from flows.answers.verify import Verification
     from flows.execution.ending import Cleaning, EndedRelease
 
+_BEGUN = {"running", "failed", "published"}
+
 
 def show_release(made: "MadeRelease") -> None:
     """Draw a release that was made, or of which a branch was: the levels, seconds per stage, and where it is."""
@@ -50,6 +52,8 @@ def show_releases(listed: "ReleaseList") -> None:
     for release in releases:
         supersedes = [release.supersedes or ""] if revised else []
         state = _state(release.state) + (", superseded" if release.superseded_by else "")
+        if not release.in_ui and release.state in _BEGUN:
+            state += ", not in the UI"
         table.add_row(release.id, release.dataset, state, release.created, *supersedes)
     out.print(table)
 
@@ -58,6 +62,8 @@ def show_one(release: "ShownRelease") -> None:
     """Draw one release: levels, branches, checks, charges, seals."""
     release = escaped(release)
     out.print(f"[bold]{release.id}[/] {_state(release.state)} {release.reason}")
+    if not release.in_ui and release.state in _BEGUN:
+        out.print("It was made without a Prefect server, so the UI does not list it.")
     out.print(f"dataset {release.dataset}, created {release.created}")
     if release.supersedes:
         print_line(f"supersedes {release.supersedes}")

@@ -205,10 +205,13 @@ class RunKeys(Keys):
     Attributes:
         workers: Whether branches run in threads or in processes.
         max_memory: The memory for the arrays of all branches that run at once. If left out, a quarter of the machine's memory.
+        prefect: Whether `trellis release` and `trellis rerun` run it on Prefect. With `off` they need no server and start sooner, and
+            the UI does not list the release.
     """
 
     workers: Literal["threads", "processes"] = "threads"
     max_memory: Annotated[ByteSize, BeforeValidator(no_boolean), Field(ge=LEAST_MEMORY)] | None = None
+    prefect: bool = True
 
 
 class ScheduleKeys(Keys):

@@ -43,7 +43,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ListedRelease:
-    """A release in the list of all: its state, what it supersedes, and which published release supersedes it."""
+    """A release in the list of all: its state, what it supersedes, and which published release supersedes it.
+
+    Attributes:
+        in_ui: whether it ever ran on Prefect, whose UI then lists it.
+    """
 
     id: str
     dataset: str
@@ -51,6 +55,7 @@ class ListedRelease:
     created: str
     supersedes: str | None
     superseded_by: str | None
+    in_ui: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,8 @@ def list_releases(con: Connection) -> list[ListedRelease]:
     """Return every release, the newest last."""
     rows = con.execute(
         "SELECT id, dataset, state, created, supersedes, (SELECT max(later.id) FROM releases AS later"
-        " WHERE later.supersedes = releases.id AND later.state = 'published') FROM releases ORDER BY created, id"
+        " WHERE later.supersedes = releases.id AND later.state = 'published'),"
+        " EXISTS (FROM runs WHERE release_id = releases.id) FROM releases ORDER BY created, id"
     ).fetchall()
     return [ListedRelease(*row) for row in rows]
 

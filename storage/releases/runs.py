@@ -35,6 +35,11 @@ def open_runs(con: Connection) -> dict[str, OpenRun]:
     return {run: OpenRun(release_id, datetime.fromisoformat(began)) for run, release_id, began in rows}
 
 
+def has_run(con: Connection, release_id: str) -> bool:
+    """Return whether a flow run has ever worked on a release."""
+    return bool(con.execute("SELECT 1 FROM runs WHERE release_id = ? LIMIT 1", [release_id]).fetchone())
+
+
 def release_of(con: Connection, run: str) -> str | None:
     """Return the release that a flow run has worked on, None if it never began to."""
     row = con.execute("SELECT release_id FROM runs WHERE run = ?", [run]).fetchone()

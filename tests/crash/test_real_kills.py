@@ -3,14 +3,12 @@
 Killed are processes as they run for a user: commands, `trellis up`, what it serves, workers, and Prefect's servers.
 """
 
-import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ import pytest
 from storage.counts.published import partial_folder
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.server import Prefect, started
+from tests.support.server import Prefect, ask, started
 from tests.support.spec import SPEC
 from tests.support.up import Up, below, bring_up, end, until
 from tests.support.user import REPOSITORY, User
@@ -402,21 +400,14 @@ def worker(user: User, tmp_path: Path) -> Iterator[Worker]:
             stderr=log,
         )
         api = server.environment["PREFECT_API_URL"]
-        found = ask(f"{api}/deployments/name/release/release")
-        ask(f"{api}/deployments/{found['id']}/create_flow_run", {"parameters": {"spec": "slow.yaml"}})
+        auth = server.environment["PREFECT_API_AUTH_STRING"]
+        found = ask(f"{api}/deployments/name/release/release", auth=auth)
+        ask(f"{api}/deployments/{found['id']}/create_flow_run", {"parameters": {"spec": "slow.yaml"}}, auth)
         try:
             yield Worker(process, deployed, api)
         finally:
             process.kill()
             process.wait()
-
-
-def ask(address: str, body: object = None) -> Any:
-    """Ask a server."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})  # noqa: S310 (our own server)
-    with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
-        return json.load(response)
 
 
 def test_the_run_of_a_worker_is_killed(worker: Worker) -> None:

@@ -1,13 +1,10 @@
 """Trellis up over a folder of specs, as an operator brings it up, triggers runs and ends it."""
 
-import json
 import random
 import signal
 import socket
 import subprocess
 import time
-import urllib.request
-from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests.support.server import ask
 from tests.support.user import User
 
 SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
@@ -37,13 +35,8 @@ class Up(NamedTuple):
 
     def call(self, path: str, body: object = None) -> Any:
         """Ask the server, which answers however busy it is."""
-        data = None if body is None else json.dumps(body).encode()
-        headers, auth = {"Content-Type": "application/json"}, Path(self.user.environment["TRELLIS_HOME"]) / "auth"
-        if auth.is_file():
-            headers["Authorization"] = f"Basic {b64encode(auth.read_text().strip().encode()).decode()}"
-        request = urllib.request.Request(f"{self.api}{path}", data, headers)  # noqa: S310 (our own server)
-        with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
-            return json.load(response)
+        auth = Path(self.user.environment["TRELLIS_HOME"]) / "auth"
+        return ask(f"{self.api}{path}", body, auth.read_text().strip() if auth.is_file() else "")
 
     def trigger(self, deployment: str, **parameters: object) -> str:
         """Start a run of a deployment, as its page in the UI does; return the run."""

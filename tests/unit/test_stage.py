@@ -8,16 +8,17 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
 import tasks
+from tasks.stage import Stage
 
 ROOMS = {"ingest", "tree", "noise", "optimize", "validate", "publish"}
 
 
 def stages() -> Iterator[tuple[str, Task]]:
-    """Yield each Prefect task that a module of `tasks` holds, with the name of the module."""
+    """Yield the Prefect task of each stage that a module of `tasks` holds, with the name of the module."""
     for found in pkgutil.walk_packages(tasks.__path__, "tasks."):
         for value in vars(import_module(found.name)).values():
-            if isinstance(value, Task):
-                yield found.name, value
+            if isinstance(value, Stage):
+                yield found.name, value.task
 
 
 def test_no_stage_has_its_result_kept() -> None:

@@ -1,13 +1,11 @@
 """Deployments for a work pool: `deployments/prefect.yaml` as an operator deploys it, and a worker that runs what is due."""
 
-import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ import yaml
 from flows.spec.file import load_spec
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.server import ask
 
 if TYPE_CHECKING:
     from tests.support.user import User
@@ -78,12 +77,8 @@ class Operator:
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return what the server answers, however busy it is."""
-        address = f"{self.environment['PREFECT_API_URL']}{path}"
-        content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(address, content, {"Content-Type": "application/json"})  # noqa: S310 (our own server)
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(request, timeout=AT_MOST) as response:
-            answer = json.load(response)
+        environment = self.environment
+        answer = ask(f"{environment['PREFECT_API_URL']}{path}", body, environment["PREFECT_API_AUTH_STRING"])
         assert isinstance(answer, dict)
         return answer
 

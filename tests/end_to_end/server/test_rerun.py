@@ -1,12 +1,9 @@
 """A release that is stopped by a person, in every way that there is, and gone on with in others."""
 
-import json
 import shutil
 import signal
 import subprocess
 import time
-import urllib.request
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +18,7 @@ from storage.releases.register import state_of
 from storage.releases.seals import list_seals
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.server import Prefect, copy_database, started
+from tests.support.server import Prefect, ask, copy_database, started
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -112,11 +109,7 @@ def releases_of(user: User) -> dict[str, str]:
 
 def call(address: str, body: object, password: str = PASSWORD) -> Any:
     """Ask a server."""
-    allowed = f"Basic {b64encode(password.encode()).decode()}"
-    headers = {"Content-Type": "application/json", "Authorization": allowed}
-    request = urllib.request.Request(address, json.dumps(body).encode(), headers)  # noqa: S310 (our own server)
-    with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
-        return json.load(response)
+    return ask(address, body, password)
 
 
 def until(there: Callable[[], Any], timeout: float = 240.0) -> Any:
