@@ -4,6 +4,7 @@ A plain hash would let anybody who sees a ledger test a guess of the whole table
 leaves TRELLIS_HOME.
 """
 
+import fcntl
 import gzip
 import hashlib
 import os
@@ -14,7 +15,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from storage.errors import StoreError
+from storage.machine.files import beside
 from storage.machine.home import home
+
+KEY = "fingerprint.key"  # in TRELLIS_HOME
 
 _KEY_BYTES, _FINGERPRINT_BYTES = 32, 16
 _BLOCK = 2**20
@@ -58,19 +62,17 @@ def _fingerprint(key: bytes, path: Path, inner: str | None, seen: tuple[int, ...
 
 def _key() -> bytes:
     """Return the key of this store's fingerprints; make it if there is none yet."""
-    path = home() / "fingerprint.key"
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    while not path.is_file():
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
+    path = home() / KEY
+    if not path.is_file():
+        folder = os.open(home(), os.O_RDONLY)
         try:
-            path.hardlink_to(partial)  # which, unlike a rename, leaves the key that another process made a moment ago
-        except FileExistsError:
-            pass
+            fcntl.flock(folder, fcntl.LOCK_EX)  # of two processes that need it first, one makes it
+            if not path.is_file():
+                with beside(path) as file:
+                    os.fchmod(file.fileno(), 0o600)
+                    file.write(secrets.token_bytes(_KEY_BYTES))
         finally:
-            partial.unlink()
+            os.close(folder)
     key = path.read_bytes()
     if len(key) != _KEY_BYTES:
         raise StoreError(

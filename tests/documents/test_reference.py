@@ -100,7 +100,10 @@ def test_every_command_and_option_has_its_line() -> None:
             name
         )
     assert "`--json`: `{ok, problems: " in sections["check"]
-    assert "`--json`: `{releases: [{id, dataset, state, created, supersedes, superseded_by, in_ui}]}`" in sections["releases"]
+    assert (
+        "`--json`: `{releases: [{id, dataset, state, created, supersedes, superseded_by, in_ui}]}`"
+        in sections["releases"]
+    )
     assert re.search(
         r"charges: \[\{level, state, mechanism, rho, sigma, l2_sensitivity, epsilon, delta\}\]", sections["show"]
     )

@@ -172,7 +172,7 @@ def test_a_revision_is_told_wherever_somebody_looks(made: World, capsys: pytest.
     said = capsys.readouterr().out
     assert f"superseded by {made.second}\n" in said
     assert f"supersedes {made.first}\n" in said
-    assert re.search(rf"{made.second} .*published .*{made.first}", said)
+    assert re.search(rf"{made.second} .*published.* {made.first}", said)
 
 
 def test_a_plan_says_that_a_revision_is_charged(world: World, capsys: pytest.CaptureFixture[str]) -> None:

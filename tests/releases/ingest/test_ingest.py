@@ -32,6 +32,7 @@ from storage.errors import InputError, StageFailed, TrellisError
 from storage.ledger.events import head
 from storage.machine.caller import hear_as, heard_by_caller
 from storage.machine.claims import shard_folder
+from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
 from tasks.ingest.codebook import read_codebook as read_table
 from tasks.ingest.tables import same_content, table_at
@@ -125,8 +126,8 @@ class Place:
     def assert_untouched(self) -> None:
         """Check that nothing was spent and nothing left behind."""
         assert not (self.folder / "out").exists()
-        left = [path for path in (self.folder / "home").rglob("*") if path.is_file() and path.name != "store.duckdb"]
-        assert left == []
+        left = {path.name for path in (self.folder / "home").rglob("*") if path.is_file()}
+        assert left <= {"store.duckdb", KEY}
         assert list((self.folder / "home" / "shards").glob("*")) == []
         with store() as con:
             assert head(con).length == 0
