@@ -182,7 +182,7 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
         books = read_books(con)
         check_not_of_series(con, plan, books)
         check_supersedes(con, plan, books)
-        different_people_from(plan, books, table, different_people=different_people)
+        different_people_from(plan, books, table.with_copies(con), different_people=different_people)
         check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
     with held(rehearsal):

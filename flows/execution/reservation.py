@@ -19,6 +19,7 @@ from flows.planning.revision import check_supersedes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.events import read_books
+from storage.ledger.recognition import SeenTable
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.releases.register import Release, add_release, check_unmade, claim_id
@@ -54,7 +55,7 @@ def new_release(
             check_not_of_series(con, plan, books)
         agreed_terms(books, plan.asked())
         check_supersedes(con, plan, books)
-        different_people_from(plan, books, table, different_people=different_people)
+        different_people_from(plan, books, table.with_copies(con), different_people=different_people)
         made = release_id or claim_id(con, spec.name)
     release = reserved_release(plan, made, output, different_people=different_people)
     with _refusals_recorded(release):
@@ -87,14 +88,22 @@ def reserve_release(release: Release, plan: Plan) -> None:
     table = plan.read_table()
     with store() as con:
         books = read_books(con)
+        table = table.with_copies(con)
         others = different_people_from(plan, books, table, different_people=release.terms.different_people)
         terms = agreed_terms(books, plan.asked())
         account = books.accounts.get(terms.dataset)
         with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):
             check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
             check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
-            reserve(con, plan.reservation(release.id, others, table))
-            add_release(con, release)
+            reserve(con, plan.reservation(release.id, others))
+            add_release(con, as_read(release, table))
+
+
+def as_read(release: Release, table: SeenTable) -> Release:
+    """Return a release that its table is recognised by, as it was read."""
+    return replace(
+        release, terms=replace(release.terms, files=replace(release.terms.files, fingerprint=table.fingerprint))
+    )
 
 
 @contextmanager

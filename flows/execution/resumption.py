@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from flows.execution.reservation import as_read
 from flows.planning.admission import different_people_from
 from flows.planning.plan import Plan, make_plan, run_terms
 from flows.spec.file import is_same_spec, load_spec, parse_spec
@@ -78,13 +79,15 @@ def plan_again(release: Release) -> Plan:
         books = read_books(con)
         account = books.account_of(release.id)
         claim = account.claims[release.id] if account else None
-        if claim and (claim.table, claim.fingerprint) != (table.place, table.fingerprint):
+        known = release.terms.files.fingerprint
+        if claim and (claim.table, known) != (table.place, table.fingerprint):
             # who said that a table holds other people said it of the table at that place
             confirmed = release.terms.different_people and same_place(claim.table, table.place)
-            others = different_people_from(plan, books, table, different_people=confirmed)
+            others = different_people_from(plan, books, table.with_copies(con), different_people=confirmed)
             with transaction(con):
-                seen = {"table": table.place, "fingerprint": table.fingerprint}
-                note(con, "table", release.id, **seen, different_people_from=list(others))
+                if (claim.table, claim.different_people_from) != (table.place, others):
+                    note(con, "table", release.id, table=table.place, different_people_from=list(others))
+                set_terms(con, release.id, as_read(release, table).terms)
     return plan
 
 

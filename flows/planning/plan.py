@@ -134,19 +134,15 @@ class Plan:
             raise SpecError(f"budget.{fault}", field="budget.epsilon") from None
         return Asked(spec.dataset, spec.privacy.unit, spec.privacy.neighbours, cap, spec.same_people_as)
 
-    def reservation(
-        self, release_id: str, different_people_from: tuple[str, ...] = (), table: SeenTable | None = None
-    ) -> Reservation:
-        """Return the reservation of the whole release for the ledger; with the table's content, if the table was read."""
-        seen = table or self.place_of_table
+    def reservation(self, release_id: str, different_people_from: tuple[str, ...] = ()) -> Reservation:
+        """Return the reservation of the whole release for the ledger."""
         claim = Claim(
             release=release_id,
             dataset=self.file.spec.dataset,
             accountant=self.guarantee.accountant.name,
             epsilon=self.guarantee.epsilon,
             delta=self.guarantee.delta,
-            table=seen.place,
-            fingerprint=seen.fingerprint,
+            table=self.place_of_table.place,
             unprotected=tuple(self.exact_by_choice),
             different_people_from=different_people_from,
             contributions=self.contributions,

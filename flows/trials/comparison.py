@@ -240,7 +240,7 @@ def _refuse_charged(plan: Plan) -> None:
     """
     table = plan.read_table()
     with store() as con:
-        for release_id in read_books(con).charged_on(table.is_of):
+        for release_id in read_books(con).charged_on(table.with_copies(con).is_of):
             if state_of(con, release_id) is None or not declares_public_data(find_release(con, release_id).spec):
                 is_there = release_id in read_books(con).charged_on(plan.place_of_table.is_of)
                 seen = "input.table" if is_there else "input.table has the same content as a table that"

@@ -108,7 +108,6 @@ class Claim:
         accountant: by which it is (ε, δ)-differentially private.
         epsilon: of its own guarantee, with `delta`.
         table: the confidential table's path.
-        fingerprint: of the table's content, as it was read last; empty if it has not been read.
         unprotected: what it publishes exactly, beyond a total that is public anyway.
         different_people_from: datasets that used the same table and hold other people, as the caller has confirmed.
         contributions: how many records a unit has, and who ensures it.
@@ -125,7 +124,6 @@ class Claim:
     different_people_from: tuple[str, ...]
     contributions: Contributions
     series: str = ""
-    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +315,8 @@ class Books:
         elif kind == "table" and (account := self.account_of(event["release"])):
             claim = account.claims[event["release"]]
             others = tuple(event.get("different_people_from", ()))
-            place, content = str(event["table"]), str(event.get("fingerprint", ""))
-            seen = replace(claim, table=place, fingerprint=content, different_people_from=others)
-            account.claims[claim.release] = seen
+            moved = replace(claim, table=str(event["table"]), different_people_from=others)
+            account.claims[claim.release] = moved
         elif kind == "abandoned" and (account := self.account_of(event["release"])):
             account.standing = _standing(event["standing"])
 
@@ -369,7 +366,6 @@ class Books:
             tuple(event["different_people_from"]),
             Contributions(**event["contributions"]),
             series,
-            str(event.get("fingerprint", "")),
         )
         account.standing = _standing(event["standing"])
         for level in event["levels"]:

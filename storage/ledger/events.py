@@ -157,8 +157,7 @@ def record_reservation(con: Connection, books: Books, reservation: Reservation, 
         "levels": [_recorded_level(level) for level in reservation.levels if level.is_charged],
         "standing": _recorded_standing(standing),
     }
-    optional = {"series": claim.series, "fingerprint": claim.fingerprint}
-    _post(con, books, event | {name: of for name, of in optional.items() if of})
+    _post(con, books, event | ({"series": claim.series} if claim.series else {}))
 
 
 def _recorded_level(level: LevelTerms) -> dict[str, Any]:

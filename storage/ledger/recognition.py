@@ -1,11 +1,13 @@
 """Whether the ledger has seen a table before: at the same place, also through links, or with the same content."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import Claim
 from storage.machine.fingerprints import fingerprint_of
+from storage.releases.register import releases_of_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,18 +17,20 @@ class SeenTable:
     Attributes:
         place: the path of its file, and behind `::` its name inside a DuckDB file.
         fingerprint: of its content; empty if it was not read.
+        copies: the releases whose table had the same content.
     """
 
     place: str
     fingerprint: str = ""
+    copies: frozenset[str] = frozenset()
 
     def is_of(self, claim: Claim) -> bool:
         """Return whether a release was of this table, as far as can be seen."""
-        return same_place(self.place, claim.table) or self.is_copy_of(claim)
+        return claim.release in self.copies or same_place(self.place, claim.table)
 
-    def is_copy_of(self, claim: Claim) -> bool:
-        """Return whether a release was of a table with the same content, wherever that lies."""
-        return bool(self.fingerprint) and self.fingerprint == claim.fingerprint
+    def with_copies(self, con: Connection) -> "SeenTable":
+        """Return it with the releases of its content that the store knows."""
+        return replace(self, copies=releases_of_content(con, self.fingerprint)) if self.fingerprint else self
 
 
 def table_at_place(path: Path, inner: str | None) -> SeenTable:

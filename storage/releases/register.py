@@ -178,6 +178,12 @@ def list_releases(con: Connection) -> list[ListedRelease]:
     return [ListedRelease(*row) for row in rows]
 
 
+def releases_of_content(con: Connection, fingerprint: str) -> frozenset[str]:
+    """Return the releases whose table had a content, by its fingerprint."""
+    rows = con.execute("SELECT id, terms FROM releases WHERE contains(terms, ?)", [fingerprint]).fetchall()
+    return frozenset(id_ for id_, terms in rows if Terms.from_json(terms).files.fingerprint == fingerprint)
+
+
 def has_folder(release: Release) -> bool:
     """Return whether the published folder of a release exists; it is whole then, even if its books are still open."""
     return (Path(release.folder) / "manifest.json").is_file()

@@ -79,15 +79,19 @@ class IntervalTerms:
 
 @dataclass(frozen=True, slots=True)
 class FileTerms:
-    """Where the spec and the codebooks were when the release was reserved, to notice changes; not published.
+    """Where the spec and the codebooks were when the release was reserved, to notice changes, and what the table is recognised by.
+
+    Nothing of it is published. In particular the fingerprint is not in the ledger: manifests publish the hash of its last event.
 
     Attributes:
         spec: the path of the spec.
         codebooks: the path of each axis' codebook; axes that list their codes in the spec have none.
+        fingerprint: of the table as it was read last, keyed; empty if it was not read.
     """
 
     spec: str
     codebooks: Mapping[str, str]
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A table that was charged is recognised where it lies now, whatever its name, as long as its content is the same."""
 
 import gzip
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from flows.trials.comparison import make_comparison
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError, TrellisError, UsageError
 from storage.ledger.events import read_books
-from storage.machine.fingerprints import fingerprint_of
-from storage.releases.register import Release, find_release
+from storage.machine.fingerprints import KEY, fingerprint_of
+from storage.releases.register import Release, find_release, list_releases
 
 ROWS = "".join(f"a{number % 2},b{number % 3}\n" for number in range(60))
 
@@ -159,8 +158,8 @@ def test_a_table_that_was_mended_is_recorded_anew(office: Office) -> None:
     (office.folder / "own.csv").write_text("home,work\na0,b1\n")
     plan_again(made)
     with store() as con:
-        claim = read_books(con).accounts["own"].claims[made.id]
-    assert claim.fingerprint == fingerprint_of(office.folder / "own.csv")
+        kept = find_release(con, made.id).terms.files.fingerprint
+    assert kept == fingerprint_of(office.folder / "own.csv")
     shutil.copy(office.folder / "own.csv", office.folder / "copy.csv")
     with pytest.raises(UsageError, match="used by dataset own"):
         new_release(office.plan("another", "copy.csv"))
@@ -175,13 +174,15 @@ def test_a_charged_table_cannot_be_put_in_the_place_of_another(office: Office) -
 
 
 def test_the_fingerprint_says_nothing_without_the_key(office: Office) -> None:
-    """It is in the ledger and not in what is published; another store has another; the key is its owner's alone."""
-    key = office.folder / "home" / "fingerprint.key"
+    """It is in the store; not in the ledger, whose hash is published, nor in a published file. The key is its owner's alone."""
+    key = office.folder / "home" / KEY
     assert key.stat().st_mode & 0o777 == 0o600
     fingerprint = fingerprint_of(office.folder / "people.csv")
     with store() as con:
-        events = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()]
-    assert [event["fingerprint"] for event in events if event["event"] == "reserved"] == [fingerprint]
+        (events,) = con.execute("SELECT string_agg(event) FROM ledger").fetchone()
+        (made,) = list_releases(con)
+        assert find_release(con, made.id).terms.files.fingerprint == fingerprint
+    assert fingerprint not in events
     published = [path for path in (office.folder / "out").rglob("*") if path.is_file()]
     assert published
     assert [path for path in published if fingerprint.encode() in path.read_bytes()] == []
