@@ -14,7 +14,7 @@ import polars as pl
 import yaml
 
 from flows.answers.query import check_axes
-from flows.spec.file import SpecFile, load_spec, parse_spec
+from flows.spec.file import SpecFile, check_daily, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.query.answers import answer, catalogue_of
@@ -244,7 +244,9 @@ def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: b
 def _file(spec: Spec) -> SpecFile:
     """Return a spec; that of some keys as if they were in a file of the working directory."""
     if isinstance(spec, Mapping):
-        return parse_spec(_text(spec), Path.cwd() / NOT_IN_A_FILE)
+        file = parse_spec(_text(spec), Path.cwd() / NOT_IN_A_FILE)
+        check_daily(file.spec)
+        return file
     return load_spec(Path(spec))
 
 

@@ -28,7 +28,8 @@ from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, U
 from storage.machine.home import home, subfolder
 from storage.machine.locks import held
 
-SCHEDULED = "scheduled"  # the tag of deployments that are made from specs
+OF_SPEC = "spec"  # the tag of deployments that are made from specs
+_ONCE = "scheduled"  # the tag that earlier versions gave them
 _LOOK_EVERY = 2.0  # seconds, for runs that are due
 
 Say = Callable[[str], None]
@@ -75,7 +76,7 @@ def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
         deployments = [
             _deployment(release, "release", "Release the table of a spec below the folder of specs."),
             _deployment(rerun, "rerun", "Continue a release that failed. Only what is missing runs again."),
-            *_scheduled(specs, say),
+            *_of_specs(specs, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
         runner = Runner(name="trellis", pause_on_shutdown=False, limit=AT_ONCE, query_seconds=_LOOK_EVERY)
@@ -128,46 +129,55 @@ def _deployment(flow: object, name: str, description: str) -> RunnerDeployment:
     return made
 
 
-def _scheduled(specs: Path, say: Say) -> Iterator[RunnerDeployment]:
-    """Yield a deployment for each spec with a schedule; declare series that are new."""
-    names = {"release"}
+def _of_specs(specs: Path, say: Say) -> Iterator[RunnerDeployment]:
+    """Yield a deployment for each spec, with its schedule if it has one; declare series that are new."""
+    names = {"release", "rerun"}
     for path in sorted([*specs.rglob("*.yaml"), *specs.rglob("*.yml")]):
+        refused = "No deployment"
         try:
             file = load_spec(path)
-            if file.spec.schedule is None:
-                continue
+            refused = "Not scheduled" if file.spec.schedule else refused
             if file.spec.name in names:
-                raise SpecError(f"name: {file.spec.name} is the name of another deployment.", field="name")
+                raise SpecError(
+                    f"name: {file.spec.name} is the name of another deployment.",
+                    field="name",
+                    hint="Give the spec another name.",
+                )
             names.add(file.spec.name)
-            yield _on_schedule(file, path.relative_to(specs), say)
+            yield _of_spec(file, path.relative_to(specs), say)
         except TrellisError as fault:
-            say(f"Not scheduled: {path.relative_to(specs)}: {fault} {fault.hint}".rstrip())
+            if fault.field.startswith("schedule"):
+                refused = "Not scheduled"
+            say(f"{refused}: {path.relative_to(specs)}: {fault} {fault.hint}".rstrip())
 
 
-def _on_schedule(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
+def _of_spec(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
     spec, schedule = file.spec, file.spec.schedule
-    if schedule is None:
-        raise ValueError("the spec has no schedule.")
-    until = ""
-    if schedule.until:
-        series = declare_series(make_plan(file), datetime.now(UTC))
-        until = f", {len(series.releases)} releases, the last one {series.releases[-1]}"
-    say(f"Scheduled: {spec.name}, at {schedule.cron} ({schedule.timezone}){until}.")
+    description, runs = f"Release the table of {path}.", None
+    if schedule:
+        until = ""
+        if schedule.until:
+            series = declare_series(make_plan(file), datetime.now(UTC))
+            until = f", {len(series.releases)} releases, the last one {series.releases[-1]}"
+        say(f"Scheduled: {spec.name}, at {schedule.cron} ({schedule.timezone}){until}.")
+        description = f"{spec.name}: the release of each day at `{schedule.cron}` ({schedule.timezone}){until}."
+        runs = Cron(schedule.cron, timezone=schedule.timezone)
     made: RunnerDeployment = release.to_deployment(  # type: ignore[assignment]  # no coroutine here
         spec.name,
         parameters={"spec": str(path)},
-        schedule=Cron(schedule.cron, timezone=schedule.timezone),
-        tags=[SCHEDULED],
-        description=f"{spec.name}: the release of each day at `{schedule.cron}` ({schedule.timezone}){until}.",
+        schedule=runs,
+        tags=[OF_SPEC, f"dataset:{spec.dataset}"],
+        description=description,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     return made
 
 
 def _remove_others(names: set[str]) -> None:
-    """Remove the scheduled deployments of specs that are gone, or have no schedule any more."""
-    tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=[SCHEDULED]))
+    """Remove the deployments of specs that are gone or refused."""
     with get_client(sync_client=True) as client:
-        for deployment in client.read_deployments(deployment_filter=tagged):
-            if deployment.name not in names:
-                client.delete_deployment(deployment.id)
+        for tag in (OF_SPEC, _ONCE):
+            tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=[tag]))
+            for deployment in client.read_deployments(deployment_filter=tagged):
+                if deployment.name not in names:
+                    client.delete_deployment(deployment.id)

@@ -14,6 +14,7 @@ from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import TAGS, Spec, by_feature
 from flows.spec.privacy import PrivacyKeys, Target
 from flows.spec.rules import Faults, Keys
+from flows.spec.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in
 from storage.errors import SpecError, UsageError
 from storage.machine.files import sha256_of
@@ -91,9 +92,31 @@ def load_spec(path: Path) -> SpecFile:
     """Return the spec in a YAML file.
 
     Raises:
-        SpecError: the file cannot be read, is not YAML, or a key breaks a rule. The error names the key.
+        SpecError: the file cannot be read, is not YAML, a key breaks a rule, or its schedule runs more than once a day. The
+            error names the key.
     """
-    return parse_spec(text_of(path), path)
+    file = parse_spec(text_of(path), path)
+    check_daily(file.spec)
+    return file
+
+
+def check_daily(spec: Spec) -> None:
+    """Refuse a schedule that runs more than once a day; a spec in the store is not asked, since its days are reserved.
+
+    Raises:
+        SpecError: the schedule runs twice on one day of its time zone.
+    """
+    schedule = spec.schedule
+    twice = second_run_of_a_day(schedule.cron, schedule.timezone) if schedule else None
+    if schedule and twice:
+        first, second = (f"{moment:%H:%M}" for moment in twice)
+        raise SpecError(
+            f"schedule.cron must run at most once a day, because the id of a release holds the day; {schedule.cron} runs at"
+            f" {first} and at {second} on {twice[0]:%Y-%m-%d} ({schedule.timezone}).",
+            field="schedule.cron",
+            hint="Name one minute and one hour, such as 0 3 * * *. For several releases a day, run `trellis release`, which"
+            " names a release after the time.",
+        )
 
 
 def text_of(path: Path) -> str:
@@ -125,7 +148,7 @@ def parse_spec(text: str, path: Path) -> SpecFile:
 
 
 def faults_of(text: str) -> list[SpecError]:
-    """Return all faults of the keys of a spec; `parse_spec` raises the first of them.
+    """Return all faults of the keys of a spec; `load_spec` raises the first of them.
 
     Rules between keys are checked only where each key is valid, and a broken rule between keys hides faults of single keys.
     So this function also checks each section alone.
@@ -136,9 +159,11 @@ def faults_of(text: str) -> list[SpecError]:
     keys = keys_in(text)
     found: list[SpecError] = []
     try:
-        Spec.model_validate(keys)
+        check_daily(Spec.model_validate(keys))
     except ValidationError as fault:
         found += _as_spec_errors(fault)
+    except SpecError as fault:
+        return [fault]
     if not found:
         return []
     if all(isinstance(keys.get(part), dict) for part in ("input", "release")):

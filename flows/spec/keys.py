@@ -218,7 +218,7 @@ class ScheduleKeys(Keys):
     """When releases run, and when they end.
 
     Attributes:
-        cron: Minute, hour, day of the month, month and day of the week.
+        cron: Minute, hour, day of the month, month and day of the week. It runs at most once a day.
         timezone: The time zone of the cron expression.
         until: The number of releases, or the last day. The releases are then a series, and the budget is reserved for all of
             them at once. If left out, the schedule has no end, and each release is reserved on its own day.

@@ -3,12 +3,16 @@
 import re
 from collections.abc import Iterator
 from datetime import date, datetime
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 MOST_RELEASES = 1000  # of a series
+
+# A cron runs at the same times on each of its days, except when clocks change. The years have a 29 February and many such
+# changes; a cron that runs every day is followed through two of them, a rarer one to the end.
+_FROM, _TO, _RUNS = 2024, 2033, 800
 
 
 def checked_cron(cron: str) -> str:
@@ -22,6 +26,13 @@ def checked_cron(cron: str) -> str:
     except (CronSimError, StopIteration):
         raise ValueError(f"must be five fields such as 0 3 1 * *, got {cron}.") from None
     return cron
+
+
+def second_run_of_a_day(cron: str, timezone: str) -> tuple[datetime, datetime] | None:
+    """Return two moments at which a schedule runs on one day of its time zone; None if it runs once on each of its days."""
+    zone = ZoneInfo(timezone)
+    moments = takewhile(lambda moment: moment.year < _TO, CronSim(cron, datetime(_FROM, 1, 1, tzinfo=zone)))
+    return next((both for both in pairwise(islice(moments, _RUNS)) if both[0].date() == both[1].date()), None)
 
 
 def parse_until(until: str) -> int | date:

@@ -46,6 +46,8 @@ def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User],
     dear = SPEC["privacy"] | {"epsilon": 30.0}
     (specs / "dear.yaml").write_text(below(SPEC, name="dear", privacy=dear, schedule=SCHEDULE))
     (specs / "wrong.yaml").write_text(below(SPEC, name="wrong", schedule={"cron": "at noon"}))
+    often = SCHEDULE | {"cron": "0 */6 * * *"}
+    (specs / "often.yaml").write_text(below(SPEC, name="often", schedule=often))
     slow = SPEC | {"budget": {"epsilon": 30.0, "delta": 1.0e-7}}
     slow |= {"input": SPEC["input"] | {"table": "large/trips.csv"}, "dataset": "large"}
     slow |= {"hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"}}
@@ -85,8 +87,11 @@ def test_what_is_up_is_said(up: Up) -> None:
     assert "Scheduled: yearly, at 0 3 1 1 * (UTC)." in up.said
     assert "Scheduled: series, at 0 3 1 1 * (UTC), 3 releases, the last one series-2" in up.said
     assert "Not scheduled: wrong.yaml: schedule.cron must be five fields such as 0 3 1 * *, got at noon." in up.said
+    assert "Not scheduled: often.yaml: schedule.cron must run at most once a day, because the id of" in up.said
     found = up.call("/deployments/filter", {})
-    assert {entry["name"] for entry in found} == {"release", "rerun", "yearly", "series", "dear"}
+    by_hand = {"by-hand", "slow", "killed", "counted", "spoilt"}
+    assert {entry["name"] for entry in found} == {"release", "rerun", "yearly", "series", "dear"} | by_hand
+    assert {entry["name"] for entry in found if entry["schedules"]} == {"yearly", "series", "dear"}
     yearly = next(entry for entry in found if entry["name"] == "yearly")
     assert yearly["schedules"][0]["schedule"] == {"cron": "0 3 1 1 *", "timezone": "UTC", "day_or": True}
     files = [path for path in (up.user.folder / "home").rglob("*") if path.is_file()]
@@ -100,6 +105,14 @@ def test_a_series_is_reserved_as_a_whole(up: Up) -> None:
     (account,) = up.user.run("ledger", "another", "--json").json()["datasets"]
     assert {charge["release"] for charge in account["charges"]} == set(waiting)
     assert 1.0 < account["spent"]["epsilon"] < 3.0
+
+
+def test_a_spec_has_a_deployment_of_its_own(up: Up) -> None:
+    """A spec without a schedule is released from the page of its deployment; no path is typed."""
+    run = up.ended(up.trigger("release/by-hand"))
+    assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
+    assert states(up.user)[run["name"]] == "published"
+    assert f"dataset:{SPEC['dataset']}" in run["tags"]
 
 
 def test_a_release_below_the_folder_is_made(up: Up) -> None:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flows.spec.file import SpecFile, expand_variables, is_same_spec, load_spec, parse_target
+from flows.spec.file import SpecFile, expand_variables, is_same_spec, load_spec, parse_spec, parse_target
 from flows.spec.keys import Input, Spec
 from flows.spec.privacy import PrivacyKeys
 from storage.errors import InputError, SpecError, UsageError
@@ -169,6 +169,37 @@ def test_what_run_and_schedule_cannot_be(load, key, given, field, said):
     error = refusal(load, changed((key, given)))
     assert error.field == field
     assert said in str(error)
+
+
+@pytest.mark.parametrize(
+    ("cron", "timezone", "said"),
+    [
+        ("0 */6 * * *", "UTC", "runs at 06:00 and at 12:00 on 2024-01-01 (UTC)"),
+        ("*/30 3 * * *", "Europe/Rome", "runs at 03:00 and at 03:30"),
+        ("0 3,15 29 2 *", "Europe/Rome", "on 2024-02-29"),
+        ("0 3,15 1 1 1", "America/Havana", "runs at 03:00 and at 15:00"),
+    ],
+)
+def test_a_schedule_runs_once_a_day(load, cron, timezone, said):
+    """A second run on any day is refused with both times and the next step: a release id holds the day."""
+    error = refusal(load, changed(("schedule", {"cron": cron, "timezone": timezone})))
+    assert error.field == "schedule.cron"
+    assert "must run at most once a day, because the id of a release holds the day" in str(error)
+    assert said in str(error)
+    assert "trellis release" in error.hint
+
+
+@pytest.mark.parametrize("timezone", ["UTC", "Europe/Rome", "America/Havana", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("cron", ["30 2 * * *", "45 1 * * *", "30 0 * * *", "0 0 1 * 1", "59 23 29 2 *"])
+def test_a_clock_that_changes_makes_no_second_run(load, cron, timezone):
+    """A schedule with one minute and one hour is accepted in every time zone, also where an hour happens twice."""
+    assert load(changed(("schedule", {"cron": cron, "timezone": timezone}))).spec.schedule.cron == cron
+
+
+def test_a_stored_spec_keeps_a_schedule_of_before(load):
+    """A release that was reserved with a schedule that is refused today can be continued: its spec can still be read."""
+    text = yaml.safe_dump(changed(("schedule", {"cron": "0 */6 * * *"})))
+    assert parse_spec(text, Path("spec.yaml")).spec.schedule.cron == "0 */6 * * *"
 
 
 def test_a_schedule_supersedes_nothing(load):
