@@ -22,8 +22,6 @@ from tests.support.server import Prefect, ask, copy_database, started
 from tests.support.spec import SPEC
 from tests.support.user import User
 
-PASSWORD = "operator:a-word"  # noqa: S105 (a made-up one)
-
 
 @pytest.fixture(autouse=True, scope="module")
 def _ctrl_c_interrupts() -> Iterator[None]:
@@ -38,7 +36,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Itera
     """Start a server that asks for a password, as those do that others reach."""
     home = tmp_path_factory.mktemp("guarded") / "prefect"
     copy_database(prefect, home)
-    with started(home, PREFECT_SERVER_API_AUTH_STRING=PASSWORD, PREFECT_API_AUTH_STRING=PASSWORD) as guarded:
+    with started(home) as guarded:
         yield guarded
 
 
@@ -88,8 +86,11 @@ class Stopped:
         """Press Cancel on the run that is there."""
         api = self.user.prefect.environment["PREFECT_API_URL"]
         running = {"flow_runs": {"name": {"any_": [f"{self.id} again"]}, "state": {"type": {"any_": ["RUNNING"]}}}}
-        (run,) = call(f"{api}/flow_runs/filter", running)
-        call(f"{api}/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+        password = self.user.prefect.environment["PREFECT_API_AUTH_STRING"]
+        (run,) = call(f"{api}/flow_runs/filter", running, password)
+        call(
+            f"{api}/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}}, password
+        )
 
     def state(self) -> str:
         """Return its state, from the store: a command takes its time."""
@@ -107,7 +108,7 @@ def releases_of(user: User) -> dict[str, str]:
     return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
 
 
-def call(address: str, body: object, password: str = PASSWORD) -> Any:
+def call(address: str, body: object, password: str) -> Any:
     """Ask a server."""
     return ask(address, body, password)
 
