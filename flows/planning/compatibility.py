@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.planning.guarantee import Guarantee, guarantee_of, scheme_of
+from flows.planning.guarantee import Guarantee, guarantee_of
+from flows.planning.scheme import scheme_of
 from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import Spec
 from storage.errors import SpecError

@@ -1,4 +1,4 @@
-"""The guarantee of a release: which levels are measured, how ρ is shared among them, and the (ε, δ) that follows."""
+"""The guarantee of a release: the noise of its measurements, and the (ε, δ) that follows."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -7,86 +7,22 @@ from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 from math import inf
 
-from flows.mechanisms import Mechanism
-from flows.spec.privacy import Finest, Geometric, PrivacyKeys, Target
+from flows.planning.scheme import Scheme, released_level
+from flows.spec.privacy import PrivacyKeys, Target
 from storage.errors import SpecError
 from storage.ledger.books import Charge, Spending
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
-from tasks.accounting.allocation import Allocation, Measurement, finest, geometric, rho_of, shares_of, tau_of, uniform
+from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of
 from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho
 from tasks.accounting.floats import float_above, float_below
 from tasks.accounting.pld import check_pld
-from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import NO_NOISE, Law, LevelCost, LevelNoise
+from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.named import LAWS
-from tasks.tree.order import Tree
-from tasks.tree.views import AddUp
 
 PRIVACY_MAP = "privacy_map"  # the accountant of a mechanism that is charged the (ε, δ) of its own privacy map
 
 _CURVE = (0.25, 0.5, 0.75, 1.0, 1.25)  # a plan shows δ at these multiples of ε
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scheme:
-    """What a release measures, without the amount of noise.
-
-    Attributes:
-        keys: the spec's section `privacy`.
-        tree: the axes and their order.
-        mechanism: the mechanism, for its error bounds.
-        law: the law of its noise, one of the mechanism's.
-        most_distinct: per level, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
-        sensitivities: of the measured levels.
-        first_measured: the first tree level that is measured. Levels above it are published exactly or are sums.
-        allocation: how any ρ, or any ε, is shared among the measured levels.
-    """
-
-    keys: PrivacyKeys
-    tree: Tree
-    mechanism: Mechanism
-    law: Law
-    most_distinct: tuple[int, ...] | None
-    first_measured: int
-    sensitivities: tuple[Sensitivity, ...]
-    allocation: Allocation
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether the levels above the measured one are its sums."""
-        return isinstance(self.mechanism.finish, AddUp)
-
-    def noises(self, measured: Sequence[LevelNoise]) -> list[LevelNoise]:
-        """Return the noise of levels 0 to T, given that of the measured levels; of sums that of the widest cell.
-
-        Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out.
-        """
-        if self.law.keeps_some or not self.is_summed:
-            return [NO_NOISE] * self.first_measured + list(measured)
-        leaves = self.tree.axis_levels(self.tree.depth)
-        widest = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
-        return [replace(measured[0], terms=terms) for terms in widest]
-
-    def bounds(self, measured: Sequence[LevelNoise], confidence: float) -> list[float] | None:
-        """Return the error bounds of levels 0 to T; None where the mechanism states none."""
-        if self.mechanism.bounds is None:
-            return None
-        possible = [self.tree.possible_cells(level) for level in range(self.tree.depth + 1)]
-        return self.mechanism.bounds(self.noises(measured), possible, confidence)
-
-    def derivation(self, level: int) -> str:
-        """Return how far one unit moves a level, and how that is computed, in words; or why nothing is said of it."""
-        if level < self.first_measured:
-            return "sums of the finest level's counts" if self.is_summed else "published exactly"
-        if self.law.derivation:
-            return self.law.derivation(self.keys.neighbours, self.keys.max_records_per_unit, level == 0)
-        return derivation(
-            self.keys.neighbours,
-            self.keys.max_records_per_unit,
-            self.most_distinct[level] if self.most_distinct else None,
-            is_root=level == 0,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,60 +168,6 @@ def _is_in_rho(charge: Charge) -> bool:
     """Return whether a charge is for noise that costs ρ."""
     law = LAWS.get(charge.mechanism)
     return law is not None and law.costs_rho
-
-
-def scheme_of(
-    keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str, law: Law | None = None
-) -> Scheme:
-    """Return the measurements of a spec, without their noise.
-
-    Args:
-        keys: the spec's section `privacy`.
-        tree: the tree that is released.
-        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
-        mechanism: the mechanism.
-        sampler: the sampler of the law that draws the noise.
-        law: one of the mechanism's; its first one if left out.
-    Raises:
-        SpecError: a level that the spec names does not exist, or the split does not fit the levels.
-    """
-    law = law or mechanism.default_law
-    most_distinct = None
-    promised = promised_levels(keys, whole)
-    if keys.distinct and law.norm == 2:  # ℓ₁ depends on the number of records alone
-        most_distinct = tuple(
-            whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
-        )
-    first = mechanism.views(tree)[0].number
-    if keys.total_is_public and first == 0:
-        first = 1
-    if keys.invariants:
-        first = 1 + max(_released_level(tree, name, "privacy.invariants") for name in keys.invariants)
-    if first > tree.depth:
-        raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
-    measured = range(first, tree.depth + 1)
-    sensitivities = tuple(
-        sensitivity_of(
-            keys.neighbours,
-            keys.max_records_per_unit,
-            most_distinct[level] if most_distinct else None,
-            is_root=level == 0,
-        )
-        for level in measured
-    )
-    per_draw = law.samplers[sampler].tau
-    allocation = Allocation(
-        _shares(keys, len(measured)),
-        tuple(of.l2_squared for of in sensitivities),
-        tuple(per_draw * of.cells for of in sensitivities),
-    )
-    return Scheme(keys, tree, mechanism, law, most_distinct, first, sensitivities, allocation)
-
-
-def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
-    """Return, per axis, the axis level at which a unit's records are promised distinct; 0 without a promise."""
-    level = whole.level_named(keys.distinct) if keys.distinct else 0
-    return whole.axis_levels(level or 0)
 
 
 def guarantee_of(scheme: Scheme) -> Guarantee:
@@ -443,7 +325,7 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
     Raises:
         SpecError: no measured level has the target's name, or the mechanism states no error bound.
     """
-    level = _released_level(scheme.tree, target.level, "privacy.target.level")
+    level = released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
         raise SpecError(
             f"privacy.target: mechanism {scheme.mechanism.name} states no error bound.",
@@ -460,34 +342,6 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
 
 def _error_at(scheme: Scheme, level: int, confidence: float) -> Callable[[tuple[Measurement, ...]], float]:
     return lambda measurements: (scheme.bounds(gaussians(measurements), confidence) or [inf])[level]
-
-
-def _released_level(tree: Tree, name: str, field: str) -> int:
-    level = tree.level_named(name)
-    if level is None:
-        names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
-        raise SpecError(f"{field} must be one of the released levels {', '.join(names)}, got {name}.", field=field)
-    return level
-
-
-def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
-    if isinstance(keys.split, Geometric):
-        return geometric(_decimal(keys.split.geometric), measured)
-    if isinstance(keys.split, Finest):
-        return finest(_decimal(keys.split.finest), measured)
-    if isinstance(keys.split, list):
-        if len(keys.split) != measured:
-            raise SpecError(
-                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}.",
-                field="privacy.split",
-            )
-        return shares_of([_decimal(share) for share in keys.split])
-    return uniform(measured)
-
-
-def _decimal(written: float) -> Fraction:
-    """Return the number that was written: 0.1 is exactly one tenth."""
-    return Fraction(repr(written))
 
 
 def round_down(value: float) -> float:

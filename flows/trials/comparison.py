@@ -15,8 +15,9 @@ import polars as pl
 from flows.execution.reservation import reserved_release
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.compatibility import check_listed
-from flows.planning.guarantee import guarantee_of, scheme_of
+from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, make_plan
+from flows.planning.scheme import scheme_of
 from flows.planning.universe import check_leaves, tree_over
 from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys

@@ -19,7 +19,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 from flows.mechanisms import MECHANISMS
-from flows.planning.guarantee import Guarantee, Scheme, guarantee_of, scheme_of
+from flows.planning.guarantee import Guarantee, guarantee_of
+from flows.planning.scheme import Scheme, scheme_of
 from flows.spec.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.accountants import ACCOUNTANTS

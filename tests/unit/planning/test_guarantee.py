@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.planning.guarantee import Scheme, guarantee_of, holds_together, scheme_of
+from flows.planning.guarantee import guarantee_of, holds_together
+from flows.planning.scheme import Scheme, scheme_of
 from flows.spec.privacy import PrivacyKeys
 from storage.errors import SpecError
 from storage.ledger.books import Charge
