@@ -135,8 +135,8 @@ def test_clients_are_patient_and_a_worker_takes_few_runs() -> None:
 
 @pytest.mark.parametrize("service", OWN)
 def test_settings_exist(service: str) -> None:
-    """Every variable is one that Prefect's settings, Trellis, a spec, or the convention against tracking reads."""
-    read = {SPECS, "TRELLIS_HOME", "TRELLIS_DATA", "TRELLIS_OUTPUT", "DO_NOT_TRACK"}
+    """Every variable is one that Prefect's settings, Trellis, a spec, Python, or the convention against tracking reads."""
+    read = {SPECS, "TRELLIS_HOME", "TRELLIS_DATA", "TRELLIS_OUTPUT", "DO_NOT_TRACK", "PYTHONSAFEPATH"}
     unknown = [name for name in environment(service) if name not in read and not is_setting(name)]
     assert unknown == []
 
