@@ -25,7 +25,7 @@ def check_budget(plan: Plan, books: Books) -> None:
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
     with stating_the_fitting_epsilon(plan, account, terms):
-        check_fits(account, terms, plan.reservation("").spending)
+        check_fits(account, terms, plan.guarantee.spending)
 
 
 def different_people_from(plan: Plan, books: Books, table: SeenTable, *, different_people: bool) -> tuple[str, ...]:

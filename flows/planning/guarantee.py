@@ -1,7 +1,7 @@
 """The guarantee of a release: the noise of its measurements, and the (ε, δ) that follows."""
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
@@ -9,13 +9,14 @@ from math import inf
 
 from flows.planning.scheme import Scheme, released_level
 from flows.spec.privacy import PrivacyKeys, Target
-from storage.errors import SpecError
+from storage.errors import SpecError, StoreError
 from storage.ledger.books import Charge, Spending
+from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of
 from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho
 from tasks.accounting.floats import float_above, float_below
-from tasks.accounting.pld import check_pld
+from tasks.accounting.pld import check_pld, remember_deltas, remembered_deltas
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.named import LAWS
@@ -94,9 +95,25 @@ class Guarantee:
         if not self.measurements:
             return []
         points = (part * self.epsilon for part in _CURVE)
-        return [
-            CurvePoint(epsilon, min(1.0, self.accountant.least_delta(self.measurements, epsilon))) for epsilon in points
-        ]
+        with _remembering():
+            return [
+                CurvePoint(epsilon, min(1.0, self.accountant.least_delta(self.measurements, epsilon)))
+                for epsilon in points
+            ]
+
+    def check(self) -> None:
+        """Check the guarantee before it is charged, by its accountant, which uses nothing that it remembers.
+
+        Raises:
+            StoreError: what an earlier process kept is wrong.
+        """
+        if not self.accountant.holds(self.measurements, self.epsilon, self.delta):
+            raise StoreError(
+                f"the noise does not give epsilon {self.epsilon:g} by accountant {self.accountant.name}: {DELTAS} in"
+                " TRELLIS_HOME has been altered.",
+                field="TRELLIS_HOME",
+                hint=f"Delete {DELTAS} there; what it holds is computed again.",
+            )
 
 
 def gaussians(measurements: Sequence[Measurement]) -> list[LevelNoise]:
@@ -123,7 +140,7 @@ def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> floa
     measurements = guarantee.measurements * releases
     epsilon = ACCOUNTANTS["zcdp"].least_epsilon(measurements, delta)
     if guarantee.accountant.name == "pld":
-        with suppress(ValueError):  # the measurements are outside the range of `check_pld`
+        with suppress(ValueError), _remembering():  # the measurements are outside the range of `check_pld`
             epsilon = min(epsilon, guarantee.accountant.least_epsilon(measurements, delta))
     return epsilon
 
@@ -173,6 +190,8 @@ def _is_in_rho(charge: Charge) -> bool:
 def guarantee_of(scheme: Scheme) -> Guarantee:
     """Return the guarantee with the least noise that a spec's epsilon or rho allows, or of the least ρ that meets its target.
 
+    What was computed for an earlier plan is remembered. `Guarantee.check` computes it again before a release is charged.
+
     Raises:
         SpecError: the accountant does not apply, the target names no measured level, or the noise is out of range.
     """
@@ -182,8 +201,9 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
             return _guarantee_by_map(scheme, _epsilon_for(scheme) if keys.epsilon is None else keys.epsilon)
         if keys.epsilon is not None:
             accountant = _accountant(keys, scheme.allocation, keys.epsilon)
-            rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
-            return _checked(accountant, keys.epsilon, keys.delta, scheme.allocation.measurements(rho))
+            with _remembering():
+                rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
+            return _guarantee(accountant, keys.epsilon, keys.delta, scheme.allocation.measurements(rho))
         if keys.target is not None:
             return guarantee_for(scheme, keys.target)
         return _guarantee_from(scheme, Fraction(keys.rho or 0))
@@ -217,7 +237,7 @@ def _guarantee_by_map(scheme: Scheme, epsilon: float) -> Guarantee:
         raise ValueError(
             f"noise.sampler table needs more delta than {keys.delta:g} at epsilon {epsilon:g}; use opendp."
         )
-    return replace(_checked(by_map, epsilon, keys.delta, ()), by_map=levels)
+    return replace(_guarantee(by_map, epsilon, keys.delta, ()), by_map=levels)
 
 
 def _mapped_levels(scheme: Scheme, epsilon: float) -> tuple[MappedLevel, ...]:
@@ -261,14 +281,25 @@ def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
 def _guarantee_from(scheme: Scheme, rho: Fraction) -> Guarantee:
     keys, measurements = scheme.keys, scheme.allocation.measurements(rho)
     accountant = _accountant(keys, scheme.allocation, zcdp_epsilon(rho, keys.delta))
-    return _checked(accountant, accountant.least_epsilon(measurements, keys.delta), keys.delta, measurements)
+    with _remembering():
+        epsilon = accountant.least_epsilon(measurements, keys.delta)
+    return _guarantee(accountant, epsilon, keys.delta, measurements)
 
 
-def _checked(accountant: Accountant, epsilon: float, delta: float, measurements: tuple[Measurement, ...]) -> Guarantee:
-    """Return a guarantee after checking that it holds by the accountant's own computation, to the last digit."""
-    if not accountant.holds(measurements, epsilon, delta):
-        raise ValueError(f"the noise does not give epsilon {epsilon:g} by accountant {accountant.name}.")
+def _guarantee(
+    accountant: Accountant, epsilon: float, delta: float, measurements: tuple[Measurement, ...]
+) -> Guarantee:
     return Guarantee(accountant, epsilon, delta, rho_of(measurements), measurements)
+
+
+@contextmanager
+def _remembering() -> Iterator[None]:
+    """Let privacy loss distributions remember what they have computed, from one process to the next."""
+    remember_deltas(kept_deltas())
+    before = len(remembered_deltas())
+    yield
+    if len(remembered_deltas()) > before:
+        keep_deltas(remembered_deltas())
 
 
 def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Accountant:

@@ -129,7 +129,12 @@ class Plan:
         return Asked(spec.dataset, spec.privacy.unit, spec.privacy.neighbours, cap, spec.same_people_as)
 
     def reservation(self, release_id: str, different_people_from: tuple[str, ...] = ()) -> Reservation:
-        """Return the reservation of the whole release for the ledger."""
+        """Return the reservation of the whole release for the ledger, once its guarantee is checked.
+
+        Raises:
+            StoreError: the guarantee does not hold.
+        """
+        self.guarantee.check()
         claim = Claim(
             release=release_id,
             dataset=self.file.spec.dataset,

@@ -25,6 +25,7 @@ from flows.trials.coverage import coverage_answer, coverage_row, row_columns, sh
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
+from storage.ledger.books import reserved_charges
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms
@@ -85,7 +86,7 @@ class Entry:
         release = reserved_release(plan, self.name, Path())
         release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
         sampler = plan.scheme.law.samplers[release.terms.sampler].draw
-        return try_release(table, release, plan.reservation(release.id).charges, plan.mechanism, sampler)
+        return try_release(table, release, reserved_charges(release.id, plan.levels), plan.mechanism, sampler)
 
     def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""

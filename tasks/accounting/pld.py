@@ -1,10 +1,12 @@
 """Composed privacy loss distributions: the least noise of one release that keeps (ε, δ), for one record per unit."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
+
+from scipy.special import log_ndtr
 
 from tasks.accounting.allocation import Allocation, Measurement, rho_of
 from tasks.accounting.conversions import (
@@ -19,6 +21,12 @@ LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take
 LARGEST_PLD_SCALE = 2.0**14  # above it the noise has too many values to list
 
 _NOTHING = 1e-300  # a δ of 0, where its logarithm is taken
+_NEAR = 1e-5  # how far a searched value may be from the crossing, of itself, at first: losses are rounded up, so δ has steps
+_MOST_STEPS = 6  # of the quick search, each of which may be twice as far from it; it takes two to four
+_STEEPEST = 4.0  # how much faster δ may change than that of normal noise, and how much more slowly, as logarithms
+_WIDEST = math.log(1e6)  # how far from its start it looks, in logarithms
+
+_remembered: dict[str, float] = {}  # δ, by what it is of: see `pld_delta`
 
 
 def pld_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
@@ -27,53 +35,144 @@ def pld_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
     With one record per unit, Δ₂² is the number of counts of the level that change, each by one: two under substitution, one
     under add_remove and at a measured root. Each is a discrete Gaussian of sensitivity 1.
 
+    Composing takes a tenth of a second, and importing what composes a second or two. So what was computed is remembered, and
+    `remember_deltas` adds what an earlier process has computed. `pld_holds` computes afresh.
+
     Source:
         Koskela, Jälkö and Honkela (2020); Doroshenko et al. (2022); Google's dp-accounting, pessimistic estimates. The
         interval, at most min(1e-4, ε/20,000), moves ρ by less than a part in a thousand.
     """
-    interval = min(1e-4, epsilon / 20_000)
-    events: dict[float, int] = {}
-    for measurement in measurements:
-        events[measurement.sigma] = events.get(measurement.sigma, 0) + measurement.l2_sensitivity_squared
-    composed = None
-    for sigma, times in events.items():
-        loss = _loss(sigma, interval).self_compose(times)
-        composed = loss if composed is None else composed.compose(loss)
-    return 0.0 if composed is None else float(composed.get_delta_for_epsilon(epsilon))
+    events = _events(measurements)
+    of = f"{epsilon!r}: " + " ".join(f"{sigma!r}x{times}" for sigma, times in events)
+    if of not in _remembered:
+        _remembered[of] = _delta(events, epsilon)
+    return _remembered[of]
 
 
-def _loss(sigma: float, interval: float) -> Any:  # dp-accounting's PrivacyLossDistribution
-    from dp_accounting.pld import privacy_loss_distribution
+def remember_deltas(deltas: Mapping[str, float]) -> None:
+    """Add what `remembered_deltas` returned in another process, with the same version of what composes."""
+    _remembered.update(deltas)
 
-    return privacy_loss_distribution.from_discrete_gaussian_mechanism(
-        sigma, sensitivity=1, value_discretization_interval=interval, pessimistic_estimate=True
-    )
+
+def remembered_deltas() -> dict[str, float]:
+    """Return every δ that `pld_delta` has computed or was given, by a text of ε, the scales and how often each occurs."""
+    return dict(_remembered)
 
 
 def pld_holds(measurements: Sequence[Measurement], epsilon: float, delta: float) -> bool:
-    """Return whether measurements are (ε, δ)-differentially private by `pld_delta`."""
-    return pld_delta(measurements, epsilon) <= delta
+    """Return whether measurements are (ε, δ)-differentially private, by a computation that uses nothing remembered."""
+    return _delta(_events(measurements), epsilon) <= delta
+
+
+def _events(measurements: Sequence[Measurement]) -> tuple[tuple[float, int], ...]:
+    """Return the scales, and of each how many discrete Gaussians of sensitivity 1 there are."""
+    events: dict[float, int] = {}
+    for measurement in measurements:
+        events[measurement.sigma] = events.get(measurement.sigma, 0) + measurement.l2_sensitivity_squared
+    return tuple(events.items())
+
+
+def _delta(events: tuple[tuple[float, int], ...], epsilon: float) -> float:
+    return float(_composed(events, min(1e-4, epsilon / 20_000)).get_delta_for_epsilon(epsilon)) if events else 0.0
+
+
+@lru_cache(maxsize=2)  # of the last ones: the curve of a plan asks for several ε
+def _composed(events: tuple[tuple[float, int], ...], interval: float) -> Any:  # dp-accounting's PrivacyLossDistribution
+    from dp_accounting.pld import privacy_loss_distribution
+
+    losses = (
+        privacy_loss_distribution.from_discrete_gaussian_mechanism(
+            sigma, sensitivity=1, value_discretization_interval=interval, pessimistic_estimate=True
+        ).self_compose(times)
+        for sigma, times in events
+    )
+    return reduce(lambda composed, loss: composed.compose(loss), losses)
 
 
 @lru_cache(maxsize=256)
 def pld_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
-    """Return the largest ρ that holds, to a part in a million."""
+    """Return the largest ρ that holds, to a part in a few thousand at worst."""
     start = float(zcdp_rho(epsilon, delta))
     check_pld(allocation.measurements(Fraction(start)), epsilon, delta)
-    return Fraction(_crossing(lambda rho: pld_delta(allocation.measurements(Fraction(rho)), epsilon), delta, start))
+    return Fraction(
+        _crossing(
+            lambda rho: pld_delta(allocation.measurements(Fraction(rho)), epsilon),
+            lambda rho: _normal_log_delta(rho, epsilon),
+            delta,
+            start,
+        )
+    )
 
 
 def pld_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
-    """Return the least ε that holds, to a part in a million."""
-    start = min(zcdp_epsilon(rho_of(measurements), delta), LARGEST_PLD_EPSILON)
+    """Return the least ε that holds, to a part in a few thousand at worst."""
+    rho = rho_of(measurements)
+    start = min(zcdp_epsilon(rho, delta), LARGEST_PLD_EPSILON)
     check_pld(measurements, start, delta)
-    if start == LARGEST_PLD_EPSILON and not pld_holds(measurements, start, delta):
+    if start == LARGEST_PLD_EPSILON and pld_delta(measurements, start) > delta:
         raise ValueError(f"accountant pld needs epsilon <= {LARGEST_PLD_EPSILON:g}; use zcdp.")
-    return 1 / _crossing(lambda inverse: pld_delta(measurements, 1 / inverse), delta, 1 / start)
+    return 1 / _crossing(
+        lambda inverse: pld_delta(measurements, 1 / inverse),
+        lambda inverse: _normal_log_delta(float(rho), 1 / inverse),
+        delta,
+        1 / start,
+    )
 
 
-def _crossing(delta_at: Callable[[float], float], delta: float, start: float) -> float:
-    """Return the largest x, to a part in a million, with delta_at(x) <= delta; delta_at grows with x > 0."""
+def _normal_log_delta(rho: float, epsilon: float) -> float:
+    r"""Return the logarithm of δ of normal noise that costs ρ.
+
+    .. math:: \delta = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu), \qquad \mu = \sqrt{2 \rho}
+
+    Source:
+        Balle and Wang (2018).
+    """
+    mu = math.sqrt(2 * rho)
+    above, below = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return above + math.log(-math.expm1(below - above)) if below < above else -math.inf
+
+
+def _crossing(
+    delta_at: Callable[[float], float], log_normal: Callable[[float], float], delta: float, start: float
+) -> float:
+    """Return the largest x with delta_at(x) <= delta, to a part in a few thousand at worst; delta_at grows with x > 0.
+
+    Discrete Gaussians are nearly as private as normal noise, whose δ takes no time. So the search goes where that noise would
+    have the δ wanted, and corrects by what it finds there, from the second step on along the line through the last two.
+
+    Args:
+        delta_at: what is searched; slow.
+        log_normal: the logarithm of δ of normal noise instead.
+        delta: what is to be kept.
+        start: an x not far away.
+    """
+    goal = math.log(delta)
+    sought, slope, before = goal, 1.0, None
+    for step in range(_MOST_STEPS):
+        x = _root(log_normal, sought, start)
+        normal, found = log_normal(x), math.log(max(delta_at(x), _NOTHING))
+        near = log_normal(x * (1 + _NEAR * 2**step)) - normal
+        if goal - near <= found <= goal:
+            return x
+        if before and normal != before[0]:
+            slope = min(max((found - before[1]) / (normal - before[0]), 1 / _STEEPEST), _STEEPEST)
+        before = normal, found
+        sought = normal + (goal - near / 2 - found) / slope
+        if not math.isfinite(sought):
+            break
+    return _bracketed_crossing(delta_at, delta, start)
+
+
+def _root(rises: Callable[[float], float], value: float, start: float) -> float:
+    """Return the x at which a function reaches a value, within the widest range of the search; the function rises with x > 0."""
+    low, high = -_WIDEST, _WIDEST
+    while low < (middle := (low + high) / 2) < high and high - low > _NEAR / 1000:
+        low, high = (low, middle) if rises(start * math.exp(middle)) > value else (middle, high)
+    return start * math.exp(low)
+
+
+def _bracketed_crossing(delta_at: Callable[[float], float], delta: float, start: float) -> float:
+    """Return the same by bracketing, for noise that is not like normal noise."""
     from scipy.optimize import brentq
 
     low = start
@@ -84,7 +183,7 @@ def _crossing(delta_at: Callable[[float], float], delta: float, start: float) ->
         low, high = high, high * 1.25
     crossing = float(brentq(lambda x: math.log(max(delta_at(x), _NOTHING) / delta), low, high, rtol=1e-7))
     while delta_at(crossing) > delta:
-        crossing *= 1 - 1e-6
+        crossing *= 1 - _NEAR / 10
     return crossing
 
 

@@ -15,11 +15,11 @@ All margins are fixed before any noise is looked at, and β is the stated risk, 
 Nothing better can be had from below: where the noise is large, a true count of 1 looks like one of 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom, nbinom, norm
+from scipy.special import betainc, log_ndtr
 
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.signals import Margin
@@ -27,7 +27,7 @@ from tasks.uncertainty.signals import Margin
 RISK = 0.05  # with which there are more such rows on a level than is stated
 
 _DEVIATIONS = np.array([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4, 5])  # of normal noise, at the margins
-LOG_TAILS: tuple[float, ...] = tuple(norm.logsf(_DEVIATIONS).tolist())  # log q of the margins
+LOG_TAILS: tuple[float, ...] = tuple(log_ndtr(-_DEVIATIONS).tolist())  # log q of the margins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +54,32 @@ class BeyondMargins:
             rows: how many of them are rows.
         """
         beta = RISK / (2 * len(LOG_TAILS))
-        above = np.minimum(nbinom.isf(beta, self.below + 1, 0.5), binom.isf(beta, cells, np.exp(LOG_TAILS)))
+        above = np.minimum(
+            [_coins_above(below, beta) for below in self.below.tolist()],
+            [_binomial_above(cells, tail, beta) for tail in np.exp(LOG_TAILS).tolist()],
+        )
         return min(rows, int((self.within + above).min()))
+
+
+def _coins_above(below: int, risk: float) -> int:
+    """Return how often a fair coin shows heads, but for a risk, before it has shown tails once more than `below` times."""
+    return _quantile(lambda k: float(betainc(k + 1, below + 1, 0.5)), risk)
+
+
+def _binomial_above(cells: int, probability: float, risk: float) -> int:
+    """Return how many of the cells are chosen at most, but for a risk, where each is with this probability."""
+    return _quantile(lambda k: float(betainc(k + 1, cells - k, probability)) if k < cells else 0.0, risk)
+
+
+def _quantile(tail: Callable[[int], float], risk: float) -> int:
+    """Return the least k >= 0 with tail(k) <= risk; the tail is P[X > k] of a whole number X >= 0."""
+    low, high = -1, 1
+    while tail(high) > risk:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if tail(middle) > risk else (low, middle)
+    return high
 
 
 def beyond(measured: IntArray, rows: IntArray, margins: Sequence[Margin]) -> BeyondMargins:

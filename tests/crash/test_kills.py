@@ -17,6 +17,7 @@ from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
 from storage.database.connections import store
 from storage.ledger.events import head
+from storage.machine.deltas import DELTAS
 from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
 from tasks.laws.gaussian import GAUSSIAN
@@ -153,7 +154,7 @@ class Killed:
             assert head(con).length == 0
             sweep_orphans()
             left = {path.name for path in self.home.rglob("*")} - {"shards", "vault", "tmp", "running"}
-        assert left <= {"store.duckdb", "store.duckdb.wal", KEY, f"{KEY}.partial"}
+        assert left <= {"store.duckdb", "store.duckdb.wal", KEY, f"{KEY}.partial", DELTAS, f"{DELTAS}.partial"}
         assert not self.out.exists()
         assert self.make("next", hold=True)[0] == 0
         with store():

@@ -1,20 +1,24 @@
 """What is stated is checked: a release by its accountant's own computation, a series by its charges."""
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.planning.guarantee import guarantee_of, holds_together
+from flows.planning.guarantee import Guarantee, guarantee_of, holds_together
 from flows.planning.scheme import Scheme, scheme_of
 from flows.spec.privacy import PrivacyKeys
-from storage.errors import SpecError
+from storage.errors import StoreError
 from storage.ledger.books import Charge
+from storage.machine.deltas import DELTAS
+from tasks.accounting import pld
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement
 from tasks.tree.axis import IntArray
@@ -102,11 +106,12 @@ def test_noise_that_an_accountant_thinks_enough_is_checked(scheme, monkeypatch, 
         monkeypatch.setitem(ACCOUNTANTS, by, wrong)
 
     erring(Fraction(1001, 1000))
-    with pytest.raises(SpecError, match=f"the noise does not give epsilon 1 by accountant {by}") as refusal:
-        guarantee_of(scheme(by, epsilon=1.0))
-    assert refusal.value.field == "privacy.epsilon"
+    with pytest.raises(StoreError, match=f"the noise does not give epsilon 1 by accountant {by}"):
+        guarantee_of(scheme(by, epsilon=1.0)).check()
     erring(Fraction(999, 1000))
-    assert guarantee_of(scheme(by, epsilon=1.0)).epsilon == 1.0
+    granted = guarantee_of(scheme(by, epsilon=1.0))
+    granted.check()
+    assert granted.epsilon == 1.0
 
 
 @pytest.mark.parametrize(
@@ -125,8 +130,55 @@ def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by
     erring(1.0)
     epsilon = guarantee_of(scheme(by, **asked)).epsilon
     erring(0.999)
-    with pytest.raises(SpecError, match=f"the noise does not give epsilon .* by accountant {by}") as refusal:
-        guarantee_of(scheme(by, **asked))
-    assert refusal.value.field == f"privacy.{next(iter(asked))}"
+    with pytest.raises(StoreError, match=f"the noise does not give epsilon .* by accountant {by}"):
+        guarantee_of(scheme(by, **asked)).check()
     erring(1.001)
-    assert guarantee_of(scheme(by, **asked)).epsilon == 1.001 * epsilon
+    granted = guarantee_of(scheme(by, **asked))
+    granted.check()
+    assert granted.epsilon == 1.001 * epsilon
+
+
+# what is remembered -----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch, tmp_path: Path) -> None:
+    """A second process plans the same noise and composes nothing."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    first = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25)))
+    assert json.loads((tmp_path / DELTAS).read_text())["deltas"]
+    monkeypatch.setattr(pld, "_composed", pytest.fail)
+    second = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25)))
+    assert second.measurements == first.measurements
+
+
+@pytest.mark.parametrize("spoil", [lambda kept: kept[1:], lambda kept: kept.replace('"version": "', '"version": "0.')])
+def test_what_cannot_be_read_or_is_of_another_version_is_not_used(scheme, monkeypatch, tmp_path: Path, spoil) -> None:
+    """It is computed again."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    first = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25)))
+    kept = (tmp_path / DELTAS).read_text()
+    (tmp_path / DELTAS).write_text(spoil(kept))
+    assert _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25))) == first
+    assert (tmp_path / DELTAS).read_text() == kept
+
+
+def test_noise_that_is_remembered_wrongly_is_not_charged(scheme, monkeypatch, tmp_path: Path) -> None:
+    """A file that says every δ is small makes the noise too small; the check before the charge finds it, and says what to do."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    asked = scheme("pld", epsilon=1.25)
+    with monkeypatch.context() as wrong:
+        wrong.setattr(pld, "_delta", lambda events, epsilon, right=pld._delta: right(events, epsilon) / 1000)
+        _as_a_new_process(wrong, lambda: guarantee_of(asked))
+    planned = _as_a_new_process(monkeypatch, lambda: guarantee_of(asked))
+    with pytest.raises(StoreError, match=r"does not give epsilon 1\.25") as refusal:
+        planned.check()
+    assert DELTAS in refusal.value.hint
+    (tmp_path / DELTAS).unlink()
+    _as_a_new_process(monkeypatch, lambda: guarantee_of(asked)).check()
+
+
+def _as_a_new_process(monkeypatch, make: Callable[[], Guarantee]) -> Guarantee:
+    """Return what is made where nothing of this process is remembered."""
+    monkeypatch.setattr(pld, "_remembered", {})
+    pld.pld_rho.cache_clear()
+    return make()
