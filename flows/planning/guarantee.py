@@ -14,9 +14,9 @@ from storage.ledger.books import Charge, Spending
 from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of
-from tasks.accounting.conversions import zcdp_epsilon, zcdp_rho
+from tasks.accounting.conversions import zcdp_epsilon
 from tasks.accounting.floats import float_above, float_below
-from tasks.accounting.pld import check_pld, remember_deltas, remembered_deltas
+from tasks.accounting.pld import check_pld, check_pld_within, remember_deltas, remembered_deltas
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.named import LAWS
@@ -314,7 +314,7 @@ def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Ac
     if keys.max_records_per_unit > 1:
         return ACCOUNTANTS["zcdp"]
     try:
-        check_pld(allocation.measurements(zcdp_rho(epsilon, keys.delta)), epsilon, keys.delta)
+        check_pld_within(allocation, epsilon, keys.delta)
     except ValueError:
         return ACCOUNTANTS["zcdp"]
     return ACCOUNTANTS["pld"]

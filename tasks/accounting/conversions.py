@@ -14,6 +14,9 @@ from tasks.accounting.floats import DIGITS, rounded_toward
 from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import square_root_up
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_NEAR_ORDER = 1e-6  # of the logarithm of α - 1; at the least ε an order so near costs nothing
+
 
 def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
     r"""Return the largest float ρ (as a fraction) with ρ + 2 √(ρ ln 1/δ) ≤ ε.
@@ -93,19 +96,47 @@ def zcdp_rho(epsilon: float, delta: float) -> Fraction:
     """
     check_epsilon(epsilon)
     check_delta(delta)
-    return _largest(lambda rho: zcdp_epsilon(Fraction(rho), delta) <= epsilon, float(rho_from_epsilon(epsilon, delta)))
+    start = _nearly_zcdp_rho(epsilon, delta, float(rho_from_epsilon(epsilon, delta)))
+    return _largest(lambda rho: zcdp_epsilon(Fraction(rho), delta) <= epsilon, start)
+
+
+def _nearly_zcdp_rho(epsilon: float, delta: float, lemma: float) -> float:
+    """Return the same to about ten digits, by a formula that takes less time than OpenDP's search; `lemma` is a lower bound."""
+    low, high = 0.0, math.log(8)  # the lemma is never so far away
+    while high - low > 1e-11:
+        middle = (low + high) / 2
+        rho = lemma * math.exp(middle)
+        order = _order(rho, delta)
+        low, high = (middle, high) if renyi_epsilon(order * rho, order, delta) <= epsilon else (low, middle)
+    return lemma * math.exp(low)
 
 
 @cache
 def renyi_order(rho: Fraction, delta: float) -> float:
     """Return the order α > 1 at which `renyi_epsilon` of ρ-zCDP, α ρ, is least at δ; ρ > 0."""
-    from scipy.optimize import minimize_scalar
+    return _order(float(rho), delta)
+
+
+def _order(rho: float, delta: float) -> float:
+    """Return the same for a float, by golden section: the curve has one minimum."""
 
     def converted(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)
-        return renyi_epsilon(order * float(rho), order, delta)
+        return renyi_epsilon(order * rho, order, delta)
 
-    return 1 + math.exp(float(minimize_scalar(converted, bounds=(-20.0, 60.0), method="bounded").x))
+    low, high = -20.0, 60.0
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = converted(left), converted(right)
+    while high - low > _NEAR_ORDER:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = converted(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = converted(right)
+    return 1 + math.exp((low + high) / 2)
 
 
 def renyi_epsilon(loss: float, order: float, delta: float) -> float:
@@ -153,7 +184,7 @@ def _converted(conversion: Callable[[], float], otherwise: float) -> float:
 
 def _largest(holds: Callable[[float], bool], start: float) -> Fraction:
     """Return the largest float for which `holds` is true, given that it is true up to some float. Searches from `start`."""
-    low, high, step = start, start, 1.25
+    low, high, step = start, start, 1 + 2.0**-32
     while not holds(low):
         low, high, step = low / step, low, step**2
         if low == 0:

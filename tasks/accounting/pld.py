@@ -13,7 +13,6 @@ from tasks.accounting.conversions import (
     check_delta,
     check_epsilon,
     zcdp_epsilon,
-    zcdp_rho,
 )
 
 LEAST_PLD_DELTA = 1e-12  # below it the truncated tails of composed privacy loss distributions would matter
@@ -92,14 +91,13 @@ def _composed(events: tuple[tuple[float, int], ...], interval: float) -> Any:  #
 @lru_cache(maxsize=256)
 def pld_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
     """Return the largest ρ that holds, to a part in a few thousand at worst."""
-    start = float(zcdp_rho(epsilon, delta))
-    check_pld(allocation.measurements(Fraction(start)), epsilon, delta)
+    check_pld_within(allocation, epsilon, delta)
     return Fraction(
         _crossing(
             lambda rho: pld_delta(allocation.measurements(Fraction(rho)), epsilon),
             lambda rho: _normal_log_delta(rho, epsilon),
             delta,
-            start,
+            _normal_rho(epsilon, delta),
         )
     )
 
@@ -130,6 +128,13 @@ def _normal_log_delta(rho: float, epsilon: float) -> float:
     mu = math.sqrt(2 * rho)
     above, below = float(log_ndtr(mu / 2 - epsilon / mu)), epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     return above + math.log(-math.expm1(below - above)) if below < above else -math.inf
+
+
+def _normal_rho(epsilon: float, delta: float) -> float:
+    """Return the largest ρ with which normal noise is (ε, δ)-differentially private."""
+    return _root(
+        lambda rho: _normal_log_delta(rho, epsilon), math.log(delta), epsilon**2 / (epsilon - 4 * math.log(delta))
+    )
 
 
 def _crossing(
@@ -185,6 +190,17 @@ def _bracketed_crossing(delta_at: Callable[[float], float], delta: float, start:
     while delta_at(crossing) > delta:
         crossing *= 1 - _NEAR / 10
     return crossing
+
+
+def check_pld_within(allocation: Allocation, epsilon: float, delta: float) -> None:
+    """Refuse like `check_pld`, where the noise is not chosen yet.
+
+    Raises:
+        ValueError: ε, δ or a scale is out of their range.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    check_pld(allocation.measurements(Fraction(_normal_rho(epsilon, delta))), epsilon, delta)
 
 
 def check_pld(measurements: Sequence[Measurement], epsilon: float, delta: float) -> None:
