@@ -7,8 +7,7 @@ from flows.mechanisms import Mechanism
 from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.scheme import Scheme, promised_levels, scheme_of
-from flows.planning.universe import check_fan_out, check_leaves, tree_over
+from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, scheme_of, tree_over
 from flows.spec.file import SpecFile
 from flows.spec.keys import RunKeys
 from storage.errors import SpecError

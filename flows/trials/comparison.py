@@ -17,8 +17,7 @@ from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, make_plan
-from flows.planning.scheme import scheme_of
-from flows.planning.universe import check_leaves, tree_over
+from flows.planning.scheme import check_leaves, scheme_of, tree_over
 from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
