@@ -17,11 +17,19 @@ def keys_in(text: str) -> dict[str, Any]:
     """
     try:
         keys = yaml.load(text, Loader=_NoRepeats)  # noqa: S506 (a safe loader)
+    except RecursionError:
+        raise SpecError(
+            "The spec is nested too deep.",
+            field="SPEC",
+            hint="No key of a spec is more than a few levels below the top. Look for brackets that are not closed.",
+        ) from None
     except yaml.YAMLError as fault:
         mark = getattr(fault, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark else ""
         hint = (
-            "Put text that contains brackets, braces, “: ” or “ #” in quotes, and indent all keys of a section alike."
+            "That line has a tab. YAML accepts only spaces before a key."
+            if mark and "\t" in text.splitlines()[min(mark.line, text.count("\n"))]
+            else "Put text that contains brackets, braces, “: ” or “ #” in quotes, and indent all keys of a section alike."
         )
         raise SpecError(f"The spec is not YAML{line}.", field="SPEC", hint=hint) from None
     if not isinstance(keys, dict):

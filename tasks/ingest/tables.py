@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import duckdb
 
 from storage.database.connections import Connection, file_literal
 from storage.errors import InputError, TrellisError, disk_fault
 from storage.machine.files import sha256_of
+
+_LONGEST_HEADER = 2**20  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,12 @@ def _first_line(table: Table) -> tuple[list[str] | None, str]:
     opening = gzip.open if is_gzip else open
     try:
         with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:
-            return next(csv.reader(lines), []), ""
+            return next(csv.reader(_within(_LONGEST_HEADER, lines)), []), ""
+    except _TooLong:
+        return (
+            None,
+            f"The first line must hold the column names, in at most {_LONGEST_HEADER:,} characters. Are there line ends?",
+        )
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return None, "The file is not gzip, or is incomplete."
     except UnicodeDecodeError:
@@ -173,6 +181,19 @@ def _first_line(table: Table) -> tuple[list[str] | None, str]:
         return None, "The file is gzipped. Its name must end in .csv.gz." if zipped else _NOT_UTF8
     except (OSError, csv.Error):
         return None, ""
+
+
+class _TooLong(Exception):
+    """A header that is longer than any header."""
+
+
+def _within(most: int, file: IO[str]) -> Iterator[str]:
+    """Yield the lines of a file; never read more than so many characters, whatever a line has."""
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise _TooLong
+        most -= len(line)
+        yield line
 
 
 _NOT_UTF8 = "The file is not in UTF-8. Convert it, for example with `iconv -f LATIN1 -t UTF-8`."

@@ -22,6 +22,7 @@ from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.format.csv import csv_header, write_csv
+from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     AboveNoise,
     Intervals,
@@ -69,14 +70,17 @@ def publish(release_id: str) -> None:
         csv = csv_kind(release.terms.csv, levels[-1].nonzero)
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
-        collector = Collector(tree_of(release), release.levels)
+        tree = tree_of(release)
+        collector, formulas = Collector(tree, release.levels), formulas_in(tree)
         records, known = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
         entries = [
             _entry(level, of_level, release.terms.intervals.confidence)
             for level, of_level in zip(levels, known, strict=True)
         ]
         manifest = _write_manifest(beside, record, entries, ledger, csv=csv, records=records, noisy=noisy)
-        page = report(manifest, collector.facts(), passed_checks(checks), release.terms.how_counted)
+        how_counted = release.terms.how_counted
+        (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
+        page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
         (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
@@ -210,7 +214,6 @@ def _write_manifest(
         supersedes=release.supersedes,
     )
     (folder / "manifest.json").write_text(manifest.text())
-    (folder / "README.md").write_text(readme(manifest, terms.how_counted))
     files = _csv_files(folder, len(levels) - 1)
     if files:
         (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")

@@ -36,12 +36,13 @@ _RECORDS = {
 _ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
 
 
-def readme(manifest: Manifest, how_counted: str = ADJUSTED) -> str:
+def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "") -> str:
     """Return the text of README.md.
 
     Args:
         manifest: the release's manifest.
         how_counted: how its mechanism counts, in words that follow "the noise in one measurement,".
+        formulas: a warning about codes, from `formulas_in`; empty if there is nothing to warn of.
     """
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
@@ -71,7 +72,7 @@ Not protected, because it is published exactly:
 
 ## How to read the counts
 
-{reading(manifest, how_counted)}
+{reading(manifest, how_counted, formulas)}
 
 | level | {" | ".join(columns)} | {" | ".join(heads)} |
 |---|{"---|" * (len(columns) + len(heads))}
@@ -102,7 +103,7 @@ def protection(manifest: Manifest) -> str:
     return f"{_records(privacy)}\n{_promise(manifest)}\n\n{privacy.statement}\n\n{_cost(manifest)}"
 
 
-def reading(manifest: Manifest, how_counted: str) -> str:
+def reading(manifest: Manifest, how_counted: str, formulas: str = "") -> str:
     """Return how to read the counts: a list in Markdown."""
     of_trips = "origin" in level_columns([level.axes for level in manifest.levels])
     refinements = (
@@ -111,7 +112,11 @@ def reading(manifest: Manifest, how_counted: str) -> str:
     return f"""{_counts(manifest)}
 - The counts of every level add up to those of the level above it, and to the total.{_total(manifest)}
 {_noise(manifest, how_counted)}
-{_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}"""
+{_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}{_below(formulas)}"""
+
+
+def _below(line: str) -> str:
+    return f"\n{line}" if line else ""
 
 
 def _records(privacy: Privacy) -> str:

@@ -125,7 +125,7 @@ tables in the same folder and from <code>manifest.json</code>; the page needs no
 whole folder and needs nothing else.</p></footer>"""
 
 
-def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = ADJUSTED) -> str:
+def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = ADJUSTED, formulas: str = "") -> str:
     """Return the page.
 
     Args:
@@ -133,6 +133,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         facts: what the report shows of its released counts.
         checks: the checks recorded before it was published.
         how_counted: as in `readme`.
+        formulas: as in `readme`.
     """
     name = str(manifest.spec.get("name", manifest.id))
     body = _BODY.format(
@@ -144,7 +145,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         line=_noise_line(manifest, facts),
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
-        reading=_as_html(reading(manifest, how_counted)),
+        reading=_as_html(reading(manifest, how_counted, formulas)),
         pictures="\n".join(_pictures(manifest, facts)),
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),

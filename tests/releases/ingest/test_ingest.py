@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import traceback
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -720,6 +721,18 @@ def test_gzipped_csv_is_read(place):
     place.write("trips.csv.gz", gzip.compress(trips().encode()))
     place.write("codebook.csv.gz", gzip.compress(codebook().encode()))
     assert place.ingested(place.spec(trips="trips.csv.gz", codebook="codebook.csv.gz")) == expected
+
+
+def test_one_line_that_never_ends_is_refused_before_it_is_read(place, capfd):
+    """A few kilobytes of gzip may hold a line of any length: no more than a header of it is read."""
+    place.write("trips.csv.gz", gzip.compress(b"home,work,people" + b"x" * 2**27))
+    tracemalloc.start()
+    error, _ = refused(place, capfd, trips="trips.csv.gz")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert str(error) == "input.table: trips.csv.gz cannot be read as CSV in UTF-8."
+    assert "at most 1,048,576 characters" in error.hint
+    assert peak < 2**26
 
 
 @pytest.mark.parametrize("counts", [pl.Int8, pl.Int64, pl.UInt64, pl.Float64, pl.Decimal(10, 2), pl.String])

@@ -571,6 +571,22 @@ def test_what_is_no_yaml_says_what_to_look_at(load):
     assert "in quotes" in error.hint
 
 
+@pytest.mark.parametrize("brackets", ["[", "{a: "])
+def test_a_spec_that_is_nested_too_deep_is_refused(brackets: str) -> None:
+    """Twenty thousand brackets are a fault of the spec, and none of the program."""
+    closing = {"[": "]", "{a: ": "}"}[brackets]
+    with pytest.raises(SpecError, match="nested too deep") as refusal:
+        parse_spec(f"name: {brackets * 20_000}{closing * 20_000}", Path("spec.yaml"))
+    assert refusal.value.field == "SPEC"
+
+
+def test_a_tab_before_a_key_is_named() -> None:
+    """YAML does not accept a tab there, and does not say so in words that help."""
+    with pytest.raises(SpecError, match=r"not YAML \(line 2\)") as refusal:
+        parse_spec("input:\n\ttable: trips.csv\n", Path("spec.yaml"))
+    assert "has a tab" in refusal.value.hint
+
+
 def test_variables_come_from_the_environment(load, tmp_path, monkeypatch):
     """`${NAME}` in a path is what the environment says it is."""
     write_tables(tmp_path / "data")

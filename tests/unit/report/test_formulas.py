@@ -1,0 +1,32 @@
+"""Codes that a spreadsheet would compute are named, and plain numbers are not."""
+
+import polars as pl
+import pytest
+
+from tasks.format.formulas import formulas_in
+from tasks.tree.axis import axis_from_codebook
+from tasks.tree.order import Tree
+
+
+def warning(*codes: str) -> str:
+    """Return the warning about a tree of one axis with these codes."""
+    return formulas_in(Tree((axis_from_codebook("home", pl.DataFrame({"area": codes})),), (0,)))
+
+
+@pytest.mark.parametrize("code", ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", "-1-1"])
+def test_what_begins_like_a_formula_is_named(code: str) -> None:
+    """A code that a spreadsheet computes is in the warning."""
+    assert code in warning("a", code)
+
+
+@pytest.mark.parametrize("code", ["44007", "-5", "+3", "-1.5", "a=b", "a-b", "x@y"])
+def test_other_codes_are_not(code: str) -> None:
+    """A number with a sign, and a sign inside a code, are computed by nothing."""
+    assert warning("a", code) == ""
+
+
+def test_of_many_some_are_shown() -> None:
+    """Three codes are shown, and the number of the others."""
+    assert "`=0`, `=1`, `=10` and 1,997 more" in warning(
+        *(f"={number}" for number in range(1000)), *(f"@{k}" for k in range(1000))
+    )
