@@ -20,7 +20,9 @@ LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take
 LARGEST_PLD_SCALE = 2.0**14  # above it the noise has too many values to list
 
 _NOTHING = 1e-300  # a δ of 0, where its logarithm is taken
-_NEAR = 1e-5  # how far a searched value may be from the crossing, of itself, at first: losses are rounded up, so δ has steps
+_INTERVAL = 1e-4  # between losses, at most: they are rounded up to its multiples
+_NEAR_RHO = 1e-5  # how far ρ may be from the crossing, of itself, at first: its losses are rounded anew, so δ has steps
+_NEAR_EPSILON = 1e-8  # and ε, which moves no loss
 _MOST_STEPS = 6  # of the quick search, each of which may be twice as far from it; it takes two to four
 _STEEPEST = 4.0  # how much faster δ may change than that of normal noise, and how much more slowly, as logarithms
 _WIDEST = math.log(1e6)  # how far from its start it looks, in logarithms
@@ -39,7 +41,8 @@ def pld_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
 
     Source:
         Koskela, Jälkö and Honkela (2020); Doroshenko et al. (2022); Google's dp-accounting, pessimistic estimates. The
-        interval, at most min(1e-4, ε/20,000), moves ρ by less than a part in a thousand.
+        interval, at most min(1e-4, ε/20,000), moves ρ by less than a part in a thousand. It is a half, a quarter … of 1e-4, so
+        that δ falls with ε as it should wherever it is the same.
     """
     events = _events(measurements)
     of = f"{epsilon!r}: " + " ".join(f"{sigma!r}x{times}" for sigma, times in events)
@@ -72,7 +75,8 @@ def _events(measurements: Sequence[Measurement]) -> tuple[tuple[float, int], ...
 
 
 def _delta(events: tuple[tuple[float, int], ...], epsilon: float) -> float:
-    return float(_composed(events, min(1e-4, epsilon / 20_000)).get_delta_for_epsilon(epsilon)) if events else 0.0
+    interval = _INTERVAL * 2.0 ** min(math.floor(math.log2(epsilon / (20_000 * _INTERVAL))), 0)
+    return float(_composed(events, interval).get_delta_for_epsilon(epsilon)) if events else 0.0
 
 
 @lru_cache(maxsize=2)  # of the last ones: the curve of a plan asks for several ε
@@ -98,6 +102,7 @@ def pld_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
             lambda rho: _normal_log_delta(rho, epsilon),
             delta,
             _normal_rho(epsilon, delta),
+            _NEAR_RHO,
         )
     )
 
@@ -114,6 +119,7 @@ def pld_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
         lambda inverse: _normal_log_delta(float(rho), 1 / inverse),
         delta,
         1 / start,
+        _NEAR_EPSILON,
     )
 
 
@@ -138,9 +144,13 @@ def _normal_rho(epsilon: float, delta: float) -> float:
 
 
 def _crossing(
-    delta_at: Callable[[float], float], log_normal: Callable[[float], float], delta: float, start: float
+    delta_at: Callable[[float], float],
+    log_normal: Callable[[float], float],
+    delta: float,
+    start: float,
+    nearness: float,
 ) -> float:
-    """Return the largest x with delta_at(x) <= delta, to a part in a few thousand at worst; delta_at grows with x > 0.
+    """Return the largest x with delta_at(x) <= delta, to a few times the nearness; delta_at grows with x > 0.
 
     Discrete Gaussians are nearly as private as normal noise, whose δ takes no time. So the search goes where that noise would
     have the δ wanted, and corrects by what it finds there, from the second step on along the line through the last two.
@@ -150,13 +160,14 @@ def _crossing(
         log_normal: the logarithm of δ of normal noise instead.
         delta: what is to be kept.
         start: an x not far away.
+        nearness: how far from the crossing x may be, of itself.
     """
     goal = math.log(delta)
     sought, slope, before = goal, 1.0, None
     for step in range(_MOST_STEPS):
         x = _root(log_normal, sought, start)
         normal, found = log_normal(x), math.log(max(delta_at(x), _NOTHING))
-        near = log_normal(x * (1 + _NEAR * 2**step)) - normal
+        near = log_normal(x * (1 + nearness * 2**step)) - normal
         if goal - near <= found <= goal:
             return x
         if before and normal != before[0]:
@@ -165,18 +176,18 @@ def _crossing(
         sought = normal + (goal - near / 2 - found) / slope
         if not math.isfinite(sought):
             break
-    return _bracketed_crossing(delta_at, delta, start)
+    return _bracketed_crossing(delta_at, delta, start, nearness)
 
 
 def _root(rises: Callable[[float], float], value: float, start: float) -> float:
     """Return the x at which a function reaches a value, within the widest range of the search; the function rises with x > 0."""
     low, high = -_WIDEST, _WIDEST
-    while low < (middle := (low + high) / 2) < high and high - low > _NEAR / 1000:
+    while low < (middle := (low + high) / 2) < high and high - low > _NEAR_EPSILON / 1000:
         low, high = (low, middle) if rises(start * math.exp(middle)) > value else (middle, high)
     return start * math.exp(low)
 
 
-def _bracketed_crossing(delta_at: Callable[[float], float], delta: float, start: float) -> float:
+def _bracketed_crossing(delta_at: Callable[[float], float], delta: float, start: float, nearness: float) -> float:
     """Return the same by bracketing, for noise that is not like normal noise."""
     from scipy.optimize import brentq
 
@@ -186,9 +197,11 @@ def _bracketed_crossing(delta_at: Callable[[float], float], delta: float, start:
     high = low * 1.25
     while delta_at(high) <= delta:
         low, high = high, high * 1.25
-    crossing = float(brentq(lambda x: math.log(max(delta_at(x), _NOTHING) / delta), low, high, rtol=1e-7))
+    crossing = float(
+        brentq(lambda x: math.log(max(delta_at(x), _NOTHING) / delta), low, high, rtol=min(1e-7, nearness))
+    )
     while delta_at(crossing) > delta:
-        crossing *= 1 - _NEAR / 10
+        crossing *= 1 - nearness / 10
     return crossing
 
 

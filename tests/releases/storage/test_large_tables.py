@@ -35,13 +35,16 @@ from storage.releases.register import find_release, set_terms
 from storage.releases.seals import list_frontiers
 from tasks.format.areas import AxisAreas
 from tasks.format.csv import csv_failures, write_csv
+from tasks.format.manifest import Manifest
 from tasks.format.rows import Rows, in_order
 from tasks.format.tables import level_tables, write_parquet
+from tasks.laws.named import noise_of
 from tasks.publish.task import publish
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.frontier import Frontier
 from tasks.tree.keys import all_differ, order_of, packed
+from tasks.uncertainty.intervals import row_margins
 from tasks.validate.consistency import areas_known_once, children_add_up
 from tasks.validate.size import MOST_CSV_ROWS, disk_size
 from tasks.verify.folder import verify
@@ -114,7 +117,7 @@ def change_manifest(folder: Path, change: Callable[[dict[str, Any]], Any]) -> No
 
 
 def failures(folder: Path) -> list[str]:
-    """Write fitting checksums and counts of rows and marks, and return what `verify` says all the same."""
+    """Write fitting checksums, margins and counts of rows and marks, and return what `verify` says all the same."""
 
     def count(manifest: dict[str, Any]) -> None:
         for entry in manifest["levels"]:
@@ -122,6 +125,15 @@ def failures(folder: Path) -> list[str]:
             entry["nonzero"] = pq.read_metadata(path).num_rows
             if marked := pq.read_table(path, columns=["signal"]).column(0).combine_chunks().true_count:
                 entry["signal"] = {"above": None} | entry.get("signal", {}) | {"rows": marked}
+        levels = Manifest.model_validate(manifest).levels
+        margins = row_margins(
+            [noise_of(entry) for entry in levels],
+            [entry.cells for entry in levels],
+            [entry.nonzero for entry in levels],
+            manifest["intervals"]["confidence"],
+        )
+        for entry, margin in zip(manifest["levels"], margins, strict=True):
+            entry["half_width"] = margin.own
 
     change_manifest(folder, count)
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "SHA256SUMS")
