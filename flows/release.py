@@ -15,20 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from httpx import HTTPError
-from prefect import flow, get_client
+from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.execution.driver import finish_release, make_release
+from flows.execution.notices import tell_of
 from flows.execution.reservation import new_release
 from flows.execution.resumption import refresh_run_keys
 from flows.execution.series import declare_series
 from flows.planning.plan import Plan, make_plan
-from flows.server.artifacts import Progress, show_failure, show_nothing_reserved, show_published, show_refusal
+from flows.server.artifacts import (
+    Progress,
+    show_failure,
+    show_nothing_reserved,
+    show_published,
+    show_refusal,
+    what_to_press,
+)
 from flows.server.runs import begin_deployed, seen_alive
+from flows.server.upkeep import describe_run
 from flows.spec.file import SpecFile, load_spec
 from flows.spec.schedule import day_of, scheduled_id
 from flows.walks.runner import Future, Report, Submit, report_nothing
@@ -40,6 +49,7 @@ from storage.errors import (
     MadeAlready,
     SpecError,
     StoreError,
+    public_error,
     public_errors,
 )
 from storage.machine.locks import holder_of
@@ -136,10 +146,10 @@ def release(spec: str) -> State[Any] | str:
         found, work = _wanted(spec, run)
     except BudgetExceeded as refusal:
         return _refused(refusal, Path(spec).stem)
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 (shown without its text if that is not public)
         show_nothing_reserved(Path(spec).stem, fault, deployed=True)
-        raise
-    _rename_run(found.id)
+        tell_of(fault, Path(spec).stem, "")
+        return _failed(what_to_press("", fault, deployed=True), fault)
     return _run(found, work)
 
 
@@ -213,6 +223,7 @@ def _release_of_day(file: SpecFile) -> str:
             days = f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
             refusal = BudgetExceeded(f"{day} is not a day of the declared series {series.name}, which has {days}.")
             refusal.release_id = release_id
+            tell_of(refusal, release_id, file.spec.dataset)
             raise refusal
     return release_id
 
@@ -240,6 +251,7 @@ def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Repo
 
 def _run(release: Release, work: Work) -> State[Any] | str:
     """Run a release, and show its progress and its end in the UI."""
+    describe_run(str(flow_run.id), release.id, release.dataset)
     if release.state == "published":
         return Completed(message=f"{release.id} is already published.")
     order, deployed = _ORDER.get() or Order(), _ORDER.get() is None
@@ -271,7 +283,9 @@ def _run(release: Release, work: Work) -> State[Any] | str:
             isinstance(fault, TerminationSignal) and not deployed
         ):
             return Cancelled(message=f"{release.id} was interrupted: `trellis rerun {release.id}` continues it.")
-        raise
+        if not isinstance(fault, Exception):
+            raise
+        return _failed(what_to_press(release.id, fault, deployed=deployed), fault)
     with store() as con:
         state = find_release(con, release.id)
     if state.state != "published":
@@ -291,11 +305,16 @@ def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> N
         show_failure(release_id, fault, deployed=deployed)
 
 
+def _failed(message: str, fault: Exception) -> State[Any]:
+    """End a run as failed, so that its log ends with what to do; Prefect would log an exception that is raised with its traceback."""
+    return Failed(message=message, data=public_error(fault, "release"))
+
+
 def _refused(refusal: BudgetExceeded, name: str) -> State[Any]:
     """End a deployment's run that the budget refuses. It is not a failure, and Retry would not help."""
     if refusal.release_id:
         name = refusal.release_id
-        _rename_run(name)
+        describe_run(str(flow_run.id), name)
     show_refusal(name, refusal)
     return Completed(name="Refused", message=str(refusal))
 
@@ -317,9 +336,3 @@ def _below_the_folder_of_specs(spec: str) -> Path:
 def _scheduled_time() -> datetime:
     moment = flow_run.scheduled_start_time
     return datetime.fromisoformat(str(moment)) if moment else datetime.now(UTC)
-
-
-def _rename_run(release_id: str) -> None:
-    """Name the flow run after its release, because people look for that name. The run continues if this fails."""
-    with suppress(HTTPError, RuntimeError), get_client(sync_client=True) as client:
-        client.set_flow_run_name(flow_run.id, release_id)

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -17,12 +19,14 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
 from flows.execution.ending import sweep_orphans
+from flows.execution.notices import check_addresses
 from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
 from flows.server.guard import auth_of_up
 from flows.server.process import AT_ONCE, lasting_server
-from flows.server.runs import UP, look_for_crashes, looking_for_crashes
+from flows.server.runs import UP, look_for_crashes, looking_after
+from flows.server.upkeep import Scheduled, name_scheduled_runs
 from flows.spec.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
 from storage.machine.home import home, subfolder
@@ -31,6 +35,7 @@ from storage.machine.locks import held
 OF_SPEC = "spec"  # the tag of deployments that are made from specs
 _ONCE = "scheduled"  # the tag that earlier versions gave them
 _LOOK_EVERY = 2.0  # seconds, for runs that are due
+_LOG, _OLD_LOG, _LARGEST_LOG = "runs.log", "runs.log.old", 2**24  # bytes
 
 Say = Callable[[str], None]
 
@@ -44,7 +49,7 @@ def be_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
         auth: whether the server asks for a password; None for a default (`guard.auth_of_up`).
         say: receives lines for the terminal.
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is no such folder, or an address in TRELLIS_NOTIFY is not understood.
         StoreError: the port is in use, or `trellis up` already runs on this store.
     """
     if not specs.is_dir():
@@ -54,6 +59,7 @@ def be_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
             hint="Name the folder that holds the specs that may be released.",
         )
     specs = specs.resolve()
+    check_addresses()
     try:
         with held("up"):
             _serve(specs, port, auth_of_up(auth), say)
@@ -73,10 +79,11 @@ def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
     os.environ |= {SPECS: str(specs), UP: str(os.getpid()), "TRELLIS_HOME": str(home().absolute())}
     with chdir(_nowhere()), lasting_server(subfolder("prefect"), address_file(), port, auth) as address:
         look_for_crashes()
+        schedules = list[Scheduled]()
         deployments = [
             _deployment(release, "release", "Release the table of a spec below the folder of specs."),
             _deployment(rerun, "rerun", "Continue a release that failed. Only what is missing runs again."),
-            *_of_specs(specs, say),
+            *_of_specs(specs, schedules, say),
         ]
         _remove_others({deployment.name for deployment in deployments})
         runner = Runner(name="trellis", pause_on_shutdown=False, limit=AT_ONCE, query_seconds=_LOOK_EVERY)
@@ -85,7 +92,8 @@ def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
         say(f"Trellis is up: open {address.removesuffix('/api')}. Store: {home()}. Specs: {specs}. Ctrl-C ends it.")
         if auth:
             say(f"The page asks for a password: it is the whole line in {home() / 'auth'}.")
-        with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_for_crashes():
+        care = partial(name_scheduled_runs, schedules), _keep_log_small
+        with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_after(*care):
             asyncio.run(_serve_until_signal(runner))
     say("Trellis is down. It keeps everything that is sealed. Schedules resume when it is up again.")
 
@@ -99,10 +107,19 @@ def _nowhere() -> Path:
 
 def _log() -> TextIO:
     """Start a new log of the runs that are served, and keep the last one beside it."""
-    path = subfolder("prefect") / "runs.log"
+    path = subfolder("prefect") / _LOG
     if path.exists():
-        path.replace(path.with_name("runs.log.old"))
-    return path.open("w")
+        path.replace(path.with_name(_OLD_LOG))
+    return path.open("a")  # so that what is written after `_keep_log_small` begins at its start
+
+
+def _keep_log_small() -> None:
+    """Once the log is large, keep a copy of it beside it, in place of the last one, and empty it."""
+    path = subfolder("prefect") / _LOG
+    with suppress(OSError):  # a full disk, or somebody has removed it
+        if path.stat().st_size > _LARGEST_LOG:
+            shutil.copyfile(path, path.with_name(_OLD_LOG))
+            os.truncate(path, 0)
 
 
 async def _serve_until_signal(runner: Runner) -> None:
@@ -129,8 +146,8 @@ def _deployment(flow: object, name: str, description: str) -> RunnerDeployment:
     return made
 
 
-def _of_specs(specs: Path, say: Say) -> Iterator[RunnerDeployment]:
-    """Yield a deployment for each spec, with its schedule if it has one; declare series that are new."""
+def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[RunnerDeployment]:
+    """Yield a deployment for each spec, with its schedule if it has one, which is noted; declare series that are new."""
     names = {"release", "rerun"}
     for path in sorted([*specs.rglob("*.yaml"), *specs.rglob("*.yml")]):
         refused = "No deployment"
@@ -145,6 +162,8 @@ def _of_specs(specs: Path, say: Say) -> Iterator[RunnerDeployment]:
                 )
             names.add(file.spec.name)
             yield _of_spec(file, path.relative_to(specs), say)
+            if file.spec.schedule:
+                schedules.append(Scheduled(file.spec.name, file.spec.schedule.timezone, file.spec.dataset))
         except TrellisError as fault:
             if fault.field.startswith("schedule"):
                 refused = "Not scheduled"

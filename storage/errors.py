@@ -35,6 +35,15 @@ class TrellisError(Exception):
         self.field = field
         self.hint = hint
 
+    @property
+    def hint(self) -> str:
+        """What to do next. It is the exception's note too, which Python prints below the message."""
+        return "\n".join(getattr(self, "__notes__", ()))
+
+    @hint.setter
+    def hint(self, text: str) -> None:
+        self.__notes__ = [text] if text else []
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), str(self)), self.__dict__
 
@@ -77,6 +86,16 @@ class StoreError(TrellisError):
     """The store, a vault or a shard is missing, locked, altered, or from another version."""
 
 
+class ChecksFailed(StoreError):
+    """A release breaks a rule that it was checked for; nothing of it is published.
+
+    Attributes:
+        checks: what every check of the level found, as (check, level, passed).
+    """
+
+    checks: tuple[tuple[str, int, bool], ...] = ()
+
+
 class MadeAlready(StoreError):
     """A release is already in the store, and a release is made only once."""
 
@@ -112,14 +131,24 @@ def public_errors(
             return function(*args, **kwargs)
         except passing:
             raise
-        except TrellisError as fault:
-            failure: TrellisError = fault
         except BaseException as fault:  # noqa: BLE001 (panics of Rust libraries too: their text stays here)
-            failure = disk_fault(fault) or StageFailed(f"{function.__name__} stopped: {kind_and_place(fault)}.")
-        failure.__cause__ = failure.__context__ = None
-        raise failure.with_traceback(None)
+            failure = public_error(fault, function.__name__)
+        raise failure
 
     return call
+
+
+def public_error(fault: BaseException, of: str) -> TrellisError:
+    """Return what may be shown of an exception: itself if it is public, otherwise its kind and place, without its cause.
+
+    Args:
+        fault: the exception.
+        of: what it stopped.
+    """
+    public = fault if isinstance(fault, TrellisError) else disk_fault(fault)
+    public = public or StageFailed(f"{of} stopped: {kind_and_place(fault)}.")
+    public.__cause__ = public.__context__ = None
+    return public.with_traceback(None)
 
 
 def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = "") -> StoreError | None:

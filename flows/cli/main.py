@@ -78,6 +78,9 @@ for command in (  # in the order of the help
     release_commands.abandon,
     store_commands.clean,
     release_commands.forget,
+    store_commands.backup,
+    store_commands.restore,
+    store_commands.metrics,
     synthetic_command.synthesise,
 ):
     app.command()(command)

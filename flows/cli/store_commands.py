@@ -1,12 +1,26 @@
 """The commands that read and tidy the store: releases, the ledger and its caps, the audit, and what is left over."""
 
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows.cli.arguments import DONE, FAILED, AsJson, ReleaseId, complete_dataset, print_answer
-from flows.console.release_view import show_audit, show_cleaned, show_ledger, show_one, show_raised, show_releases
+from flows.console.release_view import (
+    show_audit,
+    show_backup,
+    show_cleaned,
+    show_ledger,
+    show_one,
+    show_raised,
+    show_releases,
+    show_restored,
+)
+from flows.server.process import prefect_server
+from storage.errors import UsageError, disk_fault
+from storage.machine.home import home, subfolder
 
 
 def releases(as_json: AsJson = False) -> None:
@@ -76,8 +90,84 @@ def raise_budget(
     print_answer(budget_answer(dataset, epsilon, reason), as_json, show_raised)
 
 
-def clean(as_json: AsJson = False) -> None:
+def clean(
+    runs_older_than: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DAYS", help="Also delete from Prefect's database the runs that ended so long ago, for example 90d."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Remove shards that published and abandoned releases no longer need, and what dead processes left behind."""
+    from dataclasses import replace
+
     from flows.execution.ending import clean as clean_up
 
-    print_answer(clean_up(), as_json, show_cleaned)
+    age = None if runs_older_than is None else _age(runs_older_than)
+    cleaning = clean_up()
+    if age is not None:
+        with prefect_server(subfolder("prefect"), home() / "address"):
+            from flows.server.upkeep import (
+                delete_old_runs,
+            )  # Prefect has to find the server's address when it is first imported
+
+            cleaning = replace(cleaning, runs=delete_old_runs(age))
+    print_answer(cleaning, as_json, show_cleaned)
+
+
+def _age(text: str) -> timedelta:
+    number = re.fullmatch(r"(\d{1,5})d", text)
+    if not number:
+        raise UsageError(
+            f"--runs-older-than must be a number of days such as 90d, got {text}.", field="--runs-older-than"
+        )
+    return timedelta(days=int(number[1]))
+
+
+def metrics(
+    textfile: Annotated[
+        Path | None,
+        typer.Option(help="Write to this file, which node_exporter's textfile collector reads, instead of stdout."),
+    ] = None,
+) -> None:
+    """Print metrics for Prometheus: releases by state, budgets, bytes, and the age of the last success."""
+    from flows.answers.metrics import metrics_answer, write_metrics
+
+    if textfile:
+        try:
+            write_metrics(textfile)
+        except OSError as fault:
+            raise disk_fault(fault, "--textfile", str(textfile)) or UsageError(
+                f"{textfile} cannot be written ({fault.strerror}).",
+                field="--textfile",
+                hint="Name a file in a folder that exists.",
+            ) from None
+    else:
+        print(metrics_answer(), end="")  # noqa: T201 (the command line)
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to create.")],
+    vaults: Annotated[
+        bool,
+        typer.Option(
+            "--with-vaults", help="Copy true counts too, so that failed releases can be finished from the backup."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the store to a new folder: the ledger, the seals, the shards, and the key that recognises tables."""
+    from flows.execution.backups import back_up
+
+    print_answer(back_up(folder, vaults=vaults), as_json, show_backup)
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `trellis backup` created.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make TRELLIS_HOME, which must have no store yet, what a backup holds."""
+    from flows.execution.backups import restore as give_back
+
+    print_answer(give_back(folder), as_json, show_restored)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 from flows.console.levels_table import show_levels, show_unlisted, show_unprotected
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from flows.answers.ledger import AccountStatement, LedgerStatement, LevelCharge, ReleaseClaim
     from flows.answers.release_status import MadeRelease, ReleaseList, ShownRelease
     from flows.answers.verify import Verification
+    from flows.execution.backups import Backup, Restored
     from flows.execution.ending import Cleaning, EndedRelease
 
 _BEGUN = {"running", "failed", "published"}
@@ -160,6 +162,25 @@ def show_cleaned(cleaning: "Cleaning") -> None:
     for cleaned in escaped(cleaning).cleaned:
         out.print(f"{cleaned.release}: {cleaned.files} files, {format_bytes(cleaned.bytes)}")
     out.print(f"{format_bytes(cleaning.bytes)} freed")
+    if cleaning.runs is not None:
+        out.print(f"{cleaning.runs:,} runs deleted from Prefect's database")
+
+
+def show_backup(backup: "Backup") -> None:
+    """Draw what a backup holds."""
+    held = "with the vaults, which are true counts" if backup.vaults else "without vaults"
+    print_line(
+        f"[green]backed up[/] to [bold]{escape(backup.folder)}[/]: {backup.releases:,} releases,"
+        f" {format_bytes(backup.bytes)}, {held}"
+    )
+    out.print(f"head: {backup.head or 'the ledger is empty'}")
+
+
+def show_restored(restored: "Restored") -> None:
+    """Draw what was restored, and what the ledger does not know."""
+    print_line(f"[green]restored[/] to [bold]{escape(restored.home)}[/]: {restored.backup.releases:,} releases")
+    out.print(f"head: {restored.backup.head or 'the ledger is empty'}")
+    print_line(f"[yellow]{restored.statement}[/]")
 
 
 def show_ending(ended: "EndedRelease") -> None:

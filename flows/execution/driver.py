@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
+from flows.execution.notices import tell
 from flows.execution.reservation import reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
 from flows.execution.turns import running
@@ -19,7 +20,7 @@ from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from flows.walks.stored import walk_release
 from storage.database.connections import store, transaction
-from storage.errors import StoreError, UsageError
+from storage.errors import ChecksFailed, UsageError
 from storage.ledger.events import read_books
 from storage.machine.locks import held
 from storage.record import load_record
@@ -30,7 +31,7 @@ from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.stage import Outcome
 from tasks.tree.task import grow_tree, is_grown
-from tasks.validate.task import validate_level
+from tasks.validate.task import CheckRow, validate_level
 
 
 def make_release(plan: Plan, release: Release, submit: Submit, report: Report, run: str = "") -> dict[str, float]:
@@ -159,8 +160,10 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
         return outcomes
     outcomes += _validate(release, submit)
     outcomes.append(result_of(release.id, submit(publish, release.id)))
-    close_the_books(release)
+    is_new = close_the_books(release)
     remove_what_is_not_kept(release)
+    if is_new:
+        tell(release.id, release.dataset, "published", f"Folder: {release.folder}")
     return outcomes
 
 
@@ -203,13 +206,17 @@ def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record the results, and stop if one failed."""
     futures = [submit(validate_level, release.id, terms.level) for terms in release.levels]
-    outcomes = [result_of(release.id, future) for future in futures]
-    checks = [check for outcome in outcomes for check in outcome.value]
+    outcomes, failures, checks = list[Outcome](), list[ChecksFailed](), list[CheckRow]()
+    for future in futures:
+        try:
+            outcomes.append(result_of(release.id, future))
+            checks += outcomes[-1].value
+        except ChecksFailed as failure:
+            failures.append(failure)
+            checks += failure.checks
     with store() as con, transaction(con):
         record_checks(con, release.id, checks)
-    failed = [f"{check} at level {level}" for check, level, passed in checks if not passed]
-    if failed:
-        raise StoreError(
-            f"Not published: {', '.join(failed)} failed.", hint=f"`trellis show {release.id}` lists all checks."
-        )
+    if failures:
+        failed = [f"{check} at level {level}" for check, level, passed in checks if not passed]
+        raise ChecksFailed(f"Not published: {', '.join(failed)} failed.", hint=failures[0].hint)
     return outcomes

@@ -43,16 +43,26 @@ class CleanedRelease:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """What was removed of each release, and the bytes in all."""
+    """What was removed of each release, and the bytes in all.
+
+    Attributes:
+        runs: how many runs were deleted from Prefect's database; None where that was not asked for.
+    """
 
     cleaned: Sequence[CleanedRelease]
     bytes: int
+    runs: int | None = None
 
 
-def close_the_books(release: Release) -> None:
-    """Record in one transaction that a release is published: its levels, its charges, its state, and what is kept of it."""
+def close_the_books(release: Release) -> bool:
+    """Record in one transaction that a release is published: its levels, its charges, its state, and what is kept of it.
+
+    Returns:
+        Whether it was not recorded before.
+    """
     kept = release.terms.keep_noisy_counts
     with store() as con:
+        is_new = find_release(con, release.id).state != "published"
         charges = load_record(con, release.id).charges
         sealed = [level for level, charge in charges.items() if charge.state == "sealed"]
         with transaction(con):
@@ -64,6 +74,7 @@ def close_the_books(release: Release) -> None:
                 if not release.terms.keep_vault:
                     note(con, "vault deleted", release.id)
             set_state(con, release.id, "published")
+    return is_new
 
 
 def remove_what_is_not_kept(release: Release) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.execution.ending import sweep_orphans
+from flows.execution.notices import refusals_told
 from flows.planning.admission import (
     check_budget,
     check_not_of_series,
@@ -58,7 +59,7 @@ def new_release(
         different_people_from(plan, books, table.with_copies(con), different_people=different_people)
         made = release_id or claim_id(con, spec.name)
     release = reserved_release(plan, made, output, different_people=different_people)
-    with _refusals_recorded(release):
+    with refusals_told(release.id, spec.dataset), _refusals_recorded(release):
         check_budget(plan, books)
     return release
 

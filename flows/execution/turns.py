@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flows.execution.ending import remove_all
+from flows.execution.notices import tell_of
 from storage.database.connections import lingering, store
 from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.machine.locks import check_going_on, forget_to_stop, held, in_turn
@@ -36,7 +37,7 @@ def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
         try:
             with (
                 _run_recorded(release_id, run),
-                _failures_recorded(release_id),
+                _failures_recorded(release_id, dataset),
                 in_turn(f"dataset.{dataset}", ahead, lambda: check_going_on(release_id)),
             ):
                 yield
@@ -55,7 +56,8 @@ def _run_recorded(release_id: str, run: str) -> Iterator[None]:
 
 
 @contextmanager
-def _failures_recorded(release_id: str) -> Iterator[None]:
+def _failures_recorded(release_id: str, dataset: str) -> Iterator[None]:
+    """Record a failure, tell those who want to know, and say what to do next."""
     try:
         yield
     except MadeAlready:
@@ -67,6 +69,8 @@ def _failures_recorded(release_id: str) -> Iterator[None]:
             remove_all(release_id)
         elif isinstance(fault, TrellisError) and not fault.hint:
             fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` continues from there."
+        if isinstance(fault, Exception):
+            tell_of(fault, release_id, dataset)
         raise
 
 

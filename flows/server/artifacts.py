@@ -140,6 +140,17 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
     _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
 
 
+def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> str:
+    """Return what stopped a run and what to do about it: the message of its state, which ends its log."""
+    reason = str(fault) if isinstance(fault, TrellisError) else f"{kind_and_place(fault)}."
+    hint = fault.hint if isinstance(fault, TrellisError) else ""
+    press = "press Retry" if deployed else "run the deployment rerun"
+    again = f"Correct the cause, then {press}" + (
+        f", or run `trellis rerun {release_id}`." if release_id and "trellis rerun" not in hint else "."
+    )
+    return " ".join(text for text in (reason, hint, again) if text)
+
+
 def _what_stopped(name: str, fault: BaseException) -> list[str]:
     """Return how a run ended and its fault. A fault whose text could quote the data is named by its kind and place only."""
     if isinstance(fault, Interrupted) or not isinstance(fault, Exception):

@@ -4,11 +4,12 @@ Prefect shows a run of the first kind as Running for ever if it was started dire
 """
 
 import atexit
+import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -34,14 +35,14 @@ from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
 
 from flows.execution.crashes import note_crashes
 from storage.database.connections import store
-from storage.errors import HeldElsewhere, StoreError
+from storage.errors import HeldElsewhere, StoreError, TrellisError
 from storage.machine.locks import held, holder_of, in_turn
 from storage.releases.register import state_of
 from storage.releases.runs import OpenRun, close_run, open_runs, release_of
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there
-_LOOK_FOR_CRASHES_EVERY = 30.0  # seconds
+_FIRST_LOOK, _LOOK_FOR_CRASHES_EVERY = 5.0, 30.0  # seconds
 # A retried run takes some seconds from one state to the next before it holds its release.
 _JUST_PENDING, _JUST_RUNNING = timedelta(minutes=3), timedelta(seconds=10)
 _SECOND = timedelta(seconds=1)
@@ -69,6 +70,7 @@ def seen_alive(run: str) -> Iterator[None]:
 def begin_deployed(run: str) -> None:
     """Begin a deployment's run in the process that was started for it. The run counts as alive until that process ends."""
     atexit.register(_close_stderr)
+    logging.getLogger("prefect.flow_runs").addFilter(_is_news)
     _end_with_up()
     lasting = ExitStack()
     lasting.enter_context(seen_alive(run))
@@ -88,13 +90,16 @@ def look_for_crashes() -> None:
 
 
 @contextmanager
-def looking_for_crashes() -> Iterator[None]:
-    """Look for crashes from time to time while Trellis is up."""
+def looking_after(*also: Callable[[], None]) -> Iterator[None]:
+    """Look for crashes from time to time while Trellis is up, and do what else has to be done."""
     ended = threading.Event()
 
     def look() -> None:
-        while not ended.wait(_LOOK_FOR_CRASHES_EVERY):
-            look_for_crashes()
+        wait = _FIRST_LOOK
+        while not ended.wait(wait):
+            wait = _LOOK_FOR_CRASHES_EVERY
+            for work in (look_for_crashes, *also):
+                work()
 
     threading.Thread(target=look, daemon=True).start()
     try:
@@ -151,6 +156,11 @@ def is_cancelled(run: str) -> bool:
     except (HTTPError, RuntimeError, ObjectNotFound):
         return False
     return state is not None and state.type in {StateType.CANCELLING, StateType.CANCELLED}
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether a line of a run's log is more than what its failed state says: Prefect repeats that with a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], TrellisError))
 
 
 def _close_stderr() -> None:

@@ -19,10 +19,12 @@ from storage.machine.home import subfolder
 
 IntArray = NDArray[np.int64]
 
+VAULTS = "vault"  # in TRELLIS_HOME: true counts, a file for each release
+
 
 def vault_path(release_id: str) -> Path:
     """Return the path of a release's true counts."""
-    return subfolder("vault") / f"{release_id}.duckdb"
+    return subfolder(VAULTS) / f"{release_id}.duckdb"
 
 
 @contextmanager
@@ -43,7 +45,7 @@ def vault(release_id: str, *, read_only: bool = True, memory: int | None = None)
 
 def list_vaults() -> list[str]:
     """Return the releases that have a vault, or files left over from one."""
-    return sorted({path.name.partition(".duckdb")[0] for path in subfolder("vault").iterdir()})
+    return sorted({path.name.partition(".duckdb")[0] for path in subfolder(VAULTS).iterdir()})
 
 
 def remove_vault(release_id: str) -> None:

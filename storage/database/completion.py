@@ -2,7 +2,7 @@
 
 import duckdb
 
-from storage.machine.home import place_of_home
+from storage.machine.home import STORE, place_of_home
 
 
 def known_names(column: str) -> list[str]:
@@ -13,7 +13,7 @@ def known_names(column: str) -> list[str]:
     Args:
         column: `id` or `dataset`.
     """
-    path = place_of_home() / "store.duckdb"
+    path = place_of_home() / STORE
     if not path.is_file():  # DuckDB would create it
         return []
     try:

@@ -15,7 +15,7 @@ import duckdb
 from storage.database.schema import STEPS
 from storage.errors import StoreError, disk_fault
 from storage.machine.files import replace
-from storage.machine.home import home, subfolder
+from storage.machine.home import STORE, home, subfolder
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -74,7 +74,7 @@ def store() -> Iterator[Connection]:
         StoreError: the store cannot be opened or has disappeared, another process keeps it open, a newer version of Trellis
             wrote it, or its disk is full or read-only.
     """
-    path = home() / "store.duckdb"
+    path = home() / STORE
     if path in _SEEN and not path.exists():
         raise StoreError(
             f"{path} was there a moment ago and is gone.",
@@ -274,18 +274,24 @@ def _migrate(con: Connection) -> None:
 
 
 def _back_up(con: Connection, version: int) -> Path:
-    """Copy the store to a file beside it, completely or not at all, and return the copy's path.
-
-    DuckDB copies what is committed. Reading the file here instead would release it to other processes: closing any handle of
-    a file ends all locks that this process has on it.
-    """
+    """Copy the store to a file beside it, and return the copy's path."""
     if _is_read_only(con):
         raise StoreError(
             f"The store has version {version} and must be brought to version {len(STEPS)}, but it is mounted read-only.",
             field="TRELLIS_HOME",
             hint="Mount its disk for writing, or use the version of Trellis that wrote it.",
         )
-    path = home() / f"store.duckdb.version-{version}.backup"
+    path = home() / f"{STORE}.version-{version}.backup"
+    copy_store(con, path)
+    return path
+
+
+def copy_store(con: Connection, path: Path) -> None:
+    """Copy what is committed in the store to a file, closed to others, completely or not at all.
+
+    Reading the store's file instead would release it to other processes: closing any handle of a file ends all locks that
+    this process has on it.
+    """
     partial = path.with_name(path.name + ".partial")
     log = partial.with_name(partial.name + ".wal")
     before = os.umask(0o077)
@@ -305,7 +311,6 @@ def _back_up(con: Connection, version: int) -> Path:
         os.umask(before)
         partial.unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-    return path
 
 
 def _is_read_only(con: Connection) -> bool:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 from storage.machine.home import subfolder
 
+SHARDS = "shards"  # in TRELLIS_HOME: noisy and released counts, a folder for each release
+
 
 def shard_folder(release_id: str) -> Path:
     """Return the folder of a release's shards and codebooks; create it with mode 700 if it does not exist."""
-    folder = subfolder("shards") / release_id
+    folder = subfolder(SHARDS) / release_id
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -16,7 +18,7 @@ def shard_folder(release_id: str) -> Path:
 def claim_shard_folder(release_id: str) -> bool:
     """Create the folder of a new release's shards; return False if another run has already created it."""
     try:
-        (subfolder("shards") / release_id).mkdir(mode=0o700)
+        (subfolder(SHARDS) / release_id).mkdir(mode=0o700)
     except FileExistsError:
         return False
     return True
@@ -25,4 +27,4 @@ def claim_shard_folder(release_id: str) -> bool:
 def give_up_claim(release_id: str) -> None:
     """Remove the folder that was created for a new release, unless something is in it."""
     with suppress(OSError):
-        (subfolder("shards") / release_id).rmdir()
+        (subfolder(SHARDS) / release_id).rmdir()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from storage.errors import StoreError, disk_fault
 
+STORE = "store.duckdb"  # in TRELLIS_HOME: the ledger, the releases and their seals
+
 
 def place_of_home() -> Path:
     """Return the path of TRELLIS_HOME (default `~/.trellis`), whether it exists or not."""

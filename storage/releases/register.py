@@ -184,6 +184,15 @@ def releases_of_content(con: Connection, fingerprint: str) -> frozenset[str]:
     return frozenset(id_ for id_, terms in rows if Terms.from_json(terms).files.fingerprint == fingerprint)
 
 
+def last_published(con: Connection) -> dict[str, str]:
+    """Return when each dataset's latest published release passed its checks: UTC, ISO 8601."""
+    query = (
+        "SELECT dataset, max(checked_at) FROM releases JOIN checks ON release_id = id"
+        " WHERE state = 'published' GROUP BY dataset ORDER BY dataset"
+    )
+    return dict(con.execute(query).fetchall())
+
+
 def has_folder(release: Release) -> bool:
     """Return whether the published folder of a release exists; it is whole then, even if its books are still open."""
     return (Path(release.folder) / "manifest.json").is_file()

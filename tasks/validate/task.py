@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from storage.counts.shards import is_shard, noisy_path, read_codebook
+from storage.errors import ChecksFailed
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
 from storage.releases.register import Release
@@ -29,7 +30,23 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     """Return (check, level, passed) for every check of one level; one that its mechanism waives is left out.
 
     Only levels that are published exactly have the check that counts equal the sealed ones.
+
+    Raises:
+        ChecksFailed: a check failed; it has the results of all of them.
     """
+    checks = _checked(release_id, level)
+    broken = [check for check, _, passed in checks if not passed]
+    if broken:
+        failure = ChecksFailed(
+            f"counts/level_{level}.parquet is not published: {', '.join(broken)} failed at level {level}.",
+            hint=f"`trellis show {release_id}` lists all checks.",
+        )
+        failure.checks = tuple(checks)
+        raise failure
+    return checks
+
+
+def _checked(release_id: str, level: int) -> list[CheckRow]:
     job = stored_job(release_id)
     record, tree, total = job.record, job.tree, 0
     release, seals, released = record.release, record.seals, record.released

@@ -593,7 +593,7 @@ def test_the_search_finds_what_is_there(planted, prefect):
     noisy = pl.read_parquet(next((user.folder / "home" / "shards").rglob("level_1_trunk.noisy.parquet")))
     assert "level_1_trunk.noisy.parquet" in holding(needles([noisy["noisy"].max()]), user.folder / "home")
     public = [b"column home has codes that the codebook lacks"]
-    assert holding(public, prefect.home) >= {"prefect.db", "storage"}
+    assert "prefect.db" in holding(public, prefect.home)
 
 
 def test_no_true_count_leaves_the_vault(planted, prefect):

@@ -112,7 +112,22 @@ def test_a_spec_has_a_deployment_of_its_own(up: Up) -> None:
     run = up.ended(up.trigger("release/by-hand"))
     assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
     assert states(up.user)[run["name"]] == "published"
-    assert f"dataset:{SPEC['dataset']}" in run["tags"]
+    assert {f"dataset:{SPEC['dataset']}", f"release:{run['name']}"} <= set(run["tags"])
+
+
+def test_a_scheduled_run_has_its_name_before_it_starts(up: Up) -> None:
+    """The runs to come are listed by the release that each will make, and tagged with it and its dataset."""
+    coming = {
+        "deployments": {"name": {"any_": ["yearly"]}},
+        "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
+    }
+    runs = until(
+        lambda: [run for run in up.call("/flow_runs/filter", coming) if run["name"].startswith("yearly-")],
+    )
+    for run in runs:
+        assert run["name"] == f"yearly-{run['expected_start_time'][:10]}"
+        assert run["name"].endswith("-01-01")
+        assert {f"dataset:{SPEC['dataset']}", f"release:{run['name']}"} <= set(run["tags"])
 
 
 def test_a_release_below_the_folder_is_made(up: Up) -> None:
@@ -124,12 +139,24 @@ def test_a_release_below_the_folder_is_made(up: Up) -> None:
     assert run["name"] in up.artifacts(run["id"])["statement"]
 
 
+def log_of(up: Up, run: str) -> list[str]:
+    """Return the lines that the UI shows of a run."""
+    of_run = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"}
+    return [line["message"] for line in up.call("/logs/filter", of_run)]
+
+
 @pytest.mark.parametrize("spec", ["../spec.yaml", "/etc/passwd", "specs/../../spec.yaml"])
 def test_a_spec_elsewhere_is_not_taken(up: Up, spec: str) -> None:
     """Whoever reaches the server can name no other file of the machine."""
     run = up.ended(up.trigger("release/release", spec=spec))
     assert run["state_type"] == "FAILED"
     assert "spec must be below the folder" in run["state"]["message"]
+    assert run["state"]["message"].endswith("Correct the cause, then press Retry.")
+    log = until(
+        lambda: [line for line in log_of(up, run["id"]) if "Finished in state" in line] and log_of(up, run["id"])
+    )
+    assert run["state"]["message"] in log[-1]
+    assert not [line for line in log if "Traceback" in line]
 
 
 def test_a_day_has_one_release(up: Up) -> None:

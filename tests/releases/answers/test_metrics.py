@@ -1,0 +1,86 @@
+"""Metrics of the store, as a Prometheus server reads them."""
+
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from flows.answers.ledger import ledger_answer
+from flows.answers.metrics import metrics_answer
+from flows.api import release
+from flows.cli.main import DONE, WRONG, main
+from storage.errors import BudgetExceeded
+from tests.support.office import ROWS, Office
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Give a folder with a table, of which one release is published and one refused."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
+    office = Office(tmp_path)
+    spec = office.spec("first", "people.csv")
+    release(spec)
+    with pytest.raises(BudgetExceeded):
+        release(spec)
+    return office
+
+
+def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return every sample by its name and labels, read by Prometheus's own parser."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.usefixtures("office")
+def test_releases_are_counted_by_state() -> None:
+    """A state that no release of a dataset has counts 0, so that an alert has a series to look at."""
+    samples = read(metrics_answer())
+    of_first = {dict(labels)["state"]: value for (name, labels), value in samples.items() if name == "trellis_releases"}
+    assert of_first == {"published": 1, "refused": 1, "failed": 0, "running": 0, "reserved": 0, "abandoned": 0}
+
+
+@pytest.mark.usefixtures("office")
+def test_budgets_are_those_of_the_ledger() -> None:
+    """Cap, spent and left are what `trellis ledger` says."""
+    samples = read(metrics_answer())
+    (account,) = ledger_answer(None).datasets
+    of_first = frozenset({("dataset", "first")})
+    assert samples["trellis_budget_cap_epsilon", of_first] == account.cap.epsilon == 1.0
+    assert samples["trellis_budget_spent_epsilon", of_first] == pytest.approx(account.spent.epsilon)
+    assert samples["trellis_budget_left_epsilon", of_first] == pytest.approx(account.left.epsilon)
+
+
+@pytest.mark.usefixtures("office")
+def test_the_last_success_has_an_age(office: Office) -> None:
+    """It is a moment ago, as a time and as an age."""
+    samples = read(metrics_answer())
+    of_first = frozenset({("dataset", "first")})
+    assert 0 <= time.time() - samples["trellis_last_success_timestamp_seconds", of_first] < 60
+    assert 0 <= samples["trellis_last_success_age_seconds", of_first] < 60
+    sizes = {dict(labels)["part"]: value for (name, labels), value in samples.items() if name == "trellis_bytes"}
+    home = office.folder / "home"
+    assert sum(sizes.values()) == sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
+
+
+@pytest.mark.usefixtures("office")
+def test_a_textfile_is_open_to_its_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file has what the command prints, and other users may read it: all of it is public."""
+    path = tmp_path / "trellis.prom"
+    assert main(["metrics", "--textfile", str(path)]) == DONE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert main(["metrics"]) == DONE
+    printed = capsys.readouterr().out
+    assert read(path.read_text()).keys() == read(printed).keys()
+    assert main(["metrics", "--textfile", str(tmp_path / "nowhere" / "trellis.prom")]) == WRONG
+
+
+def test_a_new_store_has_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store without releases has its bytes alone."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    assert {name for name, _ in read(metrics_answer())} == {"trellis_bytes"}

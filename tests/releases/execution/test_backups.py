@@ -1,0 +1,154 @@
+"""Backups: what they hold, what a restored store can do, and what is refused."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.answers.audit import audit_answer
+from flows.answers.ledger import ledger_answer
+from flows.answers.release_status import releases_answer
+from flows.api import release
+from flows.cli.json_object import json_object
+from flows.execution.backups import back_up, restore
+from flows.execution.plain import finish_plainly
+from flows.walks.runner import report_nothing
+from storage.database.connections import store
+from storage.errors import BudgetExceeded, HeldElsewhere, StoreError, UsageError
+from storage.machine.fingerprints import KEY
+from storage.machine.locks import held
+from storage.releases.register import find_release, list_releases
+from tests.support.office import ROWS, Office
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Give a folder with a table of which one release is published."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
+    office = Office(tmp_path)
+    release(office.spec("first", "people.csv"))
+    return office
+
+
+def elsewhere(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lose the store, and let another folder be TRELLIS_HOME."""
+    shutil.rmtree(office.folder / "home")
+    home = office.folder / "new-home"
+    monkeypatch.setenv("TRELLIS_HOME", str(home))
+    return home
+
+
+def folder_of(release_id: str) -> Path:
+    """Return the published folder of a release."""
+    with store() as con:
+        return Path(find_release(con, release_id).folder)
+
+
+def test_a_restored_store_is_the_same(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lists the releases, its ledger has the same head, the audit finds nothing, and the cap still refuses."""
+    ledger, listed = json_object(ledger_answer(None)), json_object(releases_answer())
+    (made,) = [entry["id"] for entry in listed["releases"]]
+    published = folder_of(made)
+    kept = back_up(office.folder / "kept")
+    files = [path for path in (office.folder / "kept").rglob("*") if path.is_file()]
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o600"}
+    assert oct((office.folder / "kept").stat().st_mode & 0o777) == "0o700"
+    head = audit_answer([published]).head
+    home = elsewhere(office, monkeypatch)
+    restored = restore(office.folder / "kept")
+    assert (restored.home, restored.backup.head) == (str(home), head) == (str(home), kept.head)
+    assert json_object(ledger_answer(None)) == ledger
+    assert json_object(releases_answer()) == listed
+    found = audit_answer([published])
+    assert (found.ok, found.head, found.findings) == (True, head, [])
+    with pytest.raises(BudgetExceeded):
+        release(office.folder / "first.yaml")
+    copy = office.folder / "copy.csv"
+    shutil.copy(office.folder / "people.csv", copy)
+    with pytest.raises(UsageError, match="same content"):
+        release(office.spec("second", "copy.csv"))  # the key of fingerprints came along
+    assert oct(home.stat().st_mode & 0o777) == "0o700"
+    assert {path.stat().st_mode & 0o077 for path in home.rglob("*")} == {0}
+
+
+def test_what_an_old_backup_does_not_know_is_found(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that was published after the backup is named by the audit of the restored store."""
+    kept = back_up(office.folder / "kept")
+    (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
+    release(office.spec("later", "others.csv"))
+    with store() as con:
+        published = folder_of(next(listed.id for listed in list_releases(con) if listed.dataset == "later"))
+    elsewhere(office, monkeypatch)
+    restored = restore(office.folder / "kept")
+    assert kept.made in restored.statement
+    assert "trellis audit" in restored.statement
+    found = audit_answer([published])
+    assert not found.ok
+
+
+@pytest.mark.parametrize("vaults", [False, True])
+def test_true_counts_are_copied_where_that_is_asked_for(
+    office: Office, vaults: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release that failed once it was measured is finished from either backup, at no cost; only one holds true counts."""
+    (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
+    spec = office.spec("second", "others.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.execution.driver._validate", interrupted)
+        with pytest.raises(StoreError, match="stopped here"):
+            release(spec)
+    with store() as con:
+        failed = next(listed.id for listed in list_releases(con) if listed.state == "failed")
+    back_up(office.folder / "kept", vaults=vaults)
+    assert len(list((office.folder / "kept").rglob("vault/*.duckdb"))) == int(vaults)
+    elsewhere(office, monkeypatch)
+    restore(office.folder / "kept")
+    ledger = json_object(ledger_answer("second"))["datasets"][0]["spent"]
+    finish_plainly(failed, report_nothing)  # everything is sealed, so nothing is measured again
+    with store() as con:
+        assert find_release(con, failed).state == "published"
+    assert json_object(ledger_answer("second"))["datasets"][0]["spent"] == ledger
+
+
+def interrupted(*_: object) -> None:
+    """Stop a release before it is validated."""
+    raise StoreError("stopped here")
+
+
+def test_nothing_is_copied_while_a_release_runs(office: Office) -> None:
+    """Its shards come and go, so the backup is refused, and leaves nothing behind."""
+    with store() as con:
+        (listed,) = list_releases(con)
+    with held(listed.id), pytest.raises(HeldElsewhere, match="is running"):
+        back_up(office.folder / "kept")
+    assert not list(office.folder.glob("kept*"))
+
+
+def test_a_store_is_not_replaced(office: Office) -> None:
+    """A ledger is not lost by a restore, nor a backup by a backup."""
+    back_up(office.folder / "kept")
+    with pytest.raises(UsageError, match="exists already"):
+        back_up(office.folder / "kept")
+    with pytest.raises(UsageError, match="has a store already"):
+        restore(office.folder / "kept")
+    with pytest.raises(UsageError, match="is no backup"):
+        restore(office.folder / "nowhere")
+
+
+@pytest.mark.parametrize("part", ["store.duckdb", KEY, "shards"])
+@pytest.mark.parametrize("change", ["missing", "altered"])
+def test_a_spoilt_backup_is_refused(office: Office, part: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is missing or altered is named, and nothing is restored."""
+    kept = office.folder / "kept"
+    back_up(kept)
+    place = kept / part
+    file = place if place.is_file() else next(path for path in place.rglob("*") if path.is_file())
+    if change == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes() + b"\0")
+    home = elsewhere(office, monkeypatch)
+    with pytest.raises(StoreError, match=f"{file.name} is missing or was altered"):
+        restore(kept)
+    assert not (home / "store.duckdb").exists()
