@@ -85,7 +85,7 @@ def back_up(folder: Path, *, vaults: bool = False) -> Backup:
             copy_store(con, partial / STORE)
         for place in _kept(home(), vaults):
             copy = partial / place.relative_to(home())
-            copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folders(copy, partial)
             shutil.copyfile(place, copy)
             copy.chmod(0o600)
         with store() as con:
@@ -136,7 +136,7 @@ def restore(folder: Path) -> Restored:
     try:
         for name in sorted(hashes, key=lambda name: name == STORE):  # the store last: without it there is none
             place = target / name
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folders(place, target)
             with (folder / name).open("rb") as source, beside(place) as file:
                 os.fchmod(file.fileno(), 0o600)
                 shutil.copyfileobj(source, file)
@@ -173,6 +173,12 @@ def _kept(place: Path, vaults: bool) -> Iterator[Path]:
     yield from (file for file in [place / KEY] if file.is_file())
     for folder in [SHARDS, VAULTS] if vaults else [SHARDS]:
         yield from _files(place / folder)
+
+
+def _make_folders(path: Path, below: Path) -> None:
+    """Make the folders of a path that do not exist yet, each closed to others."""
+    for folder in reversed([folder for folder in path.parents if folder.is_relative_to(below)]):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _files(folder: Path) -> Sequence[Path]:

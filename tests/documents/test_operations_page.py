@@ -41,7 +41,7 @@ def commands(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[list[Ran]]:
-    """Run the commands of the page in their order, with Trellis up until the backup."""
+    """Run the commands of the page in their order, with Trellis up until the restore."""
     user = settle(tmp_path_factory.mktemp("reader"))
     (user.folder / "specs").mkdir()
     below = {"input": SPEC["input"] | {"table": "../data/trips.csv"}, "output": "../out"}
@@ -66,7 +66,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]
             up = bring_up(user)
             done.append(Ran(command, 0, up.said))
             continue
-        if command.startswith("tar --create") and up:
+        if command.startswith("TRELLIS_HOME=$PWD/restored trellis restore") and up:
             code, said = end(up)
             done.append(Ran("Ctrl-C", code, said))
             up = None
@@ -140,6 +140,10 @@ def test_every_command_does_what_it_says(ran: list[Ran]) -> None:
         ("trellis audit", "audited"),
         ('trellis verify out/"$ID"', "verified"),
         ("trellis clean", "freed"),
+        ("trellis clean --runs-older-than 90d", "0 runs deleted"),
+        ("trellis metrics", "trellis_budget_left_epsilon{"),
+        ("trellis backup kept", "backed up"),
+        ("TRELLIS_HOME=$PWD/restored trellis restore kept", "restored"),
         ('trellis forget "$ID"', "deleted: vault"),
         ("Ctrl-C", "Trellis is down."),
         ("TRELLIS_HOME=$PWD/restored trellis audit out", "audited"),
