@@ -1,5 +1,6 @@
 """Make docs/reference from the code: `make reference`, or `python docs/generate.py`. A test compares the pages with the code."""
 
+import json
 import os
 import re
 import tempfile
@@ -21,8 +22,11 @@ from flows.answers.release_status import release_answer, releases_answer, show_a
 from flows.answers.verify import verify_answer
 from flows.cli.json_object import json_object
 from flows.cli.main import app, main
+from flows.execution.backups import Restored, back_up
 from flows.execution.driver import make_release
+from flows.execution.ending import clean
 from flows.execution.reservation import new_release
+from flows.mechanisms import MECHANISMS
 from flows.planning.check import check_answer
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
@@ -38,6 +42,7 @@ from flows.spec.explanations import (
 )
 from flows.spec.file import load_spec
 from flows.spec.keys import MUST_BE_GIVEN, Spec
+from flows.spec.schema import SCHEMA, spec_schema
 from flows.spec.starter import example, starter_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
@@ -72,7 +77,10 @@ def spec_page() -> str:
         "This page explains every key of a spec, the YAML file that describes a release. `trellis new TABLE` starts a spec for a"
         " table. `trellis check SPEC` lists everything that is wrong with a spec. Trellis refuses unknown keys. Paths are relative"
         " to the spec. `${NAME}` comes from the environment; a path that begins with `${NAME}` is relative to the working"
-        " directory. Codes are text."
+        " directory. Codes are text.\n\nEditors complete and check a spec by its [JSON Schema](../../flows/spec/spec.schema.json),"
+        " which comes with Trellis. `trellis new` writes where it is into the first line of a spec, for the YAML language server"
+        " (in Visual Studio Code the extension YAML); in another editor, name the file as the schema of specs. Rules between keys"
+        " are for `trellis check`."
     )
     whole = SPECS[0].read_text(encoding="utf-8").rstrip()
     return "\n".join(
@@ -175,6 +183,9 @@ def answers(folder: Path) -> dict[str, Any]:
             "verify": verify_answer(Path(release.folder)),
             "query": query_answer(Path(release.folder), "01", None, [], simultaneous=False),
             "audit": audit_answer(()),
+            "clean": replace(clean(), runs=0),
+            "backup": (backup := back_up(folder / "kept")),
+            "restore": Restored("", backup, ""),
             "budget raise": budget_answer("country", 20.0, "to show what is answered"),
             "ledger": ledger_answer(None),
         }
@@ -283,7 +294,13 @@ def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     return ["\n".join(lines) + "\n"]
 
 
+def schema_text() -> str:
+    """Return the JSON Schema of specs, which comes with the package."""
+    return json.dumps(spec_schema(list(MECHANISMS)), ensure_ascii=False, indent=2) + "\n"
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for page, make in PAGES.items():
         (FOLDER / page).write_text(make(), encoding="utf-8")
+    SCHEMA.write_text(schema_text(), encoding="utf-8")

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)")  # of Markdown, to a file
-_HOME = {"README.md": "index.md"}  # the page of the site that replaces a page of the repository
+_SCHEMA = "spec.schema.json"
+# the files of the site that replace files of the repository
+_HOME = {"README.md": "index.md", f"flows/spec/{_SCHEMA}": f"reference/{_SCHEMA}"}
 
 
 def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
@@ -32,10 +34,12 @@ def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
 
 
 def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
-    """Add the pages and pictures of benchmarks/ to the site."""
+    """Add the pages and pictures of benchmarks/ to the site, and the JSON Schema of specs."""
     beside = Path(config.docs_dir).parent / "benchmarks"
     for path in sorted([*beside.glob("*.md"), *beside.glob("*.svg")]):
         files.append(File.generated(config, f"benchmarks/{path.name}", abs_src_path=str(path)))
+    schema = Path(config.docs_dir).parent / "flows" / "spec" / _SCHEMA
+    files.append(File.generated(config, f"reference/{_SCHEMA}", abs_src_path=str(schema)))
     return files
 
 

@@ -20,12 +20,19 @@ def new(
         Path | None,
         typer.Option(metavar="FILE", help="The spec to write, a new file. Default: print the spec on stdout."),
     ] = None,
+    codebook: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The public table of areas. Its columns become the levels, coarse to fine."),
+    ] = None,
+    every_key: Annotated[
+        bool, typer.Option("--every-key", help="Write every key there is, each below its explanation.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a spec for a table: guess its columns from the header and explain every key. Reads no row."""
+    """Begin a spec for a table: guess its columns from the header. Reads no row of it."""
     from flows.spec.starter import starter_answer
 
-    print_answer(starter_answer(table, out), as_json, show_starter)
+    print_answer(starter_answer(table, out, codebook, every_key=every_key), as_json, show_starter)
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:

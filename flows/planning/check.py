@@ -14,9 +14,7 @@ from flows.planning.admission import check_budget, check_writable, different_peo
 from flows.planning.compatibility import incompatible_keys, mechanism_named
 from flows.planning.forecast import BudgetForecast, Forecast, PlannedLevel, plan_answer
 from flows.planning.plan import Plan, make_plan
-from flows.spec.explanations import next_step
-from flows.spec.file import SpecFile, expand_variables, faults_of, output_below, parse_spec, text_of
-from flows.spec.keys import Spec
+from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
 from flows.spec.starter import FILL_IN, left_to_fill_in
 from flows.spec.yaml import keys_in
 from storage.database.connections import store
@@ -75,19 +73,20 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
         found += _undecided(text)
         wrong = faults_of(text)
     except SpecError as fault:
-        return _failed([*found, fault])
+        return _failed([*found, fault], "")
     keys = keys_in(text)
     about_mechanism = _about_name(keys) if wrong else _about_mechanism(parse_spec(text, path))
     about_spec = [*wrong, *about_mechanism, *_about_tables(keys, path.absolute().parent)]
     found += about_spec
     plan = None if about_spec else _kept(lambda: make_plan(parse_spec(text, path)), found)
     forecast = _about_ledger(plan, found) if plan else None
-    return _failed(found) if found or forecast is None else _passed(forecast)
+    return _failed(found, text) if found or forecast is None else _passed(forecast)
 
 
-def _failed(found: Sequence[TrellisError]) -> FailedCheck:
-    problems = [Problem(str(fault), fault.field, fault.hint or _hint(fault)) for fault in found]
-    return FailedCheck(False, list(dict.fromkeys(problems)))
+def _failed(found: Sequence[TrellisError], text: str) -> FailedCheck:
+    """Return what was found, each problem with the line of its key, unless the text cannot be read as keys."""
+    told = [located(fault, text) if text else fault for fault in found]
+    return FailedCheck(False, list(dict.fromkeys(Problem(str(fault), fault.field, fault.hint) for fault in told)))
 
 
 def _passed(forecast: Forecast) -> PassedCheck:
@@ -105,11 +104,6 @@ def _passed(forecast: Forecast) -> PassedCheck:
         unprotected=forecast.unprotected,
         budget=forecast.budget,
     )
-
-
-def _hint(fault: TrellisError) -> str:
-    """Return what the keys of the spec say of the one at fault."""
-    return next_step(Spec, fault.field) if isinstance(fault, SpecError) and fault.field not in {"", "SPEC"} else ""
 
 
 def _kept(work: Callable[[], T], found: list[TrellisError]) -> T | None:
@@ -189,7 +183,7 @@ def _about_table(folder: Path, field: str, location: str, columns: list[str]) ->
         with duckdb.connect() as con, opened(con, table) as rows:
             for column in dict.fromkeys(columns):
                 try:
-                    check_columns(con, table, rows, [column])
+                    check_columns(con, table, rows, [column], columns)
                 except InputError as fault:
                     found.append(fault)
     except TrellisError as fault:

@@ -11,6 +11,7 @@ from flows.spec.keys import Spec
 from storage.errors import SpecError
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.tree.order import Tree
+from tasks.words.nearest import did_you_mean
 
 AUTO = "auto"
 
@@ -22,7 +23,11 @@ def mechanism_named(name: str) -> Mechanism:
         SpecError: no mechanism has this name.
     """
     if name not in MECHANISMS:
-        raise SpecError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.", field="mechanism")
+        raise SpecError(
+            f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.",
+            field="mechanism",
+            hint=did_you_mean(name, MECHANISMS),
+        )
     return MECHANISMS[name]
 
 

@@ -8,9 +8,9 @@ from flows.planning.compatibility import incompatible_keys, law_of, mechanism_na
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, scheme_of, tree_over
-from flows.spec.file import SpecFile
+from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
-from storage.errors import SpecError
+from storage.errors import SpecError, TrellisError
 from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
@@ -251,6 +251,13 @@ def make_plan(file: SpecFile) -> Plan:
         SpecError: the mechanism is unknown, a level does not exist, or the noise would be too small or too large.
         InputError: a table does not exist, or a codebook breaks a rule.
     """
+    try:
+        return _plan(file)
+    except TrellisError as fault:
+        raise located(fault, file.text) from None
+
+
+def _plan(file: SpecFile) -> Plan:
     spec = file.spec
     mechanism = mechanism_named(spec.mechanism)
     for fault in incompatible_keys(spec, mechanism):

@@ -62,6 +62,24 @@ def section_of(key: FieldInfo) -> Model | None:
     return only if isinstance(only, type) and issubclass(only, BaseModel) else None
 
 
+def takes_one_for_a_list(key: FieldInfo) -> bool:
+    """Return whether a key takes one text in place of a list of texts."""
+    return _as_list_in(key.metadata) or any(
+        _as_list_in([*get_args(part)[1:]]) for part in _parts(key.annotation) if get_origin(part) is Annotated
+    )
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield a type and the alternatives that it joins."""
+    yield annotation
+    if get_origin(annotation) in {Union, UnionType}:
+        yield from get_args(annotation)
+
+
+def _as_list_in(metadata: list[Any]) -> bool:
+    return any(getattr(_function(rule), "__name__", "") == "as_list" for rule in metadata)
+
+
 def sections_in(key: FieldInfo) -> list[Model]:
     """Return the classes of all sections that a key may hold, at any depth, each once."""
     return list(dict.fromkeys(_models(key.annotation)))
@@ -116,8 +134,7 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
     if origin in {list, tuple}:
         of = _describe_type(parts[0], [])
         many = "texts" if of == "text" else "numbers" if of == "number" else of
-        may_be_one = any(getattr(_function(rule), "__name__", "") == "as_list" for rule in metadata)
-        return f"text or list of {many}" if may_be_one and of == "text" else f"list of {many}"
+        return f"text or list of {many}" if _as_list_in(metadata) and of == "text" else f"list of {many}"
     if origin is dict:
         return f"for each name {_describe_type(parts[1], [])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

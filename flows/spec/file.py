@@ -6,22 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError, create_model
 
+from flows.spec.explanations import next_step
 from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import TAGS, Spec, by_feature
 from flows.spec.privacy import PrivacyKeys, Target
 from flows.spec.rules import Faults, Keys
 from flows.spec.schedule import second_run_of_a_day
-from flows.spec.yaml import keys_in
-from storage.errors import SpecError, UsageError
+from flows.spec.yaml import keys_in, line_of
+from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.files import sha256_of
 from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
+from tasks.words.nearest import did_you_mean
+
+T = TypeVar("T", bound=TrellisError)
 
 _NOT_PUBLISHED = ("output", "run", "expected_total")  # a guess of the total may tell what the counts hide
 
@@ -57,6 +61,7 @@ class SpecFile:
                 sha256=_known_by(codebook),
                 levels=tuple(spec.levels(axis)),
                 finest=spec.finest(axis),
+                own_area=spec.has_own_areas(axis),
             )
             for axis in spec.axes
         )
@@ -144,7 +149,7 @@ def parse_spec(text: str, path: Path) -> SpecFile:
         return SpecFile(Spec.model_validate(keys_in(text)), text, path.absolute())
     except ValidationError as fault:
         first = next(_as_spec_errors(fault))
-    raise first
+    raise located(first, text)
 
 
 def faults_of(text: str) -> list[SpecError]:
@@ -180,6 +185,16 @@ def faults_of(text: str) -> list[SpecError]:
         if name not in Spec.model_fields
     ]
     return list({(fault.field, str(fault)): fault for fault in found}.values())
+
+
+def located(fault: T, text: str) -> T:
+    """Return a fault of a spec whose hint names the line of its key, and says what the key is for, if it said nothing."""
+    if fault.field in {"", "SPEC"} or "(line " in str(fault) or re.match(r"Line \d+\.", fault.hint):
+        return fault
+    line = line_of(text, fault.field)
+    said = fault.hint or (next_step(Spec, fault.field) if isinstance(fault, SpecError) else "")
+    fault.hint = " ".join(part for part in (f"Line {line}." if line else "", said) if part)
+    return fault
 
 
 def is_same_spec(text: str, other: str) -> bool:
@@ -302,7 +317,12 @@ def _of_another_kind(error: Any, field: str) -> SpecError:
     if kind in {"too_short", "string_too_short"}:
         return SpecError(f"{field} must not be empty.", field=field)
     if kind == "literal_error":
-        return SpecError(f"{field} must be {error['ctx']['expected'].replace(chr(39), '')}, got {got}.", field=field)
+        expected = error["ctx"]["expected"].replace("'", "")
+        return SpecError(
+            f"{field} must be {expected}, got {got}.",
+            field=field,
+            hint=did_you_mean(str(value), re.split(r", | or ", expected)) if isinstance(value, str) else "",
+        )
     wanted = _KINDS.get(kind.partition("_")[0])
     if wanted is None:
         return SpecError(f"{field}: {error['msg']}, got {got}.", field=field)

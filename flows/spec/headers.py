@@ -44,6 +44,20 @@ _UNITS = {
 _UNITS |= {"traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
 _NO_AREA = {"time", "date", "datetime", "timestamp", "at", "lat", "lng", "lon", "long", "latitude", "longitude", "name"}
+_OF_EACH_ROW = {
+    "uuid",
+    "guid",
+    "rowid",
+    "ssn",
+    "email",
+    "mail",
+    "phone",
+    "telephone",
+    "firstname",
+    "surname",
+    "lastname",
+}
+_OF_EACH_ROW |= _NO_AREA - {"at"} | {"created", "updated", "iban", "url", "ip"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +151,17 @@ def _is_unit(name: str) -> bool:
     return len(words) > 1 and words[0] in _UNITS and words[-1] in _IDENTIFIERS
 
 
+def is_identifier(name: str) -> bool:
+    """Return whether a column seems to have a value of its own in every row, or nearly, by its name: ids, times, addresses."""
+    words = words_of(name)
+    return bool(words) and (words[-1] in _IDENTIFIERS or not _OF_EACH_ROW.isdisjoint({*words, "".join(words)}))
+
+
 def _may_be_feature(name: str) -> bool:
     """Return whether a feature may have this name, which becomes a column name and part of file names."""
     return (
         bool(name.strip())
+        and not is_identifier(name)
         and name.isprintable()
         and "/" not in name
         and name.casefold() not in {*NUMBERS, SIGNAL, NOISY, VARIANCE}

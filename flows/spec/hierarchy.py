@@ -1,6 +1,6 @@
 """The keys of a spec that say where the codes of an axis are listed, and how its levels nest."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -43,10 +43,13 @@ class Hierarchy(Keys):
     Attributes:
         table: The codebook. If left out, the codes are those in the records, and they are as confidential as the records.
         levels: The columns of the codebook, coarse to fine.
+        blank: What a blank code at a level above the finest is: an error (refuse), or own_area: the area stands alone at that
+            level, with its own code, as districts do in a country without regions.
     """
 
     table: str | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
+    blank: Literal["refuse", "own_area"] = "refuse"
 
 
 class HierarchyPerEnd(Keys):

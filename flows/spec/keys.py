@@ -324,6 +324,11 @@ class Spec(Keys):
                     f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
                     f" {', '.join(levels)} needs its own."
                 )
+            if self.has_own_areas(axis) and len(columns) > 1:
+                yield (
+                    f"{key}.blank must be refuse, since input.{axis} names several columns: records would lack the code"
+                    " that the codebook gets."
+                )
             if finest not in levels:
                 yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
 
@@ -370,6 +375,11 @@ class Spec(Keys):
         """Return the levels of an axis, coarse to fine. Listed codes have one level, with the name of their feature."""
         hierarchy = self.hierarchy_of(axis)[1]
         return hierarchy.levels if isinstance(hierarchy, Hierarchy) else [axis]
+
+    def has_own_areas(self, axis: str) -> bool:
+        """Return whether a blank code in the codebook of an axis is an area of its own."""
+        hierarchy = self.hierarchy_of(axis)[1]
+        return isinstance(hierarchy, Hierarchy) and hierarchy.blank == "own_area"
 
     def finest(self, axis: str) -> str:
         """Return the finest released level of an axis."""

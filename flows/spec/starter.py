@@ -1,6 +1,7 @@
-"""A starter spec for a table, with columns guessed from the header and an explanation above every key.
+"""A starter spec for a table, with columns guessed from the header: short, or with an explanation above every key there is.
 
-A key that is not set has a `#` directly before it, and shows its default or an example. Delete the `#` to set the key.
+In the long one a key that is not set has a `#` directly before it, and shows its default or an example. Delete the `#` to set
+the key.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 import duckdb
+import polars as pl
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -20,8 +22,9 @@ from flows.spec.explanations import Model, describe_default, explanation, option
 from flows.spec.headers import Columns, guess_columns, level_names
 from flows.spec.hierarchy import Hierarchy, Values
 from flows.spec.keys import MOST_FEATURES, Spec
+from flows.spec.schema import SCHEMA
 from storage.errors import InputError, UsageError
-from tasks.ingest.tables import Table, column_names, opened, table_at
+from tasks.ingest.tables import Table, column_names, identifier, opened, table_at
 
 FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
 
@@ -47,11 +50,34 @@ _EXAMPLES = {
     "expected_total": "100000",
 }
 _WIDTH = 110  # columns
+_MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
 
-_HEAD = (
+_MODELINE = "# yaml-language-server: $schema="  # by which editors find what completes and checks a spec
+
+# What is to be decided, before the mark in a short starter.
+_DECIDE = {
+    "dataset": "# whose people these are; all releases about them share one budget",
+    "hierarchy.table": "# a public table with one row per finest area",
+    "hierarchy.levels": "# its columns, coarse to fine",
+    "release.finest": "# the finest level to publish",
+    "privacy.unit": "# who or what is protected, in words",
+    "privacy.neighbours": "# add_remove if the number of records is confidential",
+    "privacy.max_records_per_unit": "# how many records a unit has at most",
+    "privacy.epsilon": "# of this release; `trellis plan` shows what it gives",
+    "privacy.delta": "# far less than 1 / the number of units",
+    "budget.epsilon": "# the cap on all releases about these people together",
+    "budget.delta": "# at which the cap's epsilon is computed",
+}
+
+_BEGUN = (
     "A release spec for {table}, written by `trellis new`.",
     f"Lines marked {FILL_IN} need a decision. Edit the value, then delete the marker.",
     "If the column names below are data values, the table has no header line: do not share this file.",
+)
+_REST = (
+    "There are more keys: docs/reference/spec.md explains all, and `trellis new TABLE --every-key` writes them here."
+)
+_EVERY_KEY = (
     "A key directly after a # is not set. It shows its default or an example. Delete the # to set it.",
     "`trellis check` lists what is left to do, `trellis plan` shows cost and accuracy, `trellis release` makes the release.",
 )
@@ -70,14 +96,17 @@ class Starter:
     columns: Columns
 
 
-def starter(table: str, folder: Path) -> Starter:
-    """Return a starter spec for a table. Reads the header of the table and no row.
+def starter(table: str, folder: Path, codebook: str | None = None, *, every_key: bool = False) -> Starter:
+    """Return a starter spec for a table. Reads the header of the table and no row; of the codebook, which is public, all.
 
     Args:
         table: its path, relative to the working directory.
         folder: the folder of the spec.
+        codebook: the path of a public table with a row per area, likewise.
+        every_key: whether every key there is stands in the spec, below its explanation.
     Raises:
-        InputError: the table cannot be read, its first line does not name columns, or no column could hold codes.
+        InputError: a table cannot be read, its first line does not name columns, or no column could hold codes.
+        UsageError: a codebook is given for a table without two ends of trips.
     """
     place = table_at("TABLE", table, Path.cwd())
     columns = guess_columns(_header(place), MOST_FEATURES)
@@ -87,9 +116,17 @@ def starter(table: str, folder: Path) -> Starter:
             field="TABLE",
             hint="Give a table with columns such as origin and destination, or sex and age.",
         )
-    given = _given(place, folder, columns)
-    head = [line for text in _HEAD for line in _comment(text.format(table=ascii(place.path.name)[1:-1]), "")]
-    return Starter("\n".join([*head, "", *_section(Spec, "", given, columns)]).rstrip() + "\n", columns)
+    if codebook and not columns.origin:
+        raise UsageError(
+            "--codebook is for trips, and no two columns of the table seem to be the ends of one.",
+            field="--codebook",
+            hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
+        )
+    given = _given(place, folder, columns, _levels_of(codebook, folder) if codebook else None)
+    said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
+    head = [line for text in said for line in _comment(text.format(table=ascii(place.path.name)[1:-1]), "")]
+    body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
+    return Starter("\n".join([f"{_MODELINE}{SCHEMA}", *head, "", *body]).rstrip() + "\n", columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +144,20 @@ class WrittenStarter:
     columns: Columns
 
 
-def starter_answer(table: str, out: Path | None) -> WrittenStarter:
+def starter_answer(
+    table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False
+) -> WrittenStarter:
     """Write the starter to a file, if one is named, and return the answer of `trellis new`.
 
     Args:
         table: the path of the table.
         out: the file to write, which must not exist yet; None to write none.
+        codebook: as for `starter`; likewise `every_key`.
     Raises:
         InputError: the table cannot be read.
         UsageError: the file exists, or cannot be written.
     """
-    begun = starter(table, (out.parent if out else Path()).absolute())
+    begun = starter(table, (out.parent if out else Path()).absolute(), codebook, every_key=every_key)
     if out:
         try:
             with out.open("x", encoding="utf-8") as file:
@@ -164,15 +204,96 @@ def _header(table: Table) -> list[str]:
     return names
 
 
-def _given(table: Table, folder: Path, columns: Columns) -> dict[str, str]:
+def _short(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+    """Yield the lines of the keys that are set, without explanations but for a word on what is to be decided."""
+    for section in ("", "input", "hierarchy", "release", "privacy", "budget"):
+        if section:
+            yield f"{section}:"
+        if section == "hierarchy" and columns.features:
+            yield from _short_features(columns.features)
+        for path, value in given.items():
+            above, _, key = path.rpartition(".")
+            if above == section:
+                said = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
+                yield f"{'  ' * bool(above)}{key}: {said}"
+        if section == "input" and columns.left_over:
+            yield f"  # not used: {_left_over(columns)}"
+
+
+def _short_features(features: Sequence[str]) -> Iterator[str]:
+    codes = [f"{_yaml(name)}: {{values: 2}}" for name in features]
+    if len(codes) <= _MOST_LINES:
+        yield from (f"  {code} # how many codes, 0 to n − 1, or a list such as [f, m] # {FILL_IN}" for code in codes)
+    else:
+        yield f"  {{{', '.join(codes)}}} # how many codes each, or a list such as [f, m] # {FILL_IN}"
+
+
+def _left_over(columns: Columns) -> str:
+    names = [name if name.isprintable() else ascii(name) for name in columns.left_over]
+    more = f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
+    why = " (identifiers, times and places are no features)" if columns.features else ""
+    return ", ".join(names[:_MOST_NAMED]) + more + why
+
+
+def _place(table: Table, folder: Path) -> str:
+    place = os.path.relpath(table.path, folder) if table.path.is_relative_to(folder) else str(table.path)
+    return f"{place}::{table.inner}" if table.inner else place
+
+
+def _levels_of(codebook: str, folder: Path) -> tuple[str, list[str]]:
+    """Return the place of a codebook, and its levels, coarse to fine: each column whose areas hold those of the next.
+
+    The finest level is the first column that has another code in every row. A column that says nothing new, such as a
+    name beside a code, is no level.
+    """
+    table = table_at("--codebook", codebook, Path.cwd())
+    with duckdb.connect() as con, opened(con, table) as rows:
+        columns = ", ".join(f"{identifier(name)}::VARCHAR AS {identifier(name)}" for name in column_names(con, rows))
+        areas: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+    coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
+    numbers = {column.name: column.n_unique() for column in coded}
+    finest = next((name for name, number in numbers.items() if number == areas.height), None)
+    if finest is None:
+        raise InputError(
+            f"--codebook: {table.path.name} has no column with another code in every row.",
+            field="--codebook",
+            hint="A codebook has one row per finest area, and a column for each level above it.",
+        )
+    levels = [finest]
+    for name in sorted(numbers, key=lambda name: numbers[name], reverse=True):
+        pairs = areas.select(levels[0], name).n_unique() if name != levels[0] else 0
+        if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
+            levels.insert(0, name)
+    return _place(table, folder), levels
+
+
+def _given(
+    table: Table, folder: Path, columns: Columns, codebook: tuple[str, list[str]] | None = None
+) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
     name = _slug(table.path.name.split(".")[0])
-    place = os.path.relpath(table.path, folder) if table.path.is_relative_to(folder) else str(table.path)
     decide = f" # {FILL_IN}"
-    given = {
-        "name": name,
-        "dataset": name + decide,
-        "input.table": _yaml(f"{place}::{table.inner}" if table.inner else place),
+    given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
+    for end in ("origin", "destination") if columns.origin else ():
+        of_end = getattr(columns, end)
+        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+    if columns.features:
+        given["input.features"] = (
+            f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
+        )
+    if columns.count:  # counts of something else would be released as counts of people
+        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{decide}"
+    if columns.unit:
+        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
+    if columns.features:
+        given["release.order"] = _yaml(list(columns.features))
+    else:
+        place, levels = codebook or ("codebook.csv", _levels(columns))
+        given["hierarchy.table"] = _yaml(place) + (decide if codebook is None else "")
+        given["hierarchy.levels"] = _yaml(levels) + decide
+        given["release.tree"] = "destination"
+        given["release.finest"] = _yaml(levels[-1]) + decide
+    return given | {
         "privacy.unit": "one person" + decide,
         "privacy.neighbours": "substitution" + decide,
         "privacy.max_records_per_unit": "1" + decide,
@@ -181,25 +302,6 @@ def _given(table: Table, folder: Path, columns: Columns) -> dict[str, str]:
         "budget.epsilon": "4.0" + decide,
         "budget.delta": "1.0e-7" + decide,
     }
-    if columns.unit:
-        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
-    if columns.count:  # counts of something else would be released as counts of people
-        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{decide}"
-    if columns.features:
-        given["input.features"] = (
-            f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
-        )
-        given["release.order"] = _yaml(list(columns.features))
-        return given
-    for end in ("origin", "destination"):
-        of_end = getattr(columns, end)
-        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
-    levels = _levels(columns)
-    given["hierarchy.table"] = "codebook.csv" + decide
-    given["hierarchy.levels"] = _yaml(levels) + decide
-    given["release.tree"] = "destination"
-    given["release.finest"] = _yaml(levels[-1]) + decide
-    return given
 
 
 def _levels(columns: Columns) -> list[str]:
@@ -239,9 +341,10 @@ def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
         yield from _comment(either, "  ")
         yield from (f"  {_yaml(name)}: {{values: 2}} # {FILL_IN}" for name in columns.features)
         return
-    for key in Hierarchy.model_fields:
+    for key, info in Hierarchy.model_fields.items():
         yield from _comment(explanation(Hierarchy, key), "  ")
-        yield f"  {key}: {given[f'hierarchy.{key}']}"
+        value = given.get(f"hierarchy.{key}")
+        yield f"  {key}: {value}" if value else f"  #{key}: {describe_default(info)}"
 
 
 def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:

@@ -37,6 +37,23 @@ def keys_in(text: str) -> dict[str, Any]:
     return keys
 
 
+def line_of(text: str, field: str) -> int | None:
+    """Return the line of a key in the text of a spec, or of the deepest section above it that is there; None for neither.
+
+    Args:
+        text: YAML that can be read.
+        field: the path of the key, with dots between its parts.
+    """
+    node, line = _NoRepeats(text).get_single_node(), None
+    for part in field.split("."):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        found = next(((key, value) for key, value in pairs if key.value == part), None)
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line
+
+
 # Inside a mapping, YAML would read the braces of `${NAME}` as a mapping of its own. While a text is read, these two
 # characters, from Unicode's private use area, replace the braces.
 _OPEN, _CLOSE = "\ue000", "\ue001"

@@ -12,6 +12,8 @@ import polars as pl
 from storage.errors import InputError
 from tasks.ingest.tables import Table, check_columns, column_names, identifier, opened
 
+_MOST_NAMED = 5  # rows, in an error
+
 MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
 
 
@@ -57,7 +59,7 @@ class Unlisted:
 
 
 def read_codebook(
-    table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str] | None
+    table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str] | None, own_area: bool = False
 ) -> pl.DataFrame:
     """Return the codebook: a row per finest area, a text column per level, coarse to fine, sorted by all columns.
 
@@ -67,6 +69,8 @@ def read_codebook(
         not_all_of: the confidential table's columns of codes. A table that has all of them is not a public codebook. None
             skips this check.
         by_path: whether the whole path of codes identifies an area; otherwise a code identifies it within its level.
+        own_area: whether an area without a code at a coarser level is an area of its own there, with the code that it has
+            at the next finer level.
     Raises:
         InputError: the table cannot be read, lacks a column, is empty, has a blank code, repeats a finest area, or puts
             an area under two parents.
@@ -83,15 +87,13 @@ def read_codebook(
         codebook: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
     if codebook.is_empty():
         raise InputError(f"{table.field}: {table.path.name} has no rows.", field=table.field)
+    if own_area:
+        codebook = _with_own_areas(codebook, table)
     for level in levels:
-        if (codebook[level].is_null() | (codebook[level].str.strip_chars() == "")).any():
-            raise InputError(f"{table.field}: column {level} has a blank code.", field=table.field)
+        _check_no_blank(codebook[level], table, is_finest=level == levels[-1])
     finest = list(levels) if by_path else [levels[-1]]
     if codebook.select(finest).is_duplicated().any():
-        raise InputError(
-            f"{table.field}: column {levels[-1]} repeats an area; a codebook must have one row per finest area.",
-            field=table.field,
-        )
+        raise _repeated(codebook, table, levels)
     codebook = codebook.sort(levels)
     if codebook.height > MOST_CHILDREN:
         for depth, level in enumerate(levels):
@@ -110,6 +112,61 @@ def read_codebook(
                     hint="Correct the codebook, or give one input column per level, so that the whole path identifies an area.",
                 )
     return codebook
+
+
+def _is_blank(codes: pl.Series) -> pl.Series:
+    return codes.is_null() | (codes.str.strip_chars() == "")
+
+
+def _check_no_blank(codes: pl.Series, table: Table, *, is_finest: bool) -> None:
+    """Refuse blank codes, naming their rows and not what is in them: a table that was named by mistake may be confidential."""
+    rows = [row + 1 for row in _is_blank(codes).arg_true()]
+    if rows:
+        which = ", ".join(f"{row:,}" for row in rows[:_MOST_NAMED]) + (" and others" if rows[_MOST_NAMED:] else "")
+        raise InputError(
+            f"{table.field}: column {codes.name} has a blank code in {len(rows):,} {'rows' if rows[1:] else 'row'}:"
+            f" {which}, not counting the header.",
+            field=table.field,
+            hint="Every area needs a code at the finest level."
+            if is_finest
+            else f"Fill the codes in; or, if such an area stands alone at {codes.name}, write blank: own_area beside table.",
+        )
+
+
+def _with_own_areas(codebook: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the codebook in which a blank code is that of the next finer level, where no other area has it.
+
+    Raises:
+        InputError: an area would get the code of another one.
+    """
+    finer, *coarser = reversed(codebook.columns)
+    for level in coarser:
+        blank, own = _is_blank(codebook[level]), codebook[finer]
+        if own.filter(blank).is_in(codebook[level].filter(~blank).implode()).any():
+            raise InputError(
+                f"{table.field}: column {level} has a blank code, and another area there has the code that {finer} gives it.",
+                field=table.field,
+                hint=f"Fill in the blank codes of column {level}.",
+            )
+        codebook = codebook.with_columns(pl.when(blank).then(own).otherwise(codebook[level]).alias(level))
+        finer = level
+    return codebook
+
+
+def _repeated(codebook: pl.DataFrame, table: Table, levels: Sequence[str]) -> InputError:
+    """Return the refusal of a codebook in which the finest level repeats a code."""
+    if not codebook[levels[0]].is_duplicated().any() and 2 * codebook[levels[-1]].n_unique() <= codebook.height:
+        field = f"{table.field.removesuffix('.table')}.levels"
+        return InputError(
+            f"{field} must go from coarse to fine, and looks reversed: column {levels[0]} has another code in every row, and"
+            f" column {levels[-1]} repeats some.",
+            field=field,
+            hint=f"Write levels: [{', '.join(reversed(levels))}].",
+        )
+    return InputError(
+        f"{table.field}: column {levels[-1]} repeats an area; a codebook must have one row per finest area.",
+        field=table.field,
+    )
 
 
 def down_to(codebook: pl.DataFrame, finest: str) -> pl.DataFrame:

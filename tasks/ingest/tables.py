@@ -16,6 +16,7 @@ import duckdb
 from storage.database.connections import Connection, file_literal
 from storage.errors import InputError, TrellisError, disk_fault
 from storage.machine.files import sha256_of
+from tasks.words.nearest import did_you_mean
 
 _LONGEST_HEADER = 2**20  # characters
 
@@ -35,6 +36,18 @@ class Table:
     inner: str | None = None
 
 
+_SHEET = "Save the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
+_SHAPES = "Export its table of attributes as CSV: only the codes of the areas are read, not their shapes."
+_CONVERT = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET),
+    **dict.fromkeys((".geojson", ".json", ".shp", ".gpkg", ".dbf", ".kml"), _SHAPES),
+    ".duckdb": "Name the table inside of it: file.duckdb::table.",
+    ".tsv": "Convert tabs to commas, and put values that contain a comma in quotes.",
+    ".txt": "If it is CSV, give it a name that ends in .csv.",
+    ".zip": "Unpack it.",
+}
+
+
 def table_at(field: str, location: str, base: Path) -> Table:
     """Return the table at `file.csv`, `file.csv.gz`, `file.parquet` or `file.duckdb::table`, relative to `base`.
 
@@ -49,7 +62,11 @@ def table_at(field: str, location: str, base: Path) -> Table:
         raise InputError(f"{field}: cannot access {path} ({fault.strerror}).", field=field) from None
     kinds = (".csv", ".csv.gz", ".parquet")
     if not (path.name.endswith(".duckdb") if inner else path.name.endswith(kinds)):
-        raise InputError(f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.", field=field)
+        raise InputError(
+            f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.",
+            field=field,
+            hint=_CONVERT.get(path.suffix.lower(), ""),
+        )
     if not is_file:
         raise InputError(f"{field}: there is no file {path}.", field=field)
     if not os.access(path, os.R_OK):
@@ -92,7 +109,7 @@ def opened(con: Connection, table: Table) -> Iterator[str]:
         raise failure
 
 
-def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str]) -> None:
+def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str], others: Sequence[str] = ()) -> None:
     """Refuse a table that lacks a column.
 
     Args:
@@ -100,17 +117,20 @@ def check_columns(con: Connection, table: Table, rows: str, wanted: Sequence[str
         table: the table.
         rows: its SQL, from `opened`.
         wanted: names of columns.
+        others: more names of columns that it should have.
     Raises:
-        InputError: a column is missing; the error names the first. It does not name the columns that exist: in a file
-            without a header they would be the first row.
+        InputError: a column is missing; the error names the first. It names one that exists only where the first line has
+            another of the names, and so is a header: otherwise its fields may be a row.
     """
     present = column_names(con, rows)
+    has_header = not {*wanted, *others}.isdisjoint(present)
     for column in wanted:
         if column not in present:
             raise InputError(
                 f"{table.field}: {table.path.name} has no column {column}.",
                 field=table.field,
-                hint="The first line of the table must hold the column names, spelled as in the spec.",
+                hint=(did_you_mean(column, present, 0.75) if has_header else "")
+                or "The first line of the table must hold the column names, spelled as in the spec.",
             )
 
 

@@ -30,6 +30,7 @@ class AxisSource:
             that replaces it.
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
+        own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
     """
 
     name: str
@@ -39,6 +40,7 @@ class AxisSource:
     sha256: str
     levels: tuple[str, ...]
     finest: str
+    own_area: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
         by_path = len(axis.columns) > 1
         # With a single feature, its codebook may have a column of the same name.
         not_all_of = confidential if len(confidential) > 1 else None
-        return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of)
+        return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
 
     return tuple(
         End(

@@ -33,6 +33,11 @@ def generator() -> Any:
 GENERATE = generator()
 
 
+def test_the_schema_is_that_of_the_code() -> None:
+    """The JSON Schema that comes with the package is what the classes of specs give."""
+    assert GENERATE.SCHEMA.read_text(encoding="utf-8") == GENERATE.schema_text(), "run `make reference` and commit it."
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_what_the_code_says(page: str) -> None:
     """The page that is committed is the one that the code makes now."""

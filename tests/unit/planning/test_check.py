@@ -117,8 +117,10 @@ def test_every_fault_of_the_keys_is_told_at_once(folder: Path) -> None:
     errors = [problem.error for problem in answer.problems]
     assert len({*errors}) == len(errors)
     hints = {problem.field: problem.hint for problem in answer.problems}
-    assert hints["noize"].startswith("Did you mean noise? noise: ")
-    assert hints["privacy.unit"].startswith("unit: Who or what is protected")
+    lines = WRONG.splitlines()
+    line = next(number for number, line in enumerate(lines, 1) if line.startswith("noize:"))
+    assert hints["noize"].startswith(f"Line {line}. Did you mean noise? noise: ")
+    assert "unit: Who or what is protected" in hints["privacy.unit"]
 
 
 def test_keys_without_meaning_for_a_mechanism_are_told_at_once(folder: Path) -> None:

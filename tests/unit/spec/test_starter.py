@@ -11,15 +11,17 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from flows.cli import main as cli
 from flows.mechanisms import MECHANISMS
+from flows.spec import schema
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec
 from flows.spec.headers import guess_columns, words_of
 from flows.spec.keys import MOST_FEATURES, Spec
 from flows.spec.starter import FILL_IN, left_to_fill_in, starter
-from storage.errors import InputError, SpecError
+from storage.errors import InputError, SpecError, UsageError
 
 LODES = "w_geocode,h_geocode,S000,SA01,SA02,createdate"
 TAXIS = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,PULocationID,DOLocationID,fare"
@@ -39,6 +41,8 @@ HEADERS = {
     "pickup_zone,dropoff_zone,trips": ("pickup_zone", "dropoff_zone", "trips", None),
 }
 NO_TRIPS = "person_id,sex,race,education-num,count"
+MANY = ",".join(f"feature{k}" for k in range(80))
+SCHEMA = Draft202012Validator(json.loads(schema.SCHEMA.read_text()))
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
@@ -79,10 +83,13 @@ def test_other_columns_are_features() -> None:
     assert words_of("PULocationID") == words_of("pu_location_id") == ["pu", "location", "id"]
 
 
-@pytest.mark.parametrize("header", [*HEADERS, NO_TRIPS, DEEP])
-def test_a_starter_is_a_spec(header: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every_key", [False, True], ids=["short", "every key"])
+@pytest.mark.parametrize("header", [*HEADERS, NO_TRIPS, DEEP, MANY])
+def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
     """Whatever the table, the starter is read without a fault, names its columns, and says what is to be decided."""
-    begun = starter(table(tmp_path, header), tmp_path)
+    begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
+    assert every_key or len(begun.text.splitlines()) <= 40
+    assert not list(SCHEMA.iter_errors(yaml.safe_load(begun.text)))
     spec = parse_spec(begun.text, tmp_path / "spec.yaml").spec
     assert spec.input.table == "table.csv"
     assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
@@ -92,6 +99,34 @@ def test_a_starter_is_a_spec(header: str, tmp_path: Path) -> None:
     assert ("input.count" in left) == (begun.columns.count is not None)
     assert ("hierarchy.table" in left) == (not begun.columns.features)
     assert begun.text.count(f"# {FILL_IN}") == len(left)
+
+
+@pytest.mark.parametrize(
+    "header", ["sex,age,ride_id,created_at", "sex,age,uuid,email", "sex,rowId,age,pickup_datetime"]
+)
+def test_identifiers_are_no_features(header: str, tmp_path: Path) -> None:
+    """A column whose name says that every row has a value of its own is left over, and named as such."""
+    begun = starter(table(tmp_path, header), tmp_path)
+    assert begun.columns.features == ("sex", "age")
+    assert set(begun.columns.left_over) == set(header.split(",")) - {"sex", "age"}
+    assert "identifiers, times and places are no features" in begun.text
+
+
+def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
+    """Columns that nest are levels, coarse to fine; names beside codes, coordinates and columns with gaps are none."""
+    (tmp_path / "areas.csv").write_text(
+        "name,tract,lat,county,county_name,nation,zone\n"
+        + "".join(f"N{k},T{k},{k}.5,C{k // 4},County {k // 4},X,{'' if k % 3 else k}\n" for k in range(16))
+    )
+    begun = starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
+    keys = yaml.safe_load(begun.text)
+    assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"]}
+    assert keys["release"]["finest"] == "name"
+    with pytest.raises(UsageError, match="--codebook is for trips"):
+        starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
+    (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n2,1\n")
+    with pytest.raises(InputError, match="has no column with another code in every row"):
+        starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique_by=str.casefold))
@@ -116,7 +151,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
 @pytest.mark.parametrize("header", [LODES, NO_TRIPS])
 def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_path: Path) -> None:
     """Each key of the spec is there, given or behind a #, in its section, and the words of its class stand above it."""
-    lines = starter(table(tmp_path, header), tmp_path).text.splitlines()
+    lines = starter(table(tmp_path, header), tmp_path, every_key=True).text.splitlines()
     place = -1
     for model, key, path in paths_of(Spec):
         begins = re.compile(rf"{'  ' * path.count('.')}#?{key}:(\s|$)")
@@ -134,7 +169,7 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
 
 def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     """The # taken away, each key is accepted as it stands, but for those that only stand in place of others."""
-    lines = starter(table(tmp_path, LODES), tmp_path).text.splitlines()
+    lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).text.splitlines()
     refused, tried = set(), set()
     for at, line in enumerate(lines):
         key = re.match(r"( *)#(\w+):", line)
@@ -190,7 +225,7 @@ def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, ru
 
 def test_a_starter_says_what_names_and_numbers_of_codes_are(tmp_path: Path) -> None:
     """Names may begin with digits if fewer than half do; its head says what to do if they are values; n codes are 0 to n − 1."""
-    text = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path).text
+    text = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).text
     said = text.replace("\n# ", " ").replace("\n  # ", " ")
     assert "If the column names below are data values, the table has no header line: do not share this file." in said
     assert "A number n, for the codes 0 to n − 1; or a list of all possible codes, such as [f, m]." in said
