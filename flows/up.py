@@ -21,6 +21,7 @@ from prefect.types.entrypoint import EntrypointType
 from flows.execution.ending import sweep_orphans
 from flows.execution.notices import check_addresses
 from flows.execution.series import declare_series
+from flows.planning.check import check_answer
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
 from flows.server.guard import auth_of_up
@@ -167,7 +168,15 @@ def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[Run
         except TrellisError as fault:
             if fault.field.startswith("schedule"):
                 refused = "Not scheduled"
-            say(f"{refused}: {path.relative_to(specs)}: {fault} {fault.hint}".rstrip())
+            for problem in _problems(path, fault):
+                say(f"{refused}: {path.relative_to(specs)}: {problem}")
+
+
+def _problems(path: Path, first: TrellisError) -> list[str]:
+    """Return every problem of a spec that has no deployment, what stopped it first of all."""
+    found = {str(problem.error): problem.hint for problem in check_answer(path).problems}
+    told = {str(first): first.hint} | found
+    return [f"{error} {hint}".rstrip() for error, hint in told.items()]
 
 
 def _of_spec(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -58,15 +59,23 @@ class QueryAnswer:
     how: str
 
 
+@dataclass(frozen=True, slots=True)
+class QueryAnswers:
+    """The answers to one question for several areas: one for every combination."""
+
+    id: str
+    answers: Sequence[QueryAnswer]
+
+
 def query_answer(
     folder: Path, origin: str | None, destination: str | None, where: Sequence[str], *, simultaneous: bool
-) -> QueryAnswer:
-    """Return the count of a question, its interval, and how both were put together.
+) -> QueryAnswer | QueryAnswers:
+    """Return the count of a question, its interval, and how both were put together; several where an axis has several areas.
 
     Args:
         folder: published.
         origin: as in `--where origin=…`; likewise `destination`.
-        where: `NAME=AREA` each; everything of an axis that is not named.
+        where: `NAME=AREA` each; everything of an axis that is not named. An axis may be named several times.
         simultaneous: whether the interval is to hold together with those of all other questions.
     Raises:
         TrellisError: the folder cannot be read, or has no such area.
@@ -76,8 +85,11 @@ def query_answer(
     asked_for = _by_axis([*ends, *where])
     check_axes(published, asked_for)
     catalogue = catalogue_of(published)
-    areas = [find_area(published, catalogue, axis, asked_for.get(axis)) for axis in published.axes]
-    return answer_about(published, areas, simultaneous=simultaneous)
+    of_axes = [
+        [find_area(published, catalogue, axis, area) for area in asked_for.get(axis, [None])] for axis in published.axes
+    ]
+    found = [answer_about(published, areas, simultaneous=simultaneous) for areas in product(*of_axes)]
+    return found[0] if len(found) == 1 else QueryAnswers(published.manifest.id, found)
 
 
 def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool) -> QueryAnswer:
@@ -117,14 +129,15 @@ def check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> N
             )
 
 
-def _by_axis(where: Sequence[str]) -> dict[str, str]:
-    asked_for: dict[str, str] = {}
+def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:
+    asked_for: dict[str, list[str]] = {}
     for condition in where:
         axis, equals, area = condition.partition("=")
         if not equals or not axis.strip():
             hint = "For example --where origin=44007, --where sex=1 or --where destination=cty=44007."
             raise UsageError(f"--where must have the form NAME=AREA, got {condition}.", field="--where", hint=hint)
-        if axis.strip() in asked_for:
-            raise UsageError(f"{axis.strip()} is named twice.", field="--where")
-        asked_for[axis.strip()] = area
+        of_axis = asked_for.setdefault(axis.strip(), [])
+        if area in of_axis:
+            raise UsageError(f"{axis.strip()}={area} is named twice.", field="--where")
+        of_axis.append(area)
     return asked_for

@@ -32,7 +32,10 @@ def query(
     destination: Annotated[str | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=AREA", help="An area of any end or feature. Repeat the option for several."),
+        typer.Option(
+            metavar="NAME=AREA",
+            help="An area of any end or feature. Repeat the option for others, or for several areas of one: one count each.",
+        ),
     ] = None,
     simultaneous: Annotated[
         bool,

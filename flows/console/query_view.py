@@ -2,14 +2,23 @@
 
 from typing import TYPE_CHECKING
 
-from flows.console.terminal import escaped, print_line
+from rich.table import Table
+
+from flows.console.terminal import escaped, out, print_line
 
 if TYPE_CHECKING:
-    from flows.answers.query import QueryAnswer
+    from collections.abc import Sequence
+
+    from flows.answers.query import QueryAnswer, QueryAnswers
 
 
-def show_query(answer: "QueryAnswer") -> None:
-    """Draw an answer, in four lines or five."""
+def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
+    """Draw an answer in a few lines, several as a table with the codes that were asked for."""
+    from flows.answers.query import QueryAnswers
+
+    if isinstance(answer, QueryAnswers):
+        _show_several(escaped(answer).answers)
+        return
     answer = escaped(answer)
     asked = [f"{axis} {' '.join(area.path)} ({area.level})" for axis, area in answer.where.items() if area]
     print_line(f"[bold]{', '.join(asked) or 'everything'}[/]")
@@ -27,3 +36,24 @@ def show_query(answer: "QueryAnswer") -> None:
         within = f"with {100 * answer.confidence:g}% probability, over all noise"
         print_line(f"interval: {answer.low:,} to {answer.high:,}; {within}, {held}")
     print_line(f"how: {answer.how}")
+
+
+def _show_several(answers: "Sequence[QueryAnswer]") -> None:
+    first = answers[0]
+    axes = [axis for axis in first.where if any(answer.where[axis] for answer in answers)]
+    table = Table(box=None, pad_edge=False)
+    for axis in axes:
+        table.add_column(axis)
+    for heading in ("count", "low", "high"):
+        table.add_column(heading, justify="right")
+    for answer in answers:
+        areas = (answer.where[axis] for axis in axes)
+        numbers = (answer.count, answer.low, answer.high)
+        table.add_row(
+            *(" ".join(area.path) if area else "all" for area in areas),
+            *("–" if number is None else f"{number:,}" for number in numbers),
+        )
+    out.print(table)
+    if first.confidence is not None:
+        held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"
+        print_line(f"intervals: with {100 * first.confidence:g}% probability, over all noise, {held}")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.answers.query import AreaCounted, QueryAnswer, query_answer
+from flows.answers.query import AreaCounted, QueryAnswer, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
 from flows.mechanisms import MECHANISMS
@@ -543,15 +543,30 @@ def leaves(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PublishedRel
     [
         (None, ["origin"], "--where must have the form NAME=AREA, got origin."),
         (None, ["=01"], "--where must have the form NAME=AREA, got =01."),
-        ("01", ["origin=02"], "origin is named twice."),
+        ("01", ["origin=01"], "origin=01 is named twice."),
         (None, ["sex=1"], "The release has no axis sex."),
     ],
 )
 def test_conditions_that_cannot_be_read_are_named(released, origin, where, told):
-    """What is no condition, or a second one of an axis, or of no axis, is refused."""
+    """What is no condition, or the same one again, or of no axis, is refused."""
     with pytest.raises(UsageError) as refusal:
         query_answer(released.folder, origin, None, where, simultaneous=False)
     assert str(refusal.value) == told
+
+
+def test_several_areas_are_answered_one_by_one(released, capsys):
+    """An axis that is named several times gets a count for each area, and every combination; the table shows the codes."""
+    asked = ["origin=01", "origin=02", "destination=01"]
+    told = query_answer(released.folder, None, None, asked, simultaneous=False)
+    alone = [query_answer(released.folder, code, "01", [], simultaneous=False) for code in ("01", "02")]
+    assert isinstance(told, QueryAnswers)
+    assert list(told.answers) == alone
+    show_query(told)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["origin", "destination", "count", "low", "high"]
+    numbers = [[f"{number:,}" for number in (one.count, one.low, one.high)] for one in alone]
+    assert lines[1:3] == [["01", "01", *numbers[0]], ["02", "01", *numbers[1]]]
+    assert "each by itself" in " ".join(lines[3])
 
 
 @pytest.mark.parametrize("has_codebook", [True, False])
