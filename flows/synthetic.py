@@ -8,6 +8,7 @@ import numpy as np
 
 from storage.errors import UsageError
 from tasks.synthesize.areas import Country, write_country
+from tasks.synthesize.country import draw_country
 from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
 from tasks.synthesize.survey import draw_survey
 
@@ -72,26 +73,30 @@ class SyntheticSet:
     people: int
 
 
-def synthesise_answer(kind: Kind | Literal["survey"], density: Density | None, folder: Path, seed: int) -> SyntheticSet:
+def synthesise_answer(
+    kind: Kind | Literal["country", "survey"], density: Density | None, folder: Path, seed: int
+) -> SyntheticSet:
     """Draw a set into a new folder, with a spec, and return a description.
 
     Args:
-        kind: one of the paper's sets, or a survey.
-        density: of the paper's sets; `complete` where left out. A survey has none.
+        kind: one of the paper's sets, the country of the demonstration, or a survey.
+        density: of the paper's sets; `complete` where left out. The others have none.
         folder: where it is written.
         seed: the same seed draws the same set.
 
     Raises:
-        UsageError: the folder exists and is not empty, or a survey is given a density.
+        UsageError: the folder exists and is not empty, or a set that has no density is given one.
     """
-    if kind == "survey" and density:
+    if kind in {"country", "survey"} and density:
         raise UsageError(
-            f"--density is for the sets binary and random; a survey has none, got {density}.", field="density"
+            f"--density is for the sets binary and random; a {kind} has none, got {density}.", field="density"
         )
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"--out must be a new or empty folder, got {folder}.", field="out")
     generator = np.random.default_rng(seed)
-    if kind == "survey":
+    if kind == "country":
+        drawn, words, unit = draw_country(generator=generator), ["country"], "one commuter"
+    elif kind == "survey":
         drawn, words, unit = draw_survey(generator=generator), ["survey"], "one respondent"
     else:
         words, unit = [kind, density or "complete"], "one commuter"

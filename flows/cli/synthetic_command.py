@@ -11,8 +11,10 @@ from flows.console.synthetic_view import show_synthesised
 
 def synthesise(
     kind: Annotated[
-        Literal["binary", "random", "survey"],
-        typer.Argument(help="One of the paper's sets by its hierarchy, or a travel survey of 150 zones."),
+        Literal["country", "binary", "random", "survey"],
+        typer.Argument(
+            help="The country of the demonstration, one of the paper's sets by its hierarchy, or a travel survey of 150 zones."
+        ),
     ],
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where to write the tables and the spec: a new or an empty folder.")
