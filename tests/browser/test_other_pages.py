@@ -1,0 +1,103 @@
+"""A page of another server that the operator has open: it can drive nothing of the server of `trellis up`, and read nothing."""
+
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.spec import SPEC
+from tests.support.up import Up, below, bring_up
+from tests.support.user import User
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# What a page can try without asking anybody, and what a browser asks the server about first.
+TRIES = """async ([api, deployment]) => {
+    const start = `${api}/deployments/${deployment}/create_flow_run`;
+    const json = {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"};
+    const plain = {method: "POST", headers: {"Content-Type": "text/plain"}, body: "{}"};
+    const told = {};
+    for (const [name, url, how] of [
+        ["read", `${api}/health`, {}],
+        ["list", `${api}/flow_runs/filter`, json],
+        ["list without asking", `${api}/flow_runs/filter`, plain],
+        ["start", start, json],
+        ["start without asking", start, {...plain, mode: "no-cors"}],
+        ["start as a beacon", start, {...plain, mode: "no-cors", keepalive: true}],
+    ]) {
+        try {
+            const answer = await fetch(url, how);
+            told[name] = answer.type === "opaque" ? "opaque" : `read ${answer.status}`;
+        } catch (fault) {
+            told[name] = "refused";
+        }
+    }
+    told.socket = await new Promise((done) => {
+        const socket = new WebSocket(`${api.replace("http", "ws")}/events/out`);
+        socket.onopen = () => done("open");
+        socket.onerror = () => done("refused");
+    });
+    return told;
+}"""
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
+    """Bring Trellis up without a password, so that nothing but the page's origin is in the way."""
+    user = settle(tmp_path_factory.mktemp("open"))
+    user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
+    (user.folder / "specs").mkdir()
+    (user.folder / "specs" / "by-hand.yaml").write_text(below(SPEC, name="by-hand"))
+    up = bring_up(user, "--no-auth")
+    try:
+        yield up
+    finally:
+        up.process.kill()
+        up.process.wait()
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[str]:
+    """Serve an empty page on another port of this machine, and yield its address."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<title>elsewhere</title>")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_page_elsewhere_can_do_nothing(up: Up, elsewhere: str, browser: "Browser") -> None:
+    """Each try fails in the page, and starts no run on the server; the server's own page reads what it asks for."""
+    deployment = up.call("/deployments/name/release/by-hand")["id"]
+    runs = up.call("/flow_runs/count", {})
+    page = browser.new_page()
+    page.goto(elsewhere)
+    told = page.evaluate(TRIES, [up.api, deployment])
+    assert set(told.values()) <= {"refused", "opaque"}, told
+    assert {name for name, how in told.items() if how == "opaque"} <= {"start without asking", "start as a beacon"}
+    assert up.call("/flow_runs/count", {}) == runs
+    page.goto(up.api.removesuffix("/api"))
+    own = page.evaluate(TRIES, [up.api, deployment])
+    assert own["list"] == "read 200"  # so the tries have power: on the server's own page they do what they say
+    assert own["start"] in {"read 200", "read 201"}
+    assert up.call("/flow_runs/count", {}) > runs
+    page.close()
