@@ -21,6 +21,9 @@ from tests.support import universe  # noqa: E402 (after the line before, or its 
 from tests.support.server import Prefect, copy_database, shared_server  # noqa: E402
 from tests.support.user import User  # noqa: E402
 
+# what Trellis and others keep in the user's cache stays in the checkout
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
+
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from flows.server.database import begin_database, keep_empty_database
 from flows.server.guard import OwnPagesOnly, new_auth, server_names, stored_auth
 from storage.errors import StoreError, disk_fault
 
@@ -240,6 +241,8 @@ def _child(
         log.touch(mode=0o600)
         output = stack.enter_context(log.open("ab"))
         fcntl.flock(output, fcntl.LOCK_EX)  # of two servers that migrate one database at once, one fails
+        database = Path(os.environ["PREFECT_HOME"])
+        is_new = begin_database(database)
         server = subprocess.Popen(  # noqa: S603 (our own interpreter and file)
             [sys.executable, "-P", __file__, str(listening.fileno()), str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -262,6 +265,8 @@ def _child(
         import prefect.context  # noqa: F401 (takes a second, which the child needs for the same)
 
         _wait_for(server, address, log)
+        if is_new:
+            keep_empty_database(database)
         fcntl.flock(output, fcntl.LOCK_UN)
         if last:
             expected = threading.Event()
