@@ -50,6 +50,7 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release the table of a spec at every level."""
+    terminal.doing(f"planning the release of {spec}")
     from flows.cli.run_flow import run_directly, run_plainly
     from flows.execution.reservation import new_release
 
@@ -58,6 +59,7 @@ def release(
         return
     began = time.monotonic()
     planned = _planned(spec, records=records)
+    terminal.doing(f"reading {planned.source.table.path.name}")
     made = new_release(planned, output, different_people=different_people)
     on_prefect = planned.file.spec.run.prefect if server is None else server
     if on_prefect:
@@ -87,6 +89,7 @@ def rerun(
     from storage.releases.register import find_release
 
     began = time.monotonic()
+    terminal.doing(f"looking for {release_id}")
     note_crashes()
     if check_can_go_on(release_id, branch) == "published":
         terminal.say(f"{release_id} is already published.")
@@ -124,6 +127,7 @@ def up(
     ] = None,
 ) -> None:
     """Start the Prefect server with its UI, and serve releases, reruns and schedules until Ctrl-C."""
+    terminal.doing(f"starting Prefect's server, and reading the specs in {specs}")
     from flows.up import be_up
 
     be_up(specs, port, auth, terminal.say)

@@ -35,7 +35,9 @@ def run_directly(
         Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
         TrellisError: what stopped it.
     """
+    terminal.doing("starting Prefect's server")
     with prefect_server(subfolder("prefect"), home() / "address"), terminal.progress() as report:
+        terminal.doing(f"making {release_id}")
         from httpx import HTTPError
 
         import flows.release
@@ -77,6 +79,7 @@ def run_plainly(
     from flows.execution.plain import finish_plainly, make_plainly
     from flows.execution.resumption import refresh_run_keys
 
+    terminal.doing(f"making {release_id}")
     with terminal.progress() as report, heard_by_caller():
         if planned:
             return public_errors(make_plainly)(*planned, report)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
+from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_plan, show_starter
 
@@ -37,6 +38,7 @@ def new(
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
     """List every problem of a spec, or confirm that it can be released. Reads no row of the confidential table."""
+    terminal.doing(f"checking {spec}")
     from flows.planning.check import check_answer
 
     answer = check_answer(spec)

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 _WIDE = 140  # columns of a table where the output goes to a file or a pipe; sentences have a line each there
 
+_DONE = "{task.completed:>11,.0f} of {task.total:>11,.0f} cells"
+
 _is_seen = sys.stdout.isatty()
 out = Console(highlight=False, emoji=False, width=None if _is_seen else _WIDE, soft_wrap=not _is_seen)
 err = Console(stderr=True, highlight=False, emoji=False)
@@ -44,17 +46,26 @@ def say(text: str) -> None:
     err.print(escape(text), soft_wrap=True)
 
 
+def doing(text: str) -> None:
+    """Print on stderr what begins now, if that is a terminal: what takes seconds before it says anything looks stuck."""
+    if sys.stderr.isatty():
+        err.print(f"[dim]{escape(text)} …[/]", soft_wrap=True)
+
+
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Show a bar per level on stderr, cells measured of cells known; nothing where stderr is no terminal."""
-    columns = TextColumn("level {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("cells")
+    """Show a bar per level on stderr, cells measured of cells known; nothing where stderr is no terminal.
+
+    The bars are in the order of the levels, whichever is measured first.
+    """
+    columns = TextColumn("level {task.description}"), BarColumn(), TextColumn(_DONE)
     with Progress(*columns, TimeElapsedColumn(), console=err, disable=not sys.stderr.isatty()) as bars:
-        bar_of: dict[int, TaskID] = {}
+        bar_of: list[TaskID] = []
 
         def report(level: int, measured: int, known: int) -> None:
-            if level not in bar_of:
-                bar_of[level] = bars.add_task(str(level))
-            bars.update(bar_of[level], completed=measured, total=known)
+            while len(bar_of) <= level:
+                bar_of.append(bars.add_task(f"{len(bar_of):>2}", visible=False))
+            bars.update(bar_of[level], completed=measured, total=known, visible=True)
 
         yield report
 

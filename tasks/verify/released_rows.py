@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL
 from tasks.format.manifest import LevelEntry, Manifest
@@ -13,6 +14,7 @@ from tasks.format.noisy_counts import noisy_counts_path
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
 from tasks.tree.axis import IntArray
+from tasks.tree.keys import packed
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
 from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
@@ -20,6 +22,8 @@ from tasks.uncertainty.shares import share_at_most
 from tasks.uncertainty.signals import Margin, signals
 
 _OWN, _CAP, _PLACE, _BELOW = "\0own", "\0cap", "\0place", "\0below"  # no column of codes has such a name
+
+_BATCH_ROWS = 250_000  # cells looked up at once
 
 Columns = Mapping[str, Sequence[str]]  # per axis, the columns of codes that a table has, coarse to fine
 
@@ -102,14 +106,25 @@ class ReleasedRows:
         rows = self._table(entry)
         for (axis, names), number in zip(refined, numbers, strict=True):
             rows = rows.join(self._paths(axis, names, number), on=names, how="left")
-        measured = pl.read_parquet(noisy_counts_path(self.folder, entry.level), glob=False).with_row_index(_PLACE)
-        noisy = measured[NOISY].to_numpy()
-        if numbers:
-            measured = measured.rename({axis: number for (axis, _), number in zip(refined, numbers, strict=True)})
-            rows = rows.join(measured, on=numbers, how="left")
-        else:
+        path, axes = noisy_counts_path(self.folder, entry.level), [axis for axis, _ in refined]
+        if not numbers:
+            measured = pl.read_parquet(path, columns=[NOISY], glob=False).with_row_index(_PLACE)
             rows = pl.concat([rows, measured], how="horizontal")
-        return _Level(rows, noisy, entry.cells, noise_of(entry))
+            return _Level(rows, measured[NOISY].to_numpy(), entry.cells, noise_of(entry))
+        sizes = [len(self._levels(axis)[len(names) - 1]) for axis, names in refined]
+        known = rows.select(numbers).drop_nulls()
+        keys = packed([known[number].to_numpy() for number in numbers], sizes)
+        if keys is None or len(known) < len(rows):
+            measured = pl.read_parquet(path, columns=[*axes, NOISY], glob=False).with_row_index(_PLACE)
+            measured = measured.rename(dict(zip(axes, numbers, strict=True)))
+            return _Level(
+                rows.join(measured, on=numbers, how="left"), measured[NOISY].to_numpy(), entry.cells, noise_of(entry)
+            )
+        noisy, of_rows, places = _found(path, axes, sizes, keys)
+        found = pl.DataFrame({_PLACE: places, NOISY: of_rows}).with_columns(
+            pl.when(pl.col(_PLACE) >= 0).then(pl.col(NOISY)).alias(NOISY)
+        )
+        return _Level(pl.concat([rows, found], how="horizontal"), noisy, entry.cells, noise_of(entry))
 
     def _summed(self, entry: LevelEntry) -> _Level:
         """Return a level of sums of leaves that are all measured: its counts are its noisy counts."""
@@ -195,6 +210,36 @@ class ReleasedRows:
         released[level.rows[_PLACE].to_numpy()] = level.rows[COUNT].to_numpy()
         moves.add(level.noisy, released)
         return moves
+
+
+def _found(
+    path: Path, axes: Sequence[str], sizes: Sequence[int], keys: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Look up rows among the measured cells, a batch of these at a time.
+
+    Args:
+        path: the noisy counts.
+        axes: the columns of areas.
+        sizes: how many areas each has.
+        keys: of the rows, as `packed` gives them, shape (rows,).
+    Returns:
+        The noisy counts of all cells, shape (measured,); and those of the rows, with the places of their cells, shape (rows,),
+        or -1 where none was measured.
+    """
+    order = np.argsort(keys)
+    in_order, noisy, before = keys[order], list[IntArray](), 0
+    of_rows, places = np.zeros_like(keys), np.full_like(keys, -1)
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=[*axes, NOISY]):
+            cells = packed([batch.column(axis).to_numpy() for axis in axes], sizes)
+            noisy.append(batch.column(NOISY).to_numpy().copy())
+            if cells is not None and len(in_order):
+                at = np.minimum(np.searchsorted(in_order, cells), len(in_order) - 1)
+                hit = np.flatnonzero(in_order[at] == cells)
+                row = order[at[hit]]
+                of_rows[row], places[row] = noisy[-1][hit], before + hit
+            before += len(batch)
+    return np.concatenate(noisy or [of_rows[:0]]), of_rows, places
 
 
 def _is_as_noisy(level: _Level, entry: LevelEntry) -> bool:
