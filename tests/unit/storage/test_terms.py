@@ -113,5 +113,5 @@ def check_refused(terms: Terms, part: str | None, change: Callable[[dict[str, An
     """Check that terms whose JSON is changed, as a whole or in a part, are refused, and that the error names the key."""
     content = json.loads(terms.to_json())
     name = change(content[part] if part else content)
-    with pytest.raises(StoreError, match=rf"^terms{rf'[.]{part}' if part else ''} .*{name}[.]$"):
+    with pytest.raises(StoreError, match=rf"^terms{rf'[.]{part}' if part else ''} .*{name}[.](\n|$)"):
         Terms.from_json(json.dumps(content))

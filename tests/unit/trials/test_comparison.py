@@ -221,7 +221,7 @@ def test_too_many_leaves_are_told_as_they_are_to_be_read(tmp_path: Path) -> None
     with pytest.raises(SpecError, match=r"input.features must leave at most .*, got 1\.000e\+80\.(\n|$)") as refused:
         make_plan(load_spec(spec_at(tmp_path, **keys)))
     assert refused.value.field == "input.features"
-    assert refused.value.hint.startswith("Leave a feature out, or choose mechanism inftda")
+    assert "Leave a feature out, or choose mechanism inftda" in refused.value.hint
 
 
 def test_leaves_have_no_levels_to_split_over(tmp_path: Path) -> None:
