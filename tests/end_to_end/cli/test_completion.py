@@ -58,7 +58,7 @@ def test_version(tmp_path: Path) -> None:
 def test_bash_is_told_commands(home: Path) -> None:
     """A word that is begun is completed to the commands that begin so."""
     said = asked(home, _TRELLIS_COMPLETE="complete_bash", COMP_WORDS="trellis re", COMP_CWORD="1")
-    assert said.split() == ["release", "rerun", "releases"]
+    assert said.split() == ["release", "rerun", "releases", "restore"]
 
 
 def test_zsh_and_fish_are_told_releases(home: Path) -> None:
