@@ -36,6 +36,7 @@ page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of d
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
 | `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
 | `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | the numbers in the [README](../README.md) |
+| `python benchmarks/desk.py` | what each command takes from start to end: [desk.md](desk.md) |
 | `python benchmarks/report.py` | nothing; it writes this page and its plots |
 
 These are not part of `make bench`. Their figures are in [docs/mechanisms.md](../docs/mechanisms.md), and some are in the README:

@@ -46,6 +46,7 @@ class ReleasedLevel:
         bound: with 95% probability, every count at this level is within this many records of the true count; None where
             none is stated.
         summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
+        same_as: the level that this one repeats, since every cell above it holds one cell of this level.
         mechanism: what is drawn, where it is only (ε, δ).
         epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
     """
@@ -60,6 +61,7 @@ class ReleasedLevel:
     derivation: str
     bound: float | None
     summed: bool | None = None
+    same_as: int | None = None
     mechanism: str | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -132,7 +134,13 @@ class Record:
         return branches_of_level(self.branches, level)
 
     def cells_of(self, level: int) -> tuple[int, int]:
-        """Return how many cells of a level are measured, and how many will be as far as is known."""
+        """Return how many cells of a level are measured, and how many will be as far as is known.
+
+        Of a level that repeats another it is how many cells it has.
+        """
+        if self.release.levels[level].same_as is not None:
+            cells = sum(shard.nonzero for (of, _), shard in self.frontiers.items() if of == level)
+            return cells, cells
         measured, known = cells_of_level(level, self.seals, self.frontiers)
         has_sums_above = level > 0 and self.release.levels[level - 1].is_summed  # which are made afterwards
         return measured, measured if has_sums_above else known
@@ -177,7 +185,7 @@ class Record:
             ReleasedLevel(
                 level=terms.level,
                 axes=dict(terms.axes),
-                cells=sum(seal.cells for (level, _), seal in self.seals.items() if level == terms.level),
+                cells=self.cells_of(terms.level)[0],
                 nonzero=sum(shard.nonzero for (level, _), shard in released.items() if level == terms.level),
                 rho=float(terms.rho),
                 sigma=terms.sigma,

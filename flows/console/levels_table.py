@@ -70,7 +70,11 @@ def level_table(
 
 def _noise_cells(level: "Level", *, of_epsilon: bool) -> list[str]:
     summed = bool(level.summed)
-    cost = "summed" if summed else format_cost(level.rho, level.epsilon or 0.0, of_epsilon=of_epsilon)
+    cost = (
+        "summed"
+        if summed
+        else format_cost(level.rho, level.epsilon or 0.0, of_epsilon=of_epsilon, same_as=level.same_as)
+    )
     return [cost, format_sigma(level.sigma, summed=summed), format_bound(level.sigma, level.bound, summed=summed)]
 
 

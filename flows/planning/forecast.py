@@ -26,6 +26,7 @@ from tasks.accounting.floats import float_above
 from tasks.laws.named import noise_of
 from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
 from tasks.uncertainty.intervals import margins_of
+from tasks.uncertainty.repeated import own_levels, spread
 from tasks.validate.size import disk_size, expected_leaves
 
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
@@ -49,6 +50,7 @@ class PlannedLevel:
             differ from cell to cell. How wide the intervals of rows are depends on how many rows there will be.
         typical_count: of a cell, if a public total were spread evenly; None without such a total.
         summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
+        same_as: the level that this one repeats, since every cell above it holds one cell of this level.
         law: of the noise, by its name in specs, where the level is measured.
         mechanism: what is drawn, where it is only (ε, δ).
         epsilon: of that; likewise `delta`, `scale` (records; where there is no ε, σ is the scale) and `threshold`, the least noisy count that is kept.
@@ -65,6 +67,7 @@ class PlannedLevel:
     half_width: int | None
     typical_count: float | None
     summed: bool | None = None
+    same_as: int | None = None
     law: str | None = None
     mechanism: str | None = None
     epsilon: float | None = None
@@ -268,7 +271,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 
 def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     confidence = plan.file.spec.release.intervals.confidence
-    margins = [] if plan.scheme.is_summed else margins_of([noise_of(level) for level in plan.levels], confidence)
+    own = [noise_of(level) for level in own_levels(plan.levels)]
+    margins = [] if plan.scheme.is_summed else spread(plan.levels, margins_of(own, confidence))
     return [
         PlannedLevel(
             level=level.level,

@@ -363,7 +363,7 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
             field="privacy.target",
             hint="Choose a mechanism that states one, such as mechanism: inftda.",
         )
-    if level < scheme.first_measured and not scheme.is_summed:
+    if scheme.own(level) < scheme.first_measured and not scheme.is_summed:
         raise SpecError(
             f"privacy.target.level must be a measured level: {target.level} is published exactly, without error.",
             field="privacy.target.level",

@@ -296,9 +296,9 @@ def run_terms(keys: RunKeys) -> RunTerms:
 def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
-    terms = []
+    terms = list[LevelTerms]()
     for level in range(scheme.tree.depth + 1):
-        above = level < scheme.first_measured
+        above, same = level < scheme.first_measured, scheme.same_as(level)
         term = LevelTerms(
             level=level,
             axes=scheme.tree.level_names(level),
@@ -310,14 +310,17 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
             bound=stated[level] if stated else None,
             derivation=scheme.derivation(level),
             is_summed=above and scheme.is_summed,
+            same_as=same,
         )
-        terms.append(term if above else _charged(term, scheme, guarantee))
+        if same is not None:
+            term = replace(term, mechanism=terms[same].mechanism, scale=terms[same].scale)
+        terms.append(_charged(term, scheme, guarantee) if level in scheme.measured else term)
     return tuple(terms)
 
 
 def _charged(term: LevelTerms, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:
     """Return the terms of a measured level with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
-    place, law = term.level - scheme.first_measured, scheme.law
+    place, law = scheme.measured.index(term.level), scheme.law
     if law.costs_rho:
         of = guarantee.measurements[place]
         return replace(

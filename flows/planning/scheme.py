@@ -31,7 +31,8 @@ class Scheme:
         law: the law of its noise, one of the mechanism's.
         most_distinct: per level, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
         sensitivities: of the measured levels.
-        first_measured: the first tree level that is measured. Levels above it are published exactly or are sums.
+        first_measured: the first tree level that may be measured. Levels above it are published exactly or are sums.
+        measured: the levels that are: all from that one on, but those that repeat the level above.
         allocation: how any ρ, or any ε, is shared among the measured levels.
     """
 
@@ -41,6 +42,7 @@ class Scheme:
     law: Law
     most_distinct: tuple[int, ...] | None
     first_measured: int
+    measured: tuple[int, ...]
     sensitivities: tuple[Sensitivity, ...]
     allocation: Allocation
 
@@ -55,7 +57,8 @@ class Scheme:
         Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out.
         """
         if self.law.keeps_some or not self.is_summed:
-            return [NO_NOISE] * self.first_measured + list(measured)
+            of_level = dict(zip(self.measured, measured, strict=True))
+            return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]
         leaves = self.tree.axis_levels(self.tree.depth)
         widest = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
         return [replace(measured[0], terms=terms) for terms in widest]
@@ -64,13 +67,33 @@ class Scheme:
         """Return the error bounds of levels 0 to T; None where the mechanism states none."""
         if self.mechanism.bounds is None:
             return None
-        possible = [self.tree.possible_cells(level) for level in range(self.tree.depth + 1)]
-        return self.mechanism.bounds(self.noises(measured), possible, confidence)
+        own = [level for level in range(self.tree.depth + 1) if self.same_as(level) is None]
+        possible, noises = [self.tree.possible_cells(level) for level in own], self.noises(measured)
+        found = dict(
+            zip(own, self.mechanism.bounds([noises[level] for level in own], possible, confidence), strict=True)
+        )
+        return [found[self.own(level)] for level in range(self.tree.depth + 1)]
+
+    def same_as(self, level: int) -> int | None:
+        """Return the level above that a level repeats, since each of its cells holds one cell of this level; None for others.
+
+        A level that the spec publishes exactly is measured, and one that is summed repeats nothing.
+        """
+        if self.is_summed or level < self.first_measured:
+            return None
+        return self.tree.same_as(level)
+
+    def own(self, level: int) -> int:
+        """Return the level that a level repeats, or the level itself."""
+        same = self.same_as(level)
+        return level if same is None else same
 
     def derivation(self, level: int) -> str:
         """Return how far one unit moves a level, and how that is computed, in words; or why nothing is said of it."""
         if level < self.first_measured:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
+        if (same := self.same_as(level)) is not None:
+            return f"same as level {same}: each of its cells holds one cell of this level, so nothing is measured"
         if self.law.derivation:
             return self.law.derivation(self.keys.neighbours, self.keys.max_records_per_unit, level == 0)
         return derivation(
@@ -162,9 +185,13 @@ def scheme_of(
         first = 1
     if keys.invariants:
         first = 1 + max(released_level(tree, name, "privacy.invariants") for name in keys.invariants)
-    if first > tree.depth:
+    measured = tuple(
+        level
+        for level in range(first, tree.depth + 1)
+        if isinstance(mechanism.finish, AddUp) or tree.same_as(level) is None
+    )
+    if not measured:
         raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
-    measured = range(first, tree.depth + 1)
     sensitivities = tuple(
         sensitivity_of(
             keys.neighbours,
@@ -180,7 +207,7 @@ def scheme_of(
         tuple(of.l2_squared for of in sensitivities),
         tuple(per_draw * of.cells for of in sensitivities),
     )
-    return Scheme(keys, tree, mechanism, law, most_distinct, first, sensitivities, allocation)
+    return Scheme(keys, tree, mechanism, law, most_distinct, first, measured, sensitivities, allocation)
 
 
 def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:

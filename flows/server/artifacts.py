@@ -184,7 +184,8 @@ def _levels_table(
             **{heading: texts[number] for heading, texts in known.items()},
             "cells": f"{level.cells:,}",
             "non-zero": f"{level.nonzero:,}",
-            "sigma": format_sigma(level.sigma, summed=bool(level.summed)),
+            "sigma": format_sigma(level.sigma, summed=bool(level.summed))
+            + ("" if level.same_as is None else f", same as level {level.same_as}"),
             "bound (95%)": format_bound(level.sigma, level.bound, summed=bool(level.summed)),
         }
         for number, level in enumerate(levels)

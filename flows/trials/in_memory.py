@@ -13,7 +13,7 @@ import numpy as np
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import report_nothing
-from flows.walks.steps import Down, Measure, Repair, Step, Sum, Up
+from flows.walks.steps import Down, Measure, Repair, Repeat, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge, reserved_charges
@@ -28,7 +28,7 @@ from tasks.noise.task import draw
 from tasks.noise.truth import TruthInMemory
 from tasks.optimize.reconcile import UpDown
 from tasks.optimize.second_pass import estimate, settle
-from tasks.optimize.task import add_up, repair
+from tasks.optimize.task import add_up, repair, repeat
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
@@ -138,7 +138,7 @@ def try_release(
 def try_scales(
     table: SeenTable,
     mechanism: Mechanism,
-    scales: Sequence[float],
+    scales: Sequence[float | None],
     sampler: Any,
     priority: str | None = None,
     law: Law = GAUSSIAN,
@@ -148,8 +148,8 @@ def try_scales(
     Args:
         table: the table.
         mechanism: the mechanism.
-        scales: of the noise of each level from 0 to T, records; 0 where a level is exact. Levels above the mechanism's first
-            view have no noise, whatever their scales: they are exact, or sums.
+        scales: of the noise of each level from 0 to T, records; 0 where a level is exact, None where it repeats the level
+            above. Levels above the mechanism's first view have no noise, whatever their scales: they are exact, or sums.
         sampler: draws the noise.
         priority: which of equally good counts are taken; the mechanism's first choice if left out.
         law: of the noise; the discrete Gaussian if left out.
@@ -157,6 +157,10 @@ def try_scales(
     tree, first, sums = table.tree, mechanism.views(table.tree)[0].number, isinstance(mechanism.finish, AddUp)
     levels = tuple(
         _level_of_scale(tree, level, scale if sums or level >= first else 0.0, law, is_summed=sums and level < first)
+        if scale is not None
+        else replace(
+            _level_of_scale(tree, level, 0.0, law, is_summed=True), is_summed=False, same_as=tree.same_as(level)
+        )
         for level, scale in enumerate(scales)
     )
     privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
@@ -221,6 +225,8 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
             return draw(job, truth, level, branch, mechanism.cells, sampler)
         case Repair(level, branch):
             return repair(job, level, branch, mechanism.cells, mechanism.optimiser(job.record.release.terms.priority))
+        case Repeat(level, branch):
+            return repeat(job, level, branch)
         case Sum(level, branch):
             return add_up(job, level, branch)
         case Up(branch) if isinstance(finish, UpDown):

@@ -29,6 +29,14 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat:
+    """Give the cells of a level of a branch, each the only one in its parent, the counts of their parents."""
+
+    level: int
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sum:
     """Add up the counts of the level below."""
 
@@ -59,7 +67,7 @@ class Cut:
     most_cells: int
 
 
-Step = Measure | Repair | Sum | Up | Down | Cut
+Step = Measure | Repair | Repeat | Sum | Up | Down | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,8 @@ def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts) -> Step 
     level = next((level for level in measured if (level, branch) not in record.frontiers), None)
     if level is None:
         return None
+    if record.release.levels[level].same_as is not None:
+        return Repeat(level, branch)
     if (level, branch) in record.seals:
         return Repair(level, branch)
     if cuts.most_cells is not None and _is_cut_after(record, level - 1, branch, cuts.most_cells, cuts.whole):

@@ -5,7 +5,7 @@ from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import Future, Report, Submit
-from flows.walks.steps import Cuts, Down, Measure, Repair, Step, Sum, Up
+from flows.walks.steps import Cuts, Down, Measure, Repair, Repeat, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
@@ -25,7 +25,7 @@ from storage.releases.seals import (
 from tasks.capacity import cores, memory_of
 from tasks.noise.task import measure_branch
 from tasks.optimize.second_pass import estimate_branch, settle_branch
-from tasks.optimize.task import optimise_branch, sum_level
+from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
@@ -58,6 +58,8 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
             )
         case Repair(level, branch):
             return optimise_branch, level, branch, mechanism.cells, mechanism.optimiser(release.terms.priority)
+        case Repeat(level, branch):
+            return repeat_branch, level, branch
         case Sum(level, branch):
             return sum_level, level, branch
         case Up(branch):

@@ -102,7 +102,12 @@ def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
         if isinstance(shard, Seal):
             report(shard.level, *record.cells_of(shard.level))
         elif isinstance(shard, FrontierShard) and not shard.is_settled:
-            if record.release.levels[shard.level].is_summed:
+            levels = record.release.levels
+            if not levels[shard.level].is_measured:
                 report(shard.level, 0, 0)
-            elif shard.level < record.finest:
+            if (
+                shard.level < record.finest
+                and levels[shard.level + 1].is_measured
+                and not levels[shard.level].is_summed
+            ):
                 report(shard.level + 1, *record.cells_of(shard.level + 1))

@@ -67,8 +67,8 @@ def _comments(schema: str) -> dict[tuple[str, str], str]:
             if named[1] == "CREATE":
                 says[table, ""] = above
         # `column TYPE …` of a table, `… AS column` of a view, or `ALTER TABLE … ADD COLUMN column …`
-        column = re.search(r'ADD COLUMN "?(\w+)|\bAS "?(\w+)"?,?$|^"?(\w+)"? [A-Z]', code)
+        column = re.search(r'ADD COLUMN "?(\w+)', code) or re.search(r'\bAS "?(\w+)"?,?$|^"?(\w+)"? [A-Z]', code)
         if column and comment:
-            says[table, column[1] or column[2] or column[3]] = comment
+            says[table, next(filter(None, column.groups()))] = comment
         above = comment if not code else ""
     return says

@@ -133,5 +133,9 @@ WHERE releases.state = 'published'
 ORDER BY releases.created, releases.id, levels.level;
 """
 
+SAME_AS = """
+ALTER TABLE levels ADD COLUMN same_as INTEGER; -- the level above that a level repeats, since each of its cells holds one cell of this level; null for others
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA,)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS)

@@ -88,8 +88,8 @@ def add_release(con: Connection, release: Release) -> None:
     for level in release.levels:
         con.execute(
             "INSERT INTO levels (release_id, level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared,"
-            " bound, derivation, tau, is_summed, mechanism, epsilon, delta, scale, threshold)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " bound, derivation, tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 release.id,
                 level.level,
@@ -108,6 +108,7 @@ def add_release(con: Connection, release: Release) -> None:
                 level.delta,
                 level.scale,
                 level.threshold,
+                level.same_as,
             ],
         )
 
@@ -128,7 +129,7 @@ def find_release(con: Connection, release_id: str) -> Release:
         )
     levels = con.execute(
         "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation,"
-        " tau, is_summed, mechanism, epsilon, delta, scale, threshold FROM levels WHERE release_id = ? ORDER BY level",
+        " tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as FROM levels WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
     id_, name, dataset, state, reason, created, spec, terms, folder, supersedes = row

@@ -198,11 +198,13 @@ class ChargeDetails:
 
     Attributes:
         summed: True where nothing is measured, and the counts are sums.
+        same_as: the level that this one repeats, since every cell above it holds one cell; nothing is measured here.
         mechanism: what is drawn, where it is only (ε, δ).
         epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
     """
 
     summed: bool | None = None
+    same_as: int | None = None
     mechanism: str | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -232,6 +234,8 @@ class LevelTerms:
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`, `scale` and `threshold`.
         scale: of discrete Laplace noise, records; 0 where σ is the scale.
         threshold: the least noisy count that is kept, records.
+        same_as: the level above whose counts, noise and bound these are, since each of its cells holds one cell of this level;
+            None for others. Nothing is measured here, and nothing is charged.
     """
 
     level: int
@@ -250,11 +254,17 @@ class LevelTerms:
     delta: float = 0.0
     scale: float = 0.0
     threshold: int = 0
+    same_as: int | None = None
 
     @property
     def is_charged(self) -> bool:
         """Whether noise is drawn here, which is charged."""
-        return not (self.is_invariant or self.is_summed)
+        return self.is_measured and not self.is_invariant
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether counts of this level are read, with noise or without."""
+        return not self.is_summed and self.same_as is None
 
     @property
     def l2_sensitivity(self) -> float:
@@ -266,6 +276,15 @@ class LevelTerms:
         """What manifests and JSON add about a level that is summed, or whose mechanism is only (ε, δ)."""
         if self.is_summed:
             return ChargeDetails(summed=True)
+        if self.same_as is not None:
+            law = None if self.mechanism == DISCRETE_GAUSSIAN else self.mechanism
+            return ChargeDetails(same_as=self.same_as, mechanism=law, scale=self.scale or None)
         if not self.epsilon:
             return ChargeDetails()
-        return ChargeDetails(None, self.mechanism, self.epsilon, self.delta, self.scale, self.threshold or None)
+        return ChargeDetails(
+            mechanism=self.mechanism,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            scale=self.scale,
+            threshold=self.threshold or None,
+        )

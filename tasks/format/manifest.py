@@ -13,6 +13,7 @@ from tasks.laws.named import LAWS
 # left out of the file where they have their default
 _OF_SOME_LEVELS = (
     "summed",
+    "same_as",
     "mechanism",
     "epsilon",
     "delta",
@@ -140,6 +141,8 @@ class LevelEntry(_Part):
             mechanism states none. It is known before anything is drawn.
         summed: whether nothing was measured at this level. The file leaves it out where the level was measured, and likewise
             leaves out each field below that has its default value.
+        same_as: the level above that this one repeats, since each of its cells holds one cell of this level: nothing was
+            measured or charged here, and the noise and the bounds are those of that level.
         mechanism: what was drawn, where it costs only (ε, δ).
         epsilon: ε of that, as charged.
         delta: δ of that, as charged.
@@ -169,6 +172,7 @@ class LevelEntry(_Part):
     derivation: str
     bound: float | None
     summed: bool = False
+    same_as: int | None = None
     mechanism: str = DISCRETE_GAUSSIAN
     epsilon: float = 0.0
     delta: float = 0.0

@@ -46,6 +46,10 @@ def estimate(job: Job, branch: str, finish: UpDown) -> list[EstimateShard]:
 
     below = _joined([_read(job, levels[-1], part) for part in parts]) if parts else None
     for level in reversed(levels):
+        if job.record.release.levels[level].same_as is not None:
+            # each node above has one cell here, and nothing of it was measured: what is below it says the same of both
+            below = below if below is not None and len(below) else None  # under a root that was released as 0
+            continue
         if level == 0:
             keep(0, finish.of_nodes(next(job.noisy(0, branch)), _variance(job, 0), below))
         else:
@@ -66,7 +70,12 @@ def settle(job: Job, branch: str, finish: UpDown) -> list[FrontierShard]:
     found, totals = [], None if branch == TRUNK else _totals(job, branch)
     for level in job.record.levels_of(branch):
         kept = _kept(job, level, branch)
-        totals = _root(job, kept, finish) if totals is None else _settled(job, level, branch, kept, totals, finish)
+        if totals is None:
+            totals = _root(job, kept, finish)
+        elif job.record.release.levels[level].same_as is None:
+            totals = _settled(job, level, branch, kept, totals, finish)
+        else:
+            totals = totals[: len(kept)]  # a root of 0 has no cell
         left = np.flatnonzero(totals > 0) if level else np.zeros(1, dtype=np.int64)
         groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
         rows = (

@@ -25,6 +25,13 @@ def optimise_branch(
     return job.record.frontiers.get((level, branch)) or repair(job, level, branch, cells, optimiser)
 
 
+@stage("repeat level {level} {branch}")
+def repeat_branch(release_id: str, level: int, branch: str) -> FrontierShard:
+    """Turn the frontier above into that of a level in which each node has one child; one that is there already stays."""
+    job = stored_job(release_id)
+    return job.record.frontiers.get((level, branch)) or repeat(job, level, branch)
+
+
 @stage("sum level {level}")
 def sum_level(release_id: str, level: int, branch: str) -> FrontierShard:
     """Turn the frontier of the level below into that of a level which is not measured; one that is there already stays."""
@@ -51,6 +58,18 @@ def repair(job: Job, level: int, branch: str, cells: Measured, optimiser: Optimi
         exact = job.record.release.levels[level].is_invariant
         parts = _next_frontier(job, level, branch, as_they_are if exact else optimiser)
     return _write_frontier(job, level, branch, parts)
+
+
+def repeat(job: Job, level: int, branch: str) -> FrontierShard:
+    """Give the cells of a level, each the only one in its parent, the counts of their parents."""
+    parents = job.parents(level, branch)
+
+    def parts() -> Iterator[Frontier]:
+        for first in range(0, max(len(parents), 1), CHUNK_CELLS):
+            of_part = parents[first : first + CHUNK_CELLS]
+            yield keep_positive(expand(job.tree, of_part), of_part.counts)  # only a root has a count of 0
+
+    return _write_frontier(job, level, branch, parts())
 
 
 def add_up(job: Job, level: int, branch: str) -> FrontierShard:

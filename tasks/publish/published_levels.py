@@ -36,6 +36,7 @@ from tasks.uncertainty.intervals import (
     sum_margins,
 )
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
+from tasks.uncertainty.repeated import own_levels, spread
 from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
 from tasks.uncertainty.signals import signals
 
@@ -51,13 +52,14 @@ def margins_by_level(record: Record) -> list[list[Margins]]:
     levels, terms = record.release.levels, record.release.terms.intervals
     if any(level.is_summed for level in levels):
         return []
-    noises = [noise_of(level) for level in levels]
-    cells = [record.cells_of(level.level)[0] for level in levels]
-    rows = [record.rows_of(level.level) for level in levels]
+    own = own_levels(levels)
+    noises = [noise_of(level) for level in own]
+    cells = [record.cells_of(level.level)[0] for level in own]
+    rows = [record.rows_of(level.level) for level in own]
     kinds = [row_margins(noises, cells, rows, terms.confidence)]
     if terms.simultaneous:
-        kinds.append(simultaneous_margins(noises, [_listed(level) for level in levels], terms.confidence))
-    return kinds
+        kinds.append(simultaneous_margins(noises, [_listed(level) for level in own], terms.confidence))
+    return [spread(levels, of_kind) for of_kind in kinds]
 
 
 def _listed(terms: LevelTerms) -> int:
@@ -128,6 +130,7 @@ class ReleasedLevels:
     _shares: dict[int, Shares | None] = field(default_factory=dict)  # likewise
     _moves: list[Moves] = field(default_factory=list)  # likewise, where every level is measured
     _above: dict[str, _Nodes] = field(default_factory=dict)  # by branch, the nodes kept of the level before
+    _rows: Rows | None = None  # of the level before, where the next one repeats it
 
     def __post_init__(self) -> None:
         """Load the tree, and compute the margins of all levels."""
@@ -153,6 +156,8 @@ class ReleasedLevels:
         Raises:
             StoreError: the shards hold more or fewer nodes than the store recorded.
         """
+        if self._release.levels[level].same_as is not None:
+            return self._repeated(level)
         parts = self._measured(level) if self._margins else self._leaves(level)
         size = self.record.rows_of(level)
         areas = tuple(np.empty(size, dtype=np.int32) for _ in self._tree.axes)
@@ -175,7 +180,34 @@ class ReleasedLevels:
         signal = self._signals(level, areas, noisy)
         if not self._margins:
             self._shares[level] = self._shares_of_sums(level, areas, noisy)
-        return in_order(Rows(areas, counts, ends if is_stated else (), signal), self._tree.sizes(level))
+        found = in_order(Rows(areas, counts, ends if is_stated else (), signal), self._tree.sizes(level))
+        return self._kept_for(level + 1, found)
+
+    def _kept_for(self, level: int, rows: Rows) -> Rows:
+        """Return rows, and keep them where the next level repeats them."""
+        levels = self._release.levels
+        self._rows = rows if level < len(levels) and levels[level].same_as is not None else None
+        return rows
+
+    def _repeated(self, level: int) -> Rows:
+        """Return the rows of the level above, each with the area of the one cell that it holds; and what is known of them."""
+        axis = self._tree.steps[level - 1]
+        child = self._tree.axes[axis].first_child[self._tree.axis_levels(level - 1)[axis]]
+        if self._rows is None:
+            raise StoreError(f"Level {level} of {self._release.id} cannot be read before the level that it repeats.")
+        self._marked[level], self._shares[level] = self._marked[level - 1], self._shares[level - 1]
+        above, self._above = self._above, {}
+        self._give(level, [_NOTHING] * len(self._tree.axes), _NOTHING)
+        for (of, branch), shard in self.record.frontiers.items():
+            if of == level:
+                kept, nodes = self.job.nodes(shard), self._of_parents(branch, level, above)
+                self._above[branch] = nodes[slice(len(kept))]  # a root of 0 has no cell
+                self._give(level, kept.areas, self._above[branch].noisy)
+        there = np.flatnonzero(self._rows.counts) if level == 1 else slice(None)
+        rows = self._rows[there]
+        areas = (child[of].astype(np.int32) if number == axis else of for number, of in enumerate(rows.areas))
+        repeated = Rows(tuple(areas), rows.counts, rows.bounds, rows.signal)
+        return self._kept_for(level + 1, repeated)
 
     def _signals(self, level: int, areas: Sequence[AreaArray], noisy: IntArray) -> BoolArray:
         """Return which rows of a level stand out from the noise, and keep how many do.
@@ -218,8 +250,9 @@ class ReleasedLevels:
         bias = {} if self._terms.rounded else self.bias
         of_rows, simultaneous = (self._margins + [[]] * 2)[:2]
         levels, confidence = self._release.levels, self._terms.confidence
-        fixed = margins_of([noise_of(level) for level in levels], confidence) if of_rows else []
-        bounds = bounds_after(self._moves)
+        own = [noise_of(level) for level in own_levels(levels)]
+        fixed = spread(levels, margins_of(own, confidence)) if of_rows else []
+        bounds = spread(levels, bounds_after(self._moves)) if self._moves else []
         return [
             KnownAfter(
                 bias.get(level),
@@ -274,7 +307,7 @@ class ReleasedLevels:
     def _reach(self, level: int) -> int:
         """Return what no noise of a level exceeds, while none of any other level does, with the confidence of bounds."""
         levels, cells = self._release.levels, self.record.cells_of(level)[0]
-        return reach_after(noise_of(levels[level]), cells, sum(not of.is_invariant for of in levels))
+        return reach_after(noise_of(levels[level]), cells, sum(not of.is_invariant for of in own_levels(levels)))
 
     def _of_nodes(
         self,

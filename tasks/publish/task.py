@@ -167,6 +167,7 @@ def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelE
         derivation=level.derivation,
         bound=level.bound,
         summed=bool(level.summed),
+        same_as=level.same_as,
         mechanism=level.mechanism or DISCRETE_GAUSSIAN,
         epsilon=level.epsilon or 0.0,
         delta=level.delta or 0.0,

@@ -311,7 +311,7 @@ def _drawn(privacy: Privacy) -> str:
 
 def exact_levels(manifest: Manifest) -> list[int]:
     """Return the levels that are published exactly and that a unit could change; empty where only a public total is exact."""
-    exact = [level.level for level in manifest.levels if not (level.sigma or level.summed)]
+    exact = [level.level for level in manifest.levels if not (level.sigma or level.summed or level.same_as is not None)]
     return exact if len(exact) > 1 or not manifest.privacy.exact_records_per_unit else []
 
 
@@ -337,7 +337,8 @@ def _row(level: LevelEntry) -> dict[str, str]:
     """Return the cells of a level by their headings."""
     return {
         "rows": f"{level.nonzero:,}",
-        "noise (sigma)": format_sigma(level.sigma, summed=level.summed, digits=2),
+        "noise (sigma)": format_sigma(level.sigma, summed=level.summed, digits=2)
+        + ("" if level.same_as is None else f", same as level {level.same_as}"),
         "noise rows": noise_rows_of(level),
         "rows, records above 2 sigma": above_noise_of(level),
         "error bound (95%)": format_bound(level.sigma, level.bound, summed=level.summed),

@@ -149,7 +149,9 @@ def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[s
     return [
         str(entry.level),
         escape(place(entry.axes)) or "everything",
-        "summed" if entry.summed else format_cost(entry.rho, entry.epsilon, of_epsilon=of_epsilon),
+        "summed"
+        if entry.summed
+        else format_cost(entry.rho, entry.epsilon, of_epsilon=of_epsilon, same_as=entry.same_as),
         format_sigma(entry.sigma, summed=entry.summed),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
         format_bound(entry.sigma, entry.bound_after, summed=entry.summed),

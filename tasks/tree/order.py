@@ -46,6 +46,19 @@ class Tree:
         reached = self.axis_levels(level)
         return all(axis.is_listed or not own for axis, own in zip(self.axes, reached, strict=True))
 
+    def same_as(self, level: int) -> int | None:
+        """Return the level above that a level repeats, since each of its cells holds one cell of this level; None for others.
+
+        A codebook says so, whatever the records are. The level that is returned repeats none.
+        """
+        own = level
+        while own and self.is_listed(own):
+            axis = self.steps[own - 1]
+            if self.axes[axis].most_children(self.axis_levels(own - 1)[axis]) != 1:
+                break
+            own -= 1
+        return own if own < level else None
+
     def level_named(self, name: str) -> int | None:
         """Return the first level at which every axis that has a level of this name has reached it; None if none has."""
         wanted = [axis.level_names.index(name) + 1 if name in axis.level_names else 0 for axis in self.axes]

@@ -2,11 +2,13 @@
 
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import polars as pl
 from pydantic import ValidationError
 
-from storage.counts.columns import column_name, flat_features
+from storage.counts.columns import COUNT, column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE
@@ -19,6 +21,7 @@ from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
 from tasks.uncertainty.intervals import margins_of, row_margins
+from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.words.levels import in_short
@@ -65,10 +68,14 @@ def _manifest(manifest: Manifest) -> list[str]:
     failures = []
     if not math.isclose(sum(entry.rho for entry in manifest.levels), manifest.privacy.rho, rel_tol=1e-9):
         failures.append("manifest.json: the rho of the levels must add up to the rho of the release.")
-    if {seal.level for seal in manifest.seals} != {entry.level for entry in manifest.levels if not entry.summed}:
+    measured = {entry.level for entry in own_levels(manifest.levels) if not entry.summed}
+    if {seal.level for seal in manifest.seals} != measured:
         failures.append("manifest.json: the measured levels, and only they, must have seals.")
     for entry in manifest.levels:
         level = f"manifest.json: level {entry.level}"
+        if entry.same_as is not None:
+            failures += _repeated(entry, manifest.levels[: manifest.levels.index(entry)])
+            continue
         if entry.summed and (entry.rho or entry.epsilon):
             failures.append(f"{level} is summed and must cost nothing.")
         elif entry.summed or entry.epsilon:
@@ -83,6 +90,35 @@ def _manifest(manifest: Manifest) -> list[str]:
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
+
+
+# what a level that repeats another one states as that one does
+_OF_NOISE = (
+    *("sigma", "mechanism", "scale", "bound", "bound_after", "half_width", "cap_margin", "simultaneous_half_width"),
+    *("intervals", "signal", "noise_rows", "above_noise"),
+)
+
+
+def _repeated(entry: LevelEntry, above: Sequence[LevelEntry]) -> list[str]:
+    """Return how a level that repeats another one contradicts that one, or states a cost."""
+    level = f"manifest.json: level {entry.level}"
+    own = [other for other in above if other.same_as is None][-1:]
+    if not own or entry.same_as != own[0].level or entry.summed:
+        return [f"{level} must be the same as the nearest level above it that is none's same."]
+    if entry.rho or entry.epsilon or entry.delta or entry.l2_sensitivity:
+        return [f"{level} is the same as level {entry.same_as} and must cost nothing."]
+    if any(getattr(entry, name) != getattr(own[0], name) for name in _OF_NOISE):
+        return [f"{level} must state the noise, the bounds and the shares of level {entry.same_as}."]
+    return []
+
+
+def _are_repeated(folder: Path, entry: LevelEntry) -> bool:
+    """Return whether the rows of a level are those of the level above, but for the code that each has in addition."""
+    above, own = (
+        pl.read_parquet(folder / "counts" / f"level_{level}.parquet", glob=False)
+        for level in (entry.level - 1, entry.level)
+    )
+    return own.select(above.columns).equals(above.filter(pl.col(COUNT) != 0))
 
 
 def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
@@ -109,12 +145,13 @@ def _margins(manifest: Manifest) -> list[str]:
     """Return which levels state margins that do not follow from their noise and the stated confidence."""
     if any(entry.summed for entry in manifest.levels):
         return []
-    noises, confidence = [noise_of(entry) for entry in manifest.levels], manifest.intervals.confidence
-    cells, rows = [entry.cells for entry in manifest.levels], [entry.nonzero for entry in manifest.levels]
+    own, confidence = own_levels(manifest.levels), manifest.intervals.confidence
+    noises = [noise_of(entry) for entry in own]
+    cells, rows = [entry.cells for entry in own], [entry.nonzero for entry in own]
     of_rows, fixed = row_margins(noises, cells, rows, confidence), margins_of(noises, confidence)
     return [
         f"manifest.json: level {entry.level} has a half_width or cap_margin that does not follow from the noise, the rows and the confidence."
-        for entry, of_row, of_cell in zip(manifest.levels, of_rows, fixed, strict=True)
+        for entry, of_row, of_cell in zip(own, of_rows, fixed, strict=True)
         if (entry.half_width, entry.cap_margin) != (of_row.own, of_cell.cap)
     ]
 
@@ -169,6 +206,11 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         above = level
     if wrong:
         return wrong
+    do_not_add_up += [
+        f"level_{entry.level}: the rows are not those of level {entry.same_as}."
+        for entry in manifest.levels
+        if entry.same_as is not None and not _are_repeated(folder, entry)
+    ]
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
     elif (folder / NOISY_COUNTS).exists():

@@ -18,6 +18,7 @@ from tasks.tree.keys import packed
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
 from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
+from tasks.uncertainty.repeated import own_levels
 from tasks.uncertainty.shares import share_at_most
 from tasks.uncertainty.signals import Margin, signals
 
@@ -78,6 +79,8 @@ class ReleasedRows:
         """Return how the rows of a level contradict the noisy counts, as the end of a sentence; empty if they agree."""
         if entry.threshold or self.manifest.levels[-1].threshold:
             return ""
+        if entry.same_as is not None:  # its rows are compared with those that they repeat
+            return "" if self._repeats(entry) else f"does not agree with the noisy counts of level {entry.same_as}."
         level = self._summed(entry) if entry.summed else self._measured(entry)
         if level.rows[NOISY].null_count():
             return "lacks a cell that has a released count."
@@ -95,9 +98,31 @@ class ReleasedRows:
 
     def has_bounds(self) -> bool:
         """Return whether the bounds that the manifest states follow from the levels, all of which were looked at; else true."""
-        if len(self._moves) < len(self.manifest.levels):
+        own = own_levels(self.manifest.levels)
+        if len(self._moves) < len(own):
             return True
-        return [entry.bound_after for entry in self.manifest.levels] == bounds_after(self._moves)
+        return [entry.bound_after for entry in own] == bounds_after(self._moves)
+
+    def _repeats(self, entry: LevelEntry) -> bool:
+        """Return whether the noisy counts of a level are those of the level above for the cells that were kept there."""
+        above, own = (
+            pl.read_parquet(noisy_counts_path(self.folder, level), glob=False)
+            for level in (entry.level - 1, entry.level)
+        )
+        axis = next(
+            name for name, level in entry.axes.items() if level != self.manifest.levels[entry.level - 1].axes[name]
+        )
+        of_level = self._levels(axis)[len(self.columns[entry.level][axis]) - 1]
+        parents = of_level.select(pl.col("area").alias(axis), pl.col("parent").alias(_OWN))
+        keys = [name for name, level in self.manifest.levels[entry.level - 1].axes.items() if level and name != axis]
+        found = own.join(parents, on=axis, how="left").drop(axis).rename({_OWN: axis})
+        on = [*keys, *([axis] if self.manifest.levels[entry.level - 1].axes[axis] else [])]
+        if not on:
+            return own.height <= 1 and (not own.height or own[NOISY].item() == above[NOISY].item())
+        joined = found.join(above.select(*on, pl.col(NOISY).alias(_CAP)), on=on, how="left")
+        return (
+            bool((joined[NOISY] == joined[_CAP]).fill_null(False).all()) and not joined.select(on).is_duplicated().any()
+        )
 
     def _measured(self, entry: LevelEntry) -> _Level:
         """Return a level whose noisy counts are published."""
@@ -205,7 +230,7 @@ class ReleasedRows:
 
     def _moved(self, level: _Level) -> Moves:
         """Return how far the repair has moved the noisy counts of a level."""
-        noisy_levels = sum(bool(of.sigma) for of in self.manifest.levels)
+        noisy_levels = sum(bool(of.sigma) for of in own_levels(self.manifest.levels))
         moves, released = Moves(reach_after(level.noise, level.cells, noisy_levels)), np.zeros_like(level.noisy)
         released[level.rows[_PLACE].to_numpy()] = level.rows[COUNT].to_numpy()
         moves.add(level.noisy, released)

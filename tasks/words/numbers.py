@@ -51,8 +51,16 @@ def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
     return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
 
 
-def format_cost(rho: float, epsilon: float, *, of_epsilon: bool) -> str:
-    """Return what a level costs as text: in ε where a table is of that, otherwise in ρ, and `none` where it has no ρ."""
+def format_cost(rho: float, epsilon: float, *, of_epsilon: bool, same_as: int | None = None) -> str:
+    """Return what a level costs as text: in ε where a table is of that, otherwise in ρ, and `none` where it has no ρ.
+
+    Args:
+        rho: of the level; likewise `epsilon`.
+        of_epsilon: whether the table is of ε.
+        same_as: the level that it repeats, at no cost.
+    """
+    if same_as is not None:
+        return f"same as level {same_as}"
     if of_epsilon:
         return f"{epsilon:.4g}"
     return "none" if epsilon else f"{rho:.4g}"

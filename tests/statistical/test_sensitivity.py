@@ -210,7 +210,9 @@ def test_a_release_charges_every_level_with_its_sensitivity(
             if level < scheme.first_measured:
                 assert found == 0
                 continue
-            square = scheme.allocation.squares[level - scheme.first_measured]
+            if level not in scheme.measured:
+                continue  # it repeats the level above, which is looked at
+            square = scheme.allocation.squares[scheme.measured.index(level)]
             assert found <= square
             differ = most_that_differ(name, neighbours, most, promised, exact, lengths)
             assert differ <= touched_cells(neighbours, most, is_root=level == 0)

@@ -18,7 +18,7 @@ from storage.ledger.events import head, note
 from storage.machine.home import home
 from storage.releases.seals import Seal, add_seal, list_seals
 
-# Brings the store to a second version, and is killed on the way: with a copy that is not finished, with one that is,
+# Brings the store to a further version, and is killed on the way: with a copy that is not finished, with one that is,
 # or with a step that is not committed.
 MIGRANT = """
 import os, signal, sys
@@ -46,7 +46,9 @@ with connections.store():
 """
 
 
-# A made-up second version of the store.
+NOW = len(connections.STEPS)  # the version of a new store
+
+# A made-up version after it.
 SECOND_STEP = """
 ALTER TABLE releases ADD COLUMN remark VARCHAR DEFAULT 'none';
 CREATE TABLE sealed_releases AS SELECT release_id, 'none' AS remark FROM seals;
@@ -86,14 +88,14 @@ def test_a_step_that_fails_leaves_the_version_before(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(connections, "STEPS", (*first, "CREATE TABLE later (a INTEGER); SELECT nonsense"))
     with pytest.raises(StoreError) as refusal, store():
         pass
-    assert str(refusal.value) == "The store cannot be brought from version 1 to 2 (BinderException)."
-    assert str(backup_path(1)) in refusal.value.hint
-    assert versions(backup_path(1)) == versions(home() / "store.duckdb") == [1]
+    assert str(refusal.value) == f"The store cannot be brought from version {NOW} to {NOW + 1} (BinderException)."
+    assert str(backup_path(NOW)) in refusal.value.hint
+    assert versions(backup_path(NOW)) == versions(home() / "store.duckdb") == [*range(1, NOW + 1)]
     monkeypatch.setattr(connections, "STEPS", (*first, "CREATE TABLE later (a INTEGER)"))
     for _ in range(2):
         with store() as con:
             assert con.execute("SELECT count(*) FROM later").fetchall() == [(0,)]
-            assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(2,)]
+            assert con.execute("SELECT max(version) FROM migrations").fetchall() == [(NOW + 1,)]
             assert set(list_seals(con, "one")) == {(1, "trunk")}
 
 
@@ -135,7 +137,9 @@ def _second_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def assert_second_version() -> None:
     """Check that the store has the second version, with all that it held in the first."""
     with store() as con:
-        assert con.execute("SELECT version FROM migrations ORDER BY version").fetchall() == [(1,), (2,)]
+        assert con.execute("SELECT version FROM migrations ORDER BY version").fetchall() == [
+            (n,) for n in range(1, NOW + 2)
+        ]
         assert con.execute("SELECT release_id, remark FROM sealed_releases").fetchall() == [("old", "none")]
         assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4)}
         assert head(con).length == 1
@@ -145,24 +149,24 @@ def assert_second_version() -> None:
 @pytest.mark.usefixtures("_open_umask", "_second_version")
 def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None:
     """A copy of an old store, table by table what it was and closed to others, lies beside it once; a new one has none."""
-    assert not backup_path(1).exists()
+    assert not backup_path(NOW).exists()
     before = contents(trellis_home / "store.duckdb")
     assert_second_version()
-    copy = backup_path(1).stat().st_mtime_ns
+    copy = backup_path(NOW).stat().st_mtime_ns
     assert_second_version()
-    assert contents(backup_path(1)) == before
-    assert versions(backup_path(1)) == [1]
-    assert S_IMODE(backup_path(1).stat().st_mode) == 0o600
-    assert backup_path(1).stat().st_mtime_ns == copy
+    assert contents(backup_path(NOW)) == before
+    assert versions(backup_path(NOW)) == [*range(1, NOW + 1)]
+    assert S_IMODE(backup_path(NOW).stat().st_mode) == 0o600
+    assert backup_path(NOW).stat().st_mtime_ns == copy
     files = {path.name for path in trellis_home.iterdir() if path.is_file()}
-    assert files == {"store.duckdb", "store.duckdb.version-1.backup"}
+    assert files == {"store.duckdb", f"store.duckdb.version-{NOW}.backup"}
 
 
 @pytest.mark.usefixtures("_second_version")
 def test_the_copy_of_an_old_store_is_a_store(trellis_home: Path) -> None:
     """What was copied before a step can be put back in its place and is brought to this version again."""
     assert_second_version()
-    backup_path(1).replace(trellis_home / "store.duckdb")
+    backup_path(NOW).replace(trellis_home / "store.duckdb")
     assert_second_version()
     with store() as con, pytest.raises(SealedAlready):
         add_seal(con, "old", Seal(1, "trunk", "bb", 4))
@@ -173,8 +177,8 @@ def test_a_new_store_takes_every_step_and_needs_no_copy(monkeypatch: pytest.Monk
     monkeypatch.setattr(connections, "STEPS", (*connections.STEPS, SECOND_STEP))
     with store() as con:
         assert con.execute("SELECT count(*) FROM sealed_releases").fetchall() == [(0,)]
-    assert versions(trellis_home / "store.duckdb") == [1, 2]
-    assert not backup_path(1).exists()
+    assert versions(trellis_home / "store.duckdb") == [*range(1, NOW + 2)]
+    assert not backup_path(NOW).exists()
 
 
 @pytest.mark.usefixtures("_second_version")
@@ -202,9 +206,23 @@ def test_a_store_whose_steps_were_killed_is_as_it_was(moment: str, trellis_home:
     before = contents(trellis_home / "store.duckdb")
     child = subprocess.run([sys.executable, "-c", MIGRANT, moment, SECOND_STEP])
     assert child.returncode == -signal.SIGKILL
-    assert backup_path(1).exists() == (moment != "copying")
+    assert backup_path(NOW).exists() == (moment != "copying")
     assert bool(list(trellis_home.glob("*.partial"))) == (moment == "copying")
     assert contents(trellis_home / "store.duckdb") == before
     assert_second_version()
-    assert contents(backup_path(1)) == before
+    assert contents(backup_path(NOW)) == before
     assert list(trellis_home.glob("*.partial*")) == []
+
+
+def test_a_store_from_before_repeated_levels_is_brought_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The levels of its releases repeat no other, its views still answer, and its releases are read as they were."""
+    steps = connections.STEPS
+    monkeypatch.setattr(connections, "STEPS", steps[:1])
+    with store() as con:
+        con.execute(
+            "INSERT INTO levels SELECT 'old', 0, '{}', '1', true, '0', 0, 0, 0, '', '0', false, 'x', 0, 0, 0, 0"
+        )
+    monkeypatch.setattr(connections, "STEPS", steps)
+    with store() as con:
+        assert con.execute("SELECT release_id, same_as FROM levels").fetchall() == [("old", None)]
+        assert con.execute("SELECT count(*) FROM published").fetchall() == [(0,)]

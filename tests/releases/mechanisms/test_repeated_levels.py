@@ -1,0 +1,214 @@
+"""Releases with levels of which every cell above holds one: they cost nothing, read nothing, and say what they repeat."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+import tasks.noise.task
+import tasks.tree.branches
+from flows.answers.ledger import ledger_answer
+from flows.answers.query import query_answer
+from flows.answers.verify import verify_answer
+from flows.api import release
+from flows.planning.forecast import plan_answer
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from storage.errors import SpecError
+from tasks.format.manifest import Manifest
+from tests.support.folders import rewrite
+from tests.support.spec import SPEC
+
+LEVELS = ["nation", "state", "county", "town", "street"]
+# one nation; a county in each state; a street in each town
+AREAS = [("N", f"S{k // 6}", f"C{k // 6}", f"T{k}", f"R{k}") for k in range(24)]
+REPEATED = {1: 0, 2: 0, 5: 4, 6: 4, 9: 8, 10: 8}  # the end whose turn it is to be refined: destination, then origin
+
+
+@dataclass
+class Maker:
+    """Makes releases of one table in a folder."""
+
+    folder: Path
+
+    def spec(self, levels: list[str], **keys: Any) -> Path:
+        """Write the codebook with some of the levels, and a spec."""
+        columns = [LEVELS.index(level) for level in levels]
+        rows = [",".join(area[column] for column in columns) for area in AREAS]
+        (self.folder / "areas.csv").write_text("\n".join([",".join(levels), *rows]) + "\n")
+        finest = AREAS[0].index("R0") if levels[-1] == "street" else AREAS[0].index("T0")
+        trips = [f"{AREAS[(k * 7) % 24][finest]},{AREAS[(k * k) % 24][finest]}" for k in range(4_000)]
+        (self.folder / "trips.csv").write_text("\n".join(["home,work", *trips]) + "\n")
+        written: dict[str, Any] = SPEC | {
+            "name": "trips",
+            "dataset": f"people-{len(list(self.folder.glob('out*/*')))}",
+            "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
+            "hierarchy": {"table": "areas.csv", "levels": levels},
+            "release": {"tree": "destination", "finest": levels[-1]},
+            "privacy": SPEC["privacy"] | {"epsilon": 4.0},
+            "keep_noisy_counts": True,
+        }
+        for key, value in keys.items():
+            written[key] = written[key] | value if isinstance(value, dict) and key in written else value
+        written["privacy"] = {key: value for key, value in written["privacy"].items() if value is not None}
+        path = self.folder / "spec.yaml"
+        path.write_text(yaml.safe_dump(written))
+        return path
+
+    def make(self, levels: list[str] = LEVELS, **keys: Any) -> tuple[Path, Manifest]:
+        """Make a release; return its folder and its manifest."""
+        made = release(self.spec(levels, **keys), different_people=True)
+        return Path(made.folder), made.manifest
+
+
+@pytest.fixture
+def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
+    """Give a folder and a store."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    return Maker(tmp_path)
+
+
+def table(folder: Path, level: int) -> pl.DataFrame:
+    """Return the published table of a level."""
+    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["whole", "in branches"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"mechanism": "inftda"},
+        {"mechanism": "inftda_reconciled"},
+        {"mechanism": "inftda_lenient", "privacy": {"neighbours": "add_remove"}},
+        {"mechanism": "inftda", "noise": {"law": "laplace"}, "privacy": {"accountant": None}},
+        {"mechanism": "inftda_reconciled", "release": {"intervals": {"simultaneous": True}}},
+    ],
+    ids=["inftda", "reconciled", "lenient, add_remove", "laplace", "simultaneous"],
+)
+def test_a_repeated_level_has_the_rows_of_the_level_above(
+    maker: Maker, keys: dict[str, Any], cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every row, interval and mark is that of the level above, with one code more; the folder is verified, and so is its cost."""
+    if cut:
+        monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
+    folder, manifest = maker.make(**keys)
+    assert {entry.level: entry.same_as for entry in manifest.levels if entry.same_as is not None} == REPEATED
+    for level, same in REPEATED.items():
+        above, own = table(folder, level - 1), table(folder, level)
+        assert own.select(above.columns).equals(above)
+        entry, source = manifest.levels[level], manifest.levels[same]
+        assert (entry.rho, entry.epsilon, entry.l2_sensitivity) == (0.0, 0.0, 0.0)
+        assert (entry.sigma, entry.bound, entry.bound_after, entry.half_width, entry.noise_rows) == (
+            *(source.sigma, source.bound, source.bound_after, source.half_width, source.noise_rows),
+        )
+    assert verify_answer(folder).failures == []
+    (charges,) = (account.charges for account in ledger_answer(None).datasets)
+    assert {charge.level for charge in charges} == {
+        entry.level for entry in manifest.levels if entry.rho or entry.epsilon
+    }
+
+
+def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
+    """Nothing of the budget goes to what is fixed already: σ is that of a codebook with two levels."""
+    _, deep = maker.make()
+    _, plain = maker.make(["state", "town"])
+    assert {entry.sigma for entry in deep.levels if entry.rho} == {entry.sigma for entry in plain.levels if entry.rho}
+    assert sum(bool(entry.rho) for entry in deep.levels) == sum(bool(entry.rho) for entry in plain.levels) == 4
+
+
+def test_true_counts_of_repeated_levels_are_never_read(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise stage asks the vault for the children of the levels above measured levels, and for no others."""
+    asked = set[int]()
+    families = tasks.noise.task._Vault.families
+
+    def noted(vault: Any, level: int, *others: Any) -> Any:
+        asked.add(level + 1)
+        return families(vault, level, *others)
+
+    monkeypatch.setattr(tasks.noise.task._Vault, "families", noted)
+    _, manifest = maker.make()
+    assert asked == {entry.level for entry in manifest.levels if entry.rho}
+
+
+def test_plan_and_pages_say_what_is_repeated(maker: Maker) -> None:
+    """The plan, the README and the report say it; nothing calls such a level unprotected, or published exactly."""
+    forecast = plan_answer(make_plan(load_spec(maker.spec(LEVELS))))
+    assert {level.level: level.same_as for level in forecast.levels if level.same_as is not None} == REPEATED
+    assert forecast.levels[5].derivation.startswith("same as level 4: each of its cells holds one cell of this level")
+    assert [text.split(":")[0] for text in forecast.unprotected] == ["level 0"]
+    folder, manifest = maker.make()
+    assert [text.split(":")[0] for text in manifest.unprotected] == ["level 0"]
+    readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
+    assert "same as level 4" in readme
+    assert "same as level 4" in report
+    assert "does not protect at all" not in readme
+
+
+def test_questions_about_repeated_areas_are_answered(maker: Maker) -> None:
+    """A county is its state, and a street its town; with intervals of noisy counts and without."""
+    for noisy in (True, False):
+        folder, _ = maker.make(release={"noisy_counts": noisy})
+        finest = table(folder, 10)
+        for end in ("origin", "destination"):
+            town = finest[f"{end}_town"][0]
+            street = f"street=R{town[1:]}"
+            for one, other in (("state=S1", "county=C1"), (f"town={town}", street), ("nation=N", "all")):
+                asked = [
+                    query_answer(folder, None, None, [f"{end}={area}"], simultaneous=False) for area in (one, other)
+                ]
+                assert asked[0].count == asked[1].count
+                assert asked[0].low is not None
+                assert asked[0].low <= asked[0].count <= asked[0].high
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rho": 0.1}, "must cost nothing"),
+        ({"same_as": 2}, "must be the same as the nearest level above"),
+        ({"sigma": 1.0}, "must state the noise"),
+        ({"bound_after": 0}, "must state the noise"),
+    ],
+    ids=["cost", "another level", "noise", "bound"],
+)
+def test_what_a_repeated_level_states_is_verified(maker: Maker, change: dict[str, Any], told: str) -> None:
+    """A cost, another noise or another bound is found, and so is another level that it is said to repeat."""
+    folder, _ = maker.make()
+    rewrite(folder, lambda manifest: manifest["levels"][5].update(change))
+    assert any(told in failure for failure in verify_answer(folder).failures)
+
+
+@pytest.mark.parametrize("column", ["low", "signal"])
+def test_rows_that_are_not_repeated_are_found(maker: Maker, column: str) -> None:
+    """Another interval or mark than the row above has is told."""
+    folder, _ = maker.make()
+    path = folder / "counts" / "level_5.parquet"
+    rows = pl.read_parquet(path)
+    other = pl.col("low") - 1 if column == "low" else ~pl.col("signal")
+    rows.with_columns(pl.when(pl.int_range(pl.len()) == 0).then(other).otherwise(column).alias(column)).write_parquet(
+        path
+    )
+    rewrite(folder, lambda _: None)
+    assert any("level_5" in failure for failure in verify_answer(folder).failures)
+
+
+def test_a_list_of_shares_is_of_measured_levels(maker: Maker) -> None:
+    """One share for each level that is measured, and no more."""
+    with pytest.raises(SpecError, match=r"privacy\.split must list 4 shares"):
+        make_plan(load_spec(maker.spec(LEVELS, privacy={"split": [0.1] * 10})))
+    make_plan(load_spec(maker.spec(LEVELS, privacy={"split": [0.25] * 4})))
+
+
+def test_a_single_area_leaves_nothing_to_measure(maker: Maker) -> None:
+    """If every level repeats a public total, there is nothing to release."""
+    (maker.folder / "areas.csv").write_text("nation\nN\n")
+    path = maker.spec(LEVELS)
+    keys = yaml.safe_load(path.read_text())
+    (maker.folder / "areas.csv").write_text("nation\nN\n")
+    keys["hierarchy"]["levels"], keys["release"]["finest"] = ["nation"], "nation"
+    path.write_text(yaml.safe_dump(keys))
+    with pytest.raises(SpecError, match="a level to measure"):
+        make_plan(load_spec(path))
