@@ -26,7 +26,7 @@ from tasks.accounting.floats import float_above
 from tasks.laws.named import noise_of
 from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
 from tasks.uncertainty.intervals import margins_of
-from tasks.uncertainty.repeated import own_levels, spread
+from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.validate.size import disk_size, expected_leaves
 
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
@@ -272,7 +272,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     confidence = plan.file.spec.release.intervals.confidence
     own = [noise_of(level) for level in own_levels(plan.levels)]
-    margins = [] if plan.scheme.is_summed else spread(plan.levels, margins_of(own, confidence))
+    margins = [] if plan.scheme.is_summed else for_every_level(plan.levels, margins_of(own, confidence))
     return [
         PlannedLevel(
             level=level.level,

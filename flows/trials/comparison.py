@@ -35,6 +35,7 @@ from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResu
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import margins_of, rounding_step
+from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.validate.coverage import (
     Bounds,
     false_share,
@@ -96,7 +97,8 @@ class Entry:
         if plan.scheme.is_summed:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
         steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
-        margins = margins_of(self.noises, confidence)
+        own = [self.noises[level.level] for level in own_levels(plan.levels)]
+        margins = for_every_level(plan.levels, margins_of(own, confidence))
         return list[Bounds | None](measured_bounds(tree, trial.measured, trial.released, margins, steps))
 
 

@@ -85,12 +85,17 @@ class Trial:
 
     @property
     def measured(self) -> list[MeasuredLevel]:
-        """What was measured of levels 0 to T, where every level is."""
-        return [self._measured(level) for level in range(self.job.record.finest + 1)]
+        """What was measured of levels 0 to T, where every level is; of one that repeats another, what was measured of that."""
+        levels = list[MeasuredLevel]()
+        for terms in self.job.record.release.levels:
+            repeated = levels[-1].noisy[levels[-1].kept] if terms.same_as is not None else None
+            levels.append(self._measured(terms.level, repeated))
+        return levels
 
-    def _measured(self, level: int) -> MeasuredLevel:
+    def _measured(self, level: int, repeated: IntArray | None) -> MeasuredLevel:
         job = self.job
-        nodes, noisy = job.nodes(job.record.frontiers[level, TRUNK]), np.concatenate(list(job.noisy(level, TRUNK)))
+        nodes = job.nodes(job.record.frontiers[level, TRUNK])
+        noisy = np.concatenate(list(job.noisy(level, TRUNK))) if repeated is None else repeated
         if level == 0:
             return MeasuredLevel(Cells(0, np.array([0, 1]), root_of(job.tree, 0).areas), noisy, np.ones(1, dtype=bool))
         cells = expand(job.tree, job.parents(level, TRUNK))

@@ -36,7 +36,7 @@ from tasks.uncertainty.intervals import (
     sum_margins,
 )
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
-from tasks.uncertainty.repeated import own_levels, spread
+from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
 from tasks.uncertainty.signals import signals
 
@@ -59,7 +59,7 @@ def margins_by_level(record: Record) -> list[list[Margins]]:
     kinds = [row_margins(noises, cells, rows, terms.confidence)]
     if terms.simultaneous:
         kinds.append(simultaneous_margins(noises, [_listed(level) for level in own], terms.confidence))
-    return [spread(levels, of_kind) for of_kind in kinds]
+    return [for_every_level(levels, of_kind) for of_kind in kinds]
 
 
 def _listed(terms: LevelTerms) -> int:
@@ -251,8 +251,8 @@ class ReleasedLevels:
         of_rows, simultaneous = (self._margins + [[]] * 2)[:2]
         levels, confidence = self._release.levels, self._terms.confidence
         own = [noise_of(level) for level in own_levels(levels)]
-        fixed = spread(levels, margins_of(own, confidence)) if of_rows else []
-        bounds = spread(levels, bounds_after(self._moves)) if self._moves else []
+        fixed = for_every_level(levels, margins_of(own, confidence)) if of_rows else []
+        bounds = for_every_level(levels, bounds_after(self._moves)) if self._moves else []
         return [
             KnownAfter(
                 bias.get(level),

@@ -26,7 +26,7 @@ def own_levels(levels: Sequence[L]) -> list[L]:
     return [level for level in levels if level.same_as is None]
 
 
-def spread(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
+def for_every_level(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
     """Return for every level what is known of the level that it repeats, or of itself.
 
     Args:

@@ -17,7 +17,10 @@ from flows.api import release
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
+from flows.trials.comparison import make_comparison, trials_of
+from storage.database.connections import store
 from storage.errors import SpecError
+from storage.record import load_record
 from tasks.format.manifest import Manifest
 from tests.support.folders import rewrite
 from tests.support.spec import SPEC
@@ -95,6 +98,8 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(
     if cut:
         monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
     folder, manifest = maker.make(**keys)
+    with store() as con:
+        assert bool(load_record(con, manifest.id).branches) == cut
     assert {entry.level: entry.same_as for entry in manifest.levels if entry.same_as is not None} == REPEATED
     for level, same in REPEATED.items():
         above, own = table(folder, level - 1), table(folder, level)
@@ -193,6 +198,23 @@ def test_rows_that_are_not_repeated_are_found(maker: Maker, column: str) -> None
     )
     rewrite(folder, lambda _: None)
     assert any("level_5" in failure for failure in verify_answer(folder).failures)
+
+
+def test_a_comparison_knows_them(maker: Maker) -> None:
+    """In memory the rows of a level that repeats another are as far off, as wide and as covered as those of that one.
+
+    What is said of all cells may differ: a cell below one that was dropped is looked at by what that one may count at most.
+    """
+    spec = maker.spec(LEVELS, public_data=True)
+    comparison = make_comparison(load_spec(spec), ["inftda", "inftda_reconciled"], [2.0], 1)
+    for entry in comparison.entries:
+        rows = {
+            row["level"]: {name: of for name, of in row.items() if name != "level" and " of " not in name}
+            for row in trials_of(comparison, entry, range(1))
+        }
+        assert {"row_width", "rows_covered", "bound_after", "max_absolute"} <= rows[0].keys()
+        for level, same in REPEATED.items():
+            assert rows[level] == rows[same]
 
 
 def test_a_list_of_shares_is_of_measured_levels(maker: Maker) -> None:
