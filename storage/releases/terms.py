@@ -277,7 +277,7 @@ class LevelTerms:
         if self.is_summed:
             return ChargeDetails(summed=True)
         if self.same_as is not None:
-            law = None if self.mechanism == DISCRETE_GAUSSIAN else self.mechanism
+            law = self.mechanism if self.scale else None  # otherwise σ says all of the noise
             return ChargeDetails(same_as=self.same_as, mechanism=law, scale=self.scale or None)
         if not self.epsilon:
             return ChargeDetails()
