@@ -190,8 +190,14 @@ def scheme_of(
         for level in range(first, tree.depth + 1)
         if isinstance(mechanism.finish, AddUp) or tree.same_as(level) is None
     )
-    if not measured:
+    if not measured and keys.invariants:
         raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
+    if not measured:
+        raise SpecError(
+            "hierarchy must leave something to measure: every level has one area in each area above it, and the total is public.",
+            field="hierarchy",
+            hint="Release the table down to a level that has several areas.",
+        )
     sensitivities = tuple(
         sensitivity_of(
             keys.neighbours,

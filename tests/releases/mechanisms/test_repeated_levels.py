@@ -232,5 +232,5 @@ def test_a_single_area_leaves_nothing_to_measure(maker: Maker) -> None:
     (maker.folder / "areas.csv").write_text("nation\nN\n")
     keys["hierarchy"]["levels"], keys["release"]["finest"] = ["nation"], "nation"
     path.write_text(yaml.safe_dump(keys))
-    with pytest.raises(SpecError, match="a level to measure"):
+    with pytest.raises(SpecError, match="hierarchy must leave something to measure"):
         make_plan(load_spec(path))

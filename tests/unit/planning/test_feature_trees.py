@@ -231,8 +231,11 @@ def test_every_refusal_names_its_field(tmp_path_factory, data) -> None:
 
 def test_one_to_sixty_features(load) -> None:
     """There may be one feature, of one value even, and sixty, and no more."""
-    plan = planned(load, ("input/features", "sex"), ("hierarchy", {"sex": {"values": 1}}), ("release/order", "sex"))
-    assert [level.possible_cells for level in plan.levels] == [1, 1]
+    one = ("input/features", "sex"), ("hierarchy", {"sex": {"values": 1}}), ("release/order", "sex")
+    plan = planned(load, *one, ("privacy/neighbours", "add_remove"), ("privacy/exact_records_per_unit", None))
+    assert [(level.possible_cells, level.same_as) for level in plan.levels] == [(1, None), (1, 0)]
+    with pytest.raises(SpecError, match="hierarchy must leave something to measure"):  # its total is public
+        planned(load, *one)
     for number in (60, 61):
         names = [f"f{feature}" for feature in range(number)]
         keys = changed(
