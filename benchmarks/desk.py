@@ -1,6 +1,6 @@
 """What each command costs at the desk: CPU and wall seconds and memory, on the demonstration's spec, and where a release's go.
 
-Each command runs three times, in turn with the others, on a machine that should be idle; the medians are printed, and written to
+Each command runs five times, in turn with the others, on a machine that should be idle; the medians are printed, and written to
 desk.md. The store is new, so the first plan composes privacy loss distributions, and later ones remember them.
 """
 
@@ -17,7 +17,7 @@ from time import monotonic
 from results import machine, markdown, save
 
 TRELLIS = Path(sys.executable).parent / "trellis"
-RUNS = 3
+RUNS = 5
 PAGE = Path(__file__).parent / "desk.md"
 SERVER = (
     "import os\nfrom pathlib import Path\nfrom flows.server.process import prefect_server\n"
