@@ -1,7 +1,9 @@
 """Metrics of the store for Prometheus: releases by state, what is left of budgets, bytes, and the age of the last success."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +12,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flows.answers.ledger import ledger_answer
-from flows.execution.crashes import note_crashes
 from storage.database.connections import store
 from storage.machine.files import beside
 from storage.machine.home import home
@@ -43,7 +44,6 @@ class _Store(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield each metric with its values."""
-        note_crashes()
         with store() as con:
             releases, published = list_releases(con), last_published(con)
         accounts = ledger_answer(None).datasets
@@ -71,15 +71,18 @@ class _Store(Collector):
         now, last = datetime.now(UTC), {name: datetime.fromisoformat(at) for name, at in published.items()}
         yield _gauge(
             "trellis_last_success_timestamp_seconds",
-            "When the dataset's latest published release passed its checks.",
+            "When the dataset's latest published release passed its checks; 0 where none has.",
             ("dataset",),
-            (((dataset,), at.timestamp()) for dataset, at in last.items()),
+            (((dataset,), last[dataset].timestamp() if dataset in last else 0) for dataset in datasets),
         )
         yield _gauge(
             "trellis_last_success_age_seconds",
             "How long ago that was when these metrics were written.",
             ("dataset",),
             (((dataset,), (now - at).total_seconds()) for dataset, at in last.items()),
+        )
+        yield _gauge(
+            "trellis_metrics_timestamp_seconds", "When these metrics were written.", (), [((), now.timestamp())]
         )
 
 
@@ -95,11 +98,9 @@ def _gauge(
 def _sizes() -> dict[str, int]:
     """Return the bytes of each folder of TRELLIS_HOME, and of the files beside them as `store`."""
     sizes = Counter({"store": 0, "shards": 0, "vault": 0, "prefect": 0})
-    for path in home().rglob("*"):
-        try:
-            size = path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue  # a running release has just removed it
-        inside = path.relative_to(home()).parts
-        sizes[inside[0] if len(inside) > 1 else "store"] += size
+    for folder, _, files in os.walk(home()):  # passes over folders that a running release has just removed
+        inside = Path(folder).relative_to(home()).parts
+        for file in files:
+            with suppress(FileNotFoundError):
+                sizes[inside[0] if inside else "store"] += (Path(folder) / file).stat().st_size
     return dict(sorted(sizes.items()))

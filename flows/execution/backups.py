@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 from flows.execution.crashes import note_crashes
 from storage.counts.vault import VAULTS
@@ -75,22 +76,28 @@ def back_up(folder: Path, *, vaults: bool = False) -> Backup:
     folder = folder.absolute()
     if folder.exists():
         raise UsageError(f"{folder} exists already.", field="FOLDER", hint="Name a folder that a backup can create.")
+    if folder.resolve().is_relative_to(home().resolve()):
+        raise UsageError(
+            f"{folder} is inside of TRELLIS_HOME.", field="FOLDER", hint="Name a folder elsewhere, on another disk."
+        )
     note_crashes()
-    partial = folder.with_name(folder.name + ".partial")
+    partial = None
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(mode=0o700)
+        partial = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # closed to others
         with store() as con:
             before = _standing(con)
             copy_store(con, partial / STORE)
         for place in _kept(home(), vaults):
             copy = partial / place.relative_to(home())
             _make_folders(copy, partial)
-            shutil.copyfile(place, copy)
+            try:
+                shutil.copyfile(place, copy)
+            except FileNotFoundError:
+                raise _changed() from None
             copy.chmod(0o600)
         with store() as con:
             if _standing(con) != before:
-                raise StoreError("A release began while the store was copied.", hint="Run `trellis backup` again.")
+                raise _changed()
         size = sum(path.stat().st_size for path in _files(partial))
         made = Backup(str(folder), utc_now(), len(before[0]), before[1], vaults, size)
         contents = json.dumps(asdict(made) | {"files": _hashes(partial)}, indent=2)
@@ -103,8 +110,13 @@ def back_up(folder: Path, *, vaults: bool = False) -> Backup:
             f"{folder} cannot be written ({fault.strerror}).", field="FOLDER", hint="Name a folder that you own."
         ) from None
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        if partial:
+            shutil.rmtree(partial, ignore_errors=True)
     return made
+
+
+def _changed() -> StoreError:
+    return StoreError("The store changed while it was copied.", hint="Run `trellis backup` again, when nothing runs.")
 
 
 def restore(folder: Path) -> Restored:

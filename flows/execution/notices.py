@@ -27,7 +27,8 @@ def check_addresses() -> None:
     Raises:
         UsageError: one is not understood. It is named by its kind alone, since it may hold a password.
     """
-    _addressed()
+    for fault in _addressed()[1]:
+        raise fault
 
 
 def tell(release_id: str, dataset: str, state: str, text: str = "") -> None:
@@ -43,16 +44,18 @@ def tell(release_id: str, dataset: str, state: str, text: str = "") -> None:
         return
     body = "\n".join(line for line in (f"Dataset: {dataset}" if dataset else "", text) if line)
     try:
-        addressed = _addressed()
+        addressed, wrong = _addressed()
+        for fault in wrong:
+            _warn(str(fault).rstrip("."))
         sent = addressed.notify(
             title=f"Trellis: {release_id} {'was refused' if state == 'refused' else f'is {state}'}",
             body=body or f"`trellis show {release_id}` shows it.",
             notify_type=_KINDS[state],
         )
     except Exception as fault:  # noqa: BLE001 (a release that is paid for does not stop here, and an address may hold a password)
-        _warn(f"{type(fault).__name__}{f': {fault}' if isinstance(fault, UsageError) else ''}")
+        _warn(type(fault).__name__)
     else:
-        if not sent:
+        if not sent and len(addressed):
             _warn(f"an address of {', '.join(sorted({_kind(url) for url in _addresses()}))} did not take it")
 
 
@@ -74,18 +77,21 @@ def tell_of(fault: Exception, release_id: str, dataset: str) -> None:
     tell(release_id, dataset, "refused" if isinstance(fault, BudgetExceeded) else "failed", text)
 
 
-def _addressed() -> "Apprise":
+def _addressed() -> "tuple[Apprise, list[UsageError]]":
+    """Return the addresses that are understood, and why the others are not."""
     from apprise import Apprise, AppriseAsset
 
     addressed = Apprise(asset=AppriseAsset(app_id="Trellis", app_desc="Trellis", app_url="", async_mode=False))
-    for number, address in enumerate(_addresses(), start=1):
-        if not addressed.add(address):
-            raise UsageError(
-                f"{NOTIFY}: address {number} ({_kind(address)}) is not understood.",
-                field=NOTIFY,
-                hint="Addresses have spaces between them, for example json://host/path or mailtos://user:password@host?to=me@host.",
-            )
-    return addressed
+    wrong = [
+        UsageError(
+            f"{NOTIFY}: address {number} ({_kind(address)}) is not understood.",
+            field=NOTIFY,
+            hint="Addresses have spaces between them, for example json://host/path or mailtos://user:password@host?to=me@host.",
+        )
+        for number, address in enumerate(_addresses(), start=1)
+        if not addressed.add(address)
+    ]
+    return addressed, wrong
 
 
 def _addresses() -> list[str]:

@@ -81,7 +81,9 @@ class Scheme:
         """
         if self.is_summed or level < self.first_measured:
             return None
-        return self.tree.same_as(level)
+        same = self.tree.same_as(level)
+        # a level that the spec publishes exactly repeats nothing, whatever the codebook says
+        return None if same is None else max(same, self.first_measured - 1)
 
     def own(self, level: int) -> int:
         """Return the level that a level repeats, or the level itself."""

@@ -58,6 +58,20 @@ _OF_EACH_ROW = {
     "lastname",
 }
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"created", "updated", "iban", "url", "ip"}
+_OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
+_ABOUT_AREAS = {
+    "name",
+    "label",
+    "population",
+    "pop",
+    "households",
+    "km2",
+    "hectares",
+    "lat",
+    "lon",
+    "latitude",
+    "longitude",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +163,11 @@ def _is_unit(name: str) -> bool:
     if "".join(words) in {"pid", "uid", "hhid", *(f"{unit}id" for unit in _UNITS)}:
         return True
     return len(words) > 1 and words[0] in _UNITS and words[-1] in _IDENTIFIERS
+
+
+def is_no_level(name: str) -> bool:
+    """Return whether a column of a codebook seems to describe its areas, by its name, rather than to hold them."""
+    return not _ABOUT_AREAS.isdisjoint(words_of(name))
 
 
 def is_identifier(name: str) -> bool:

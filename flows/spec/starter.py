@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, describe_default, explanation, options, section_of
-from flows.spec.headers import Columns, guess_columns, level_names
+from flows.spec.headers import Columns, guess_columns, is_no_level, level_names
 from flows.spec.hierarchy import Hierarchy, Values
 from flows.spec.keys import MOST_FEATURES, Spec
 from flows.spec.schema import SCHEMA
@@ -51,6 +51,8 @@ _EXAMPLES = {
 }
 _WIDTH = 110  # columns
 _MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
+
+_MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has
 
 _MODELINE = "# yaml-language-server: $schema="  # by which editors find what completes and checks a spec
 
@@ -126,7 +128,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
     said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in said for line in _comment(text.format(table=ascii(place.path.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
-    return Starter("\n".join([f"{_MODELINE}{SCHEMA}", *head, "", *body]).rstrip() + "\n", columns)
+    return Starter("\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,9 @@ def _levels_of(codebook: str, folder: Path) -> tuple[str, list[str]]:
             hint="A codebook has one row per finest area, and a column for each level above it.",
         )
     levels = [finest]
-    for name in sorted(numbers, key=lambda name: numbers[name], reverse=True):
+    most = _MOST_OF_FINER * areas.height  # more than that, and it is a number or a name of each area, not a level
+    named = [name for name in numbers if numbers[name] <= most and not is_no_level(name)]
+    for name in sorted(named, key=lambda name: numbers[name], reverse=True):
         pairs = areas.select(levels[0], name).n_unique() if name != levels[0] else 0
         if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
             levels.insert(0, name)

@@ -164,7 +164,7 @@ def try_scales(
         _level_of_scale(tree, level, scale if sums or level >= first else 0.0, law, is_summed=sums and level < first)
         if scale is not None
         else replace(
-            _level_of_scale(tree, level, 0.0, law, is_summed=True), is_summed=False, same_as=tree.same_as(level)
+            _level_of_scale(tree, level, 0.0, law, is_summed=True), is_summed=False, same_as=_own_above(scales, level)
         )
         for level, scale in enumerate(scales)
     )
@@ -193,6 +193,11 @@ def try_scales(
     )
     release = Release("trial", "trial", "trial", "reserved", "", "", "", terms, "", levels)
     return try_release(table, release, reserved_charges(release.id, levels), mechanism, sampler)
+
+
+def _own_above(scales: Sequence[float | None], level: int) -> int:
+    """Return the nearest level above that repeats none."""
+    return max(above for above in range(level) if scales[above] is not None)
 
 
 def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed: bool) -> LevelTerms:

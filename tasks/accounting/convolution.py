@@ -16,7 +16,7 @@ FloatArray = NDArray[np.float64]
 _TAIL = 1e-24  # of one discrete Gaussian, at most, beyond what is summed; it is added to δ
 _MOST_VALUES = 2**15  # of a sum of outcomes; beyond, convolving takes seconds
 _ROUNDING = 1e-9  # of δ: far more than the rounding of all sums together
-_OF_DIFFERENCE = 1e-12  # of what two sums are subtracted from; likewise
+_OF_DIFFERENCE = 1e-11  # of what two sums are subtracted from; likewise
 
 
 def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float | None:

@@ -87,10 +87,11 @@ def read_codebook(
         codebook: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
     if codebook.is_empty():
         raise InputError(f"{table.field}: {table.path.name} has no rows.", field=table.field)
+    _check_no_blank(codebook[levels[-1]], table, is_finest=True)
     if own_area:
         codebook = _with_own_areas(codebook, table)
-    for level in levels:
-        _check_no_blank(codebook[level], table, is_finest=level == levels[-1])
+    for level in levels[:-1]:
+        _check_no_blank(codebook[level], table, is_finest=False)
     finest = list(levels) if by_path else [levels[-1]]
     if codebook.select(finest).is_duplicated().any():
         raise _repeated(codebook, table, levels)
@@ -127,7 +128,7 @@ def _check_no_blank(codes: pl.Series, table: Table, *, is_finest: bool) -> None:
             f"{table.field}: column {codes.name} has a blank code in {len(rows):,} {'rows' if rows[1:] else 'row'}:"
             f" {which}, not counting the header.",
             field=table.field,
-            hint="Every area needs a code at the finest level."
+            hint="Every row is an area and needs a code at the finest level. Delete rows that are empty."
             if is_finest
             else f"Fill the codes in; or, if such an area stands alone at {codes.name}, write blank: own_area beside table.",
         )

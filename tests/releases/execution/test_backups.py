@@ -125,6 +125,16 @@ def test_nothing_is_copied_while_a_release_runs(office: Office) -> None:
     assert not list(office.folder.glob("kept*"))
 
 
+def test_a_backup_removes_nothing_of_others(office: Office) -> None:
+    """A folder beside it stays whatever its name, and no backup lies inside of the store that it copies."""
+    (office.folder / "kept.partial").mkdir()
+    back_up(office.folder / "kept")
+    assert (office.folder / "kept.partial").is_dir()
+    assert not list(office.folder.glob(".kept*"))
+    with pytest.raises(UsageError, match="inside of TRELLIS_HOME"):
+        back_up(office.folder / "home" / "shards" / "kept")
+
+
 def test_a_store_is_not_replaced(office: Office) -> None:
     """A ledger is not lost by a restore, nor a backup by a backup."""
     back_up(office.folder / "kept")

@@ -193,3 +193,14 @@ def test_an_address_that_is_not_understood_is_refused(address: str, monkeypatch:
     with pytest.raises(UsageError, match=r"TRELLIS_NOTIFY: address [12] ") as fault:
         check_addresses()
     assert SECRET not in f"{fault.value}{fault.value.hint}"
+
+
+def test_a_wrong_address_does_not_silence_the_others(
+    office: Office, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is understood is told; the other is named by its number."""
+    with web_server() as (hook, posted):
+        monkeypatch.setenv(NOTIFY, f"nonsense://{SECRET}@host {hook}")
+        release(office.spec("first", "people.csv"))
+    assert [notice["type"] for notice in posted] == ["success"]
+    assert "address 1 (nonsense://…) is not understood" in capfd.readouterr().err

@@ -77,9 +77,10 @@ def test_several_blank_levels_take_the_code_below(tmp_path: Path) -> None:
     ("lookup", "told"),
     [
         (LOOKUP + "W,W9,\n", r"column district has a blank code in 1 row: 7,"),
+        (LOOKUP + ",,\n", r"column district has a blank code in 1 row: 7,"),
         (LOOKUP + "E,W0601,E9\n", r"column region has a blank code, and another area there has the code that district"),
     ],
-    ids=["the finest", "taken"],
+    ids=["the finest", "an empty row", "taken"],
 )
 def test_a_code_that_cannot_be_carried_up_is_refused(tmp_path: Path, lookup: str, told: str) -> None:
     """The finest level has nothing below it, and no two areas become one."""

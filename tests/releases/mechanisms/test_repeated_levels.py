@@ -200,6 +200,19 @@ def test_rows_that_are_not_repeated_are_found(maker: Maker, column: str) -> None
     assert any("level_5" in failure for failure in verify_answer(folder).failures)
 
 
+def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
+    """With invariants over several single areas, what repeats them repeats the last of them, and the folder is verified."""
+    folder, manifest = maker.make(privacy={"invariants": ["nation"], "i_accept_unprotected": True})
+    assert {entry.level: entry.same_as for entry in manifest.levels[:4]} == {0: None, 1: None, 2: None, 3: None}
+    assert verify_answer(folder).failures == []
+    areas = maker.folder / "areas.csv"
+    path = maker.spec(["nation", "state", "town"], privacy={"invariants": ["nation"], "i_accept_unprotected": True})
+    areas.write_text("\n".join(["nation,state,town", *(f"N,S,T{k}" for k in range(24))]) + "\n")
+    made = release(path, different_people=True)
+    assert [entry.same_as for entry in made.manifest.levels] == [None, None, None, 2, 2, None, None]
+    assert verify_answer(Path(made.folder)).failures == []
+
+
 def test_a_comparison_knows_them(maker: Maker) -> None:
     """In memory the rows of a level that repeats another are as far off, as wide and as covered as those of that one.
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -83,6 +84,6 @@ def test_a_starter_names_it(tmp_path: Path) -> None:
     """The first line is the modeline that editors look for, and the file is there."""
     (tmp_path / "trips.csv").write_text("home,work\n")
     first = starter(str(tmp_path / "trips.csv"), tmp_path).text.splitlines()[0]
-    path = Path(first.removeprefix("# yaml-language-server: $schema="))
+    path = Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path)
     assert path == SCHEMA
     assert path.is_file()
