@@ -23,7 +23,7 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.execution.driver import finish_release, make_release
-from flows.execution.notices import tell_of
+from flows.execution.notices import refusals_told, tell_of
 from flows.execution.reservation import new_release
 from flows.execution.resumption import refresh_run_keys
 from flows.execution.series import declare_series
@@ -217,14 +217,14 @@ def _release_of_day(file: SpecFile) -> str:
     day = day_of(moment, schedule.timezone)
     release_id = scheduled_id(file.spec.name, day)
     if schedule.until:
-        # The first run may declare the series; then it is the run of its first day.
-        series = declare_series(make_plan(file), moment - timedelta(seconds=1))
-        if release_id not in series.releases:
-            days = f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
-            refusal = BudgetExceeded(f"{day} is not a day of the declared series {series.name}, which has {days}.")
-            refusal.release_id = release_id
-            tell_of(refusal, release_id, file.spec.dataset)
-            raise refusal
+        with refusals_told(release_id, file.spec.dataset):
+            # The first run may declare the series; then it is the run of its first day.
+            series = declare_series(make_plan(file), moment - timedelta(seconds=1))
+            if release_id not in series.releases:
+                days = f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
+                refusal = BudgetExceeded(f"{day} is not a day of the declared series {series.name}, which has {days}.")
+                refusal.release_id = release_id
+                raise refusal
     return release_id
 
 
@@ -278,14 +278,14 @@ def _run(release: Release, work: Work) -> State[Any] | str:
             raise
         return _refused(refusal, release.id)
     except (Exception, KeyboardInterrupt, TerminationSignal) as fault:
-        _show_failure(release.id, fault, deployed=deployed)
+        is_reserved = _show_failure(release.id, fault, deployed=deployed)
         if isinstance(fault, Interrupted | KeyboardInterrupt) or (
             isinstance(fault, TerminationSignal) and not deployed
         ):
             return Cancelled(message=f"{release.id} was interrupted: `trellis rerun {release.id}` continues it.")
         if not isinstance(fault, Exception):
             raise
-        return _failed(what_to_press(release.id, fault, deployed=deployed), fault)
+        return _failed(what_to_press(release.id if is_reserved else "", fault, deployed=deployed), fault)
     with store() as con:
         state = find_release(con, release.id)
     if state.state != "published":
@@ -295,14 +295,15 @@ def _run(release: Release, work: Work) -> State[Any] | str:
     return release.id
 
 
-def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
-    """Show what stopped a run, unless its release is published, or somebody else runs it."""
+def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> bool:
+    """Show what stopped a run, unless its release is published, or somebody else runs it; return whether it was reserved."""
     with store() as con:
         state = state_of(con, release_id)
     if state in {None, "refused"}:
         show_nothing_reserved(release_id, fault, deployed=deployed)
     elif state in _UNFINISHED and holder_of(release_id) is None:
         show_failure(release_id, fault, deployed=deployed)
+    return state not in {None, "refused"}
 
 
 def _failed(message: str, fault: Exception) -> State[Any]:

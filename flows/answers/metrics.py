@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from flows.answers.ledger import ledger_answer
 from storage.database.connections import store
 from storage.machine.files import beside
-from storage.machine.home import home
+from storage.machine.home import SHARDS, VAULTS, home
 from storage.releases.register import last_published, list_releases
 
 _STATES = ("reserved", "running", "published", "failed", "refused", "abandoned")
@@ -64,7 +64,7 @@ class _Store(Collector):
             )
         yield _gauge(
             "trellis_bytes",
-            "Bytes on disk, by part of TRELLIS_HOME.",
+            "Bytes on disk, by part of TRELLIS_HOME; vaults are left out, since their size depends on the records.",
             ("part",),
             (((part,), size) for part, size in _sizes().items()),
         )
@@ -96,11 +96,14 @@ def _gauge(
 
 
 def _sizes() -> dict[str, int]:
-    """Return the bytes of each folder of TRELLIS_HOME, and of the files beside them as `store`."""
-    sizes = Counter({"store": 0, "shards": 0, "vault": 0, "prefect": 0})
+    """Return the bytes of each folder of TRELLIS_HOME, and of the files beside them as `store`.
+
+    Vaults are left out: how large they are depends on the records.
+    """
+    sizes = Counter({"store": 0, SHARDS: 0, "prefect": 0})
     for folder, _, files in os.walk(home()):  # passes over folders that a running release has just removed
         inside = Path(folder).relative_to(home()).parts
-        for file in files:
+        for file in files if VAULTS not in inside[:1] else ():
             with suppress(FileNotFoundError):
                 sizes[inside[0] if inside else "store"] += (Path(folder) / file).stat().st_size
     return dict(sorted(sizes.items()))

@@ -3,21 +3,20 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
 from flows.execution.crashes import note_crashes
-from storage.counts.vault import VAULTS
+from storage.counts.vault import vault_files
 from storage.database.connections import Connection, copy_store, store
 from storage.errors import HeldElsewhere, StoreError, UsageError, disk_fault
 from storage.ledger.events import head, read_books
-from storage.machine.claims import SHARDS
 from storage.machine.clock import utc_now
 from storage.machine.files import beside, replace, sha256_of_all
 from storage.machine.fingerprints import KEY
-from storage.machine.home import STORE, home, place_of_home
+from storage.machine.home import SHARDS, STORE, VAULTS, home, place_of_home
 from storage.machine.locks import holder_of
 from storage.releases.register import list_releases
 
@@ -34,7 +33,7 @@ class Backup:
         releases: how many it knows.
         head: the hash of the ledger's last event, as `trellis audit` prints it; empty where the ledger is.
         vaults: whether it holds the true counts of releases that can still be finished, or that keep theirs.
-        bytes: how large it is.
+        bytes: how large it is without vaults, whose size depends on the records.
     """
 
     folder: str
@@ -87,18 +86,12 @@ def back_up(folder: Path, *, vaults: bool = False) -> Backup:
         with store() as con:
             before = _standing(con)
             copy_store(con, partial / STORE)
-        for place in _kept(home(), vaults):
-            copy = partial / place.relative_to(home())
-            _make_folders(copy, partial)
-            try:
-                shutil.copyfile(place, copy)
-            except FileNotFoundError:
-                raise _changed() from None
-            copy.chmod(0o600)
+        _copy_files(partial, vaults=vaults)
         with store() as con:
             if _standing(con) != before:
                 raise _changed()
-        size = sum(path.stat().st_size for path in _files(partial))
+        counted = (path for path in _files(partial) if VAULTS not in path.relative_to(partial).parts[:1])
+        size = sum(path.stat().st_size for path in counted)
         made = Backup(str(folder), utc_now(), len(before[0]), before[1], vaults, size)
         contents = json.dumps(asdict(made) | {"files": _hashes(partial)}, indent=2)
         with beside(partial / _CONTENTS) as file:
@@ -180,11 +173,23 @@ def _standing(con: Connection) -> tuple[dict[str, str], str]:
     return states, head(con).hash
 
 
-def _kept(place: Path, vaults: bool) -> Iterator[Path]:
-    """Yield what belongs to a store, beside its database."""
-    yield from (file for file in [place / KEY] if file.is_file())
-    for folder in [SHARDS, VAULTS] if vaults else [SHARDS]:
-        yield from _files(place / folder)
+def _copy_files(target: Path, *, vaults: bool) -> None:
+    """Copy what belongs to a store beside its database.
+
+    Raises:
+        StoreError: a file has gone, which a release removes while it ends.
+    """
+    place = home()
+    try:
+        kept = [file for file in [place / KEY] if file.is_file()]
+        kept += _files(place / SHARDS)
+        for file in [*kept, *(vault_files() if vaults else ())]:
+            copy = target / file.relative_to(place)
+            _make_folders(copy, target)
+            shutil.copyfile(file, copy)
+            copy.chmod(0o600)
+    except FileNotFoundError:
+        raise _changed() from None
 
 
 def _make_folders(path: Path, below: Path) -> None:

@@ -62,8 +62,8 @@ def close_the_books(release: Release) -> bool:
     """
     kept = release.terms.keep_noisy_counts
     with store() as con:
-        is_new = find_release(con, release.id).state != "published"
-        charges = load_record(con, release.id).charges
+        record = load_record(con, release.id)
+        is_new, charges = record.release.state != "published", record.charges
         sealed = [level for level, charge in charges.items() if charge.state == "sealed"]
         with transaction(con):
             store_levels(con, release.id, Path(release.folder), len(release.levels))

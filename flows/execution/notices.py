@@ -4,6 +4,7 @@ A notice says only what is public: the release, its dataset, its state, the reas
 sent stops nothing.
 """
 
+import logging
 import os
 import re
 import sys
@@ -81,6 +82,7 @@ def _addressed() -> "tuple[Apprise, list[UsageError]]":
     """Return the addresses that are understood, and why the others are not."""
     from apprise import Apprise, AppriseAsset
 
+    logging.getLogger("apprise").disabled = True  # it would log addresses, which may hold passwords
     addressed = Apprise(asset=AppriseAsset(app_id="Trellis", app_desc="Trellis", app_url="", async_mode=False))
     wrong = [
         UsageError(

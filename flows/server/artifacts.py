@@ -141,10 +141,16 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
 
 
 def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> str:
-    """Return what stopped a run and what to do about it: the message of its state, which ends its log."""
+    """Return what stopped a run and what to do about it: the message of its state, which ends its log.
+
+    Args:
+        release_id: the release; empty where nothing is reserved.
+        fault: what stopped the run.
+        deployed: whether a deployment started the run.
+    """
     reason = str(fault) if isinstance(fault, TrellisError) else f"{kind_and_place(fault)}."
     hint = fault.hint if isinstance(fault, TrellisError) else ""
-    press = "press Retry" if deployed else "run the deployment rerun"
+    press = "press Retry" if deployed else "run the deployment rerun" if release_id else "run the command again"
     again = f"Correct the cause, then {press}" + (
         f", or run `trellis rerun {release_id}`." if release_id and "trellis rerun" not in hint else "."
     )

@@ -6,9 +6,7 @@ the user's cache. It holds tables and block types, and nothing of any release.
 
 import os
 import shutil
-import sqlite3
 from contextlib import closing, suppress
-from importlib.metadata import version
 from pathlib import Path
 
 from storage.machine.files import beside
@@ -34,6 +32,8 @@ def begin_database(prefect_home: Path) -> bool:
 
 def keep_empty_database(prefect_home: Path) -> None:
     """Keep a copy of a database that a server has just made, unless there is one. If it cannot be kept, the next server makes its own."""
+    import sqlite3  # here, because every command imports this module, and few start a server
+
     kept = _empty_database()
     with suppress(OSError, sqlite3.Error):
         if kept.exists():
@@ -53,5 +53,7 @@ def keep_empty_database(prefect_home: Path) -> None:
 
 
 def _empty_database() -> Path:
+    from importlib.metadata import version
+
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "trellis" / f"prefect-{version('prefect')}.db"

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from storage.database.connections import Connection, connect
 from storage.errors import StoreError
-from storage.machine.home import subfolder
+from storage.machine.home import VAULTS, subfolder
 
 IntArray = NDArray[np.int64]
-
-VAULTS = "vault"  # in TRELLIS_HOME: true counts, a file for each release
 
 
 def vault_path(release_id: str) -> Path:
@@ -46,6 +44,11 @@ def vault(release_id: str, *, read_only: bool = True, memory: int | None = None)
 def list_vaults() -> list[str]:
     """Return the releases that have a vault, or files left over from one."""
     return sorted({path.name.partition(".duckdb")[0] for path in subfolder(VAULTS).iterdir()})
+
+
+def vault_files() -> list[Path]:
+    """Return the files of all vaults; nobody may be writing one."""
+    return sorted(path for path in subfolder(VAULTS).rglob("*") if path.is_file())
 
 
 def remove_vault(release_id: str) -> None:

@@ -3,9 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from storage.machine.home import subfolder
-
-SHARDS = "shards"  # in TRELLIS_HOME: noisy and released counts, a folder for each release
+from storage.machine.home import SHARDS, subfolder
 
 
 def shard_folder(release_id: str) -> Path:

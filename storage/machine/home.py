@@ -5,7 +5,10 @@ from pathlib import Path
 
 from storage.errors import StoreError, disk_fault
 
-STORE = "store.duckdb"  # in TRELLIS_HOME: the ledger, the releases and their seals
+# what is in TRELLIS_HOME
+STORE = "store.duckdb"  # the ledger, the releases and their seals
+SHARDS = "shards"  # noisy and released counts, a folder for each release
+VAULTS = "vault"  # true counts, a file for each release
 
 
 def place_of_home() -> Path:

@@ -20,7 +20,7 @@ _OF_DIFFERENCE = 1e-11  # of what two sums are subtracted from; likewise
 
 
 def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float | None:
-    r"""Return a δ, at most a part in a billion too large, with which discrete Gaussians of sensitivity 1 are (ε, δ)-private together.
+    r"""Return a δ, never too small and hardly too large, with which discrete Gaussians of sensitivity 1 are (ε, δ)-private together.
 
     .. math:: \delta = \sum_{s} P(s) \, (1 - e^{\epsilon - L(s)})_+, \qquad L(s) = \sum_j \frac{m_j - 2 s_j}{2 \sigma_j^2}
 

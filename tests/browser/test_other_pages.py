@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.spec import SPEC
-from tests.support.up import Up, below, bring_up
+from tests.support.up import Up, bring_up, with_one_spec
 from tests.support.user import User
 
 if TYPE_CHECKING:
@@ -48,10 +47,7 @@ TRIES = """async ([api, deployment]) => {
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
     """Bring Trellis up without a password, so that nothing but the page's origin is in the way."""
-    user = settle(tmp_path_factory.mktemp("open"))
-    user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
-    (user.folder / "specs").mkdir()
-    (user.folder / "specs" / "by-hand.yaml").write_text(below(SPEC, name="by-hand"))
+    user = with_one_spec(settle(tmp_path_factory.mktemp("open")))
     up = bring_up(user, "--no-auth")
     try:
         yield up

@@ -7,6 +7,7 @@ import yaml
 
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
+from tests.support.spec import SPEC
 
 ROWS = "".join(f"a{number % 2},b{number % 3}\n" for number in range(60))
 
@@ -26,14 +27,7 @@ class Office:
             "hierarchy": {"home": {"values": ["a0", "a1"]}, "work": {"values": ["b0", "b1", "b2"]}},
             "release": {"order": ["home", "work"]},
             "mechanism": "inftda",
-            "privacy": {
-                "unit": "one person",
-                "neighbours": "substitution",
-                "max_records_per_unit": 1,
-                "epsilon": 1.0,
-                "delta": 1e-6,
-                "accountant": "zcdp",
-            },
+            "privacy": SPEC["privacy"] | {"epsilon": 1.0, "delta": 1e-6, "accountant": "zcdp"},
             "budget": {"epsilon": 1.0, "delta": 1e-6},
             **more,
         }

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.support.server import ask
+from tests.support.spec import SPEC
 from tests.support.user import User
 
 SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
@@ -82,6 +83,14 @@ def free_port() -> int:
         port = random.randrange(10_000, 32_000)  # noqa: S311 (no secret)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
+
+
+def with_one_spec(user: User) -> User:
+    """Return a user with a Prefect database of its own, and a folder of specs with one in it."""
+    alone = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
+    (alone.folder / "specs").mkdir()
+    (alone.folder / "specs" / "by-hand.yaml").write_text(below(SPEC, name="by-hand"))
+    return alone
 
 
 def bring_up(user: User, *options: str, **variables: str) -> Up:

@@ -10,17 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.up import Up, below, bring_up, states
-from tests.support.user import SPEC, User
+from tests.support.up import Up, bring_up, states, with_one_spec
+from tests.support.user import User
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
     """Bring Trellis up with a password, in a folder with modules of its own that have the names of ours."""
-    user = settle(tmp_path_factory.mktemp("guarded"))
-    user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
-    (user.folder / "specs").mkdir()
-    (user.folder / "specs" / "by-hand.yaml").write_text(below(SPEC, name="by-hand"))
+    user = with_one_spec(settle(tmp_path_factory.mktemp("guarded")))
     for name in ("tasks", "storage", "numpy"):
         (user.folder / f"{name}.py").write_text("raise SystemExit('imported what lies here')\n")
     (user.folder / "flows").mkdir()

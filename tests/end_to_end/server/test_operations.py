@@ -257,6 +257,7 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
         told = up.artifacts(run)["failure"]
         assert said in told
         assert "Nothing was reserved, drawn or charged." in told
+        assert up.call(f"/flow_runs/{run}")["state"]["message"].endswith("Correct the cause, then press Retry.")
         assert "correct the cause, then press **Retry**" in told
         assert "trellis rerun" not in told
     begun = up.ended(spoilt)["name"]

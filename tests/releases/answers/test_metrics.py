@@ -69,6 +69,17 @@ def test_the_last_success_has_an_age(office: Office) -> None:
 
 
 @pytest.mark.usefixtures("office")
+def test_the_size_of_a_vault_is_in_no_metric(office: Office) -> None:
+    """It depends on the records, and whoever reads the metrics may not know it."""
+    before = read(metrics_answer())
+    (office.folder / "home" / "vault" / "other.duckdb").write_bytes(b"x" * 100_000)
+    after = read(metrics_answer())
+    bytes_of = {key for key in before if key[0] == "trellis_bytes"}
+    assert {key: before[key] for key in bytes_of} == {key: after[key] for key in bytes_of}
+    assert not any("vault" in dict(labels).values() for _, labels in after)
+
+
+@pytest.mark.usefixtures("office")
 def test_a_textfile_is_open_to_its_collector(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file has what the command prints, and other users may read it: all of it is public."""
     path = tmp_path / "trellis.prom"

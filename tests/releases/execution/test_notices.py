@@ -172,11 +172,16 @@ def test_notices_arrive_by_mail(office: Office, monkeypatch: pytest.MonkeyPatch)
     assert "Dataset: first" in message.get_content()
 
 
-@pytest.mark.parametrize("address", ["json://127.0.0.1:9/hook", f"nonsense://{SECRET}@host", SECRET])
+@pytest.mark.parametrize("address", [f"json://user:{SECRET}@127.0.0.1:9/{SECRET}", f"nonsense://{SECRET}@host", SECRET])
 def test_a_notice_that_cannot_be_sent_stops_nothing(
-    office: Office, address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    office: Office,
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The release is published; what is said of the address is its kind alone, since it may hold a password."""
+    caplog.set_level("DEBUG")
     monkeypatch.setenv(NOTIFY, address)
     release(office.spec("first", "people.csv"))
     with store() as con:
@@ -184,6 +189,7 @@ def test_a_notice_that_cannot_be_sent_stops_nothing(
     said = capfd.readouterr()
     assert "A notice was not sent: " in said.err
     assert SECRET not in said.err + said.out
+    assert not [record for record in caplog.records if record.name.startswith("apprise")]
 
 
 @pytest.mark.parametrize("address", [f"nonsense://{SECRET}@host", f"json://127.0.0.1/ {SECRET}"])
