@@ -1,4 +1,4 @@
-"""Writes synthetic tables with a spec that is ready to release them."""
+"""Writes synthetic tables with specs that are ready to release them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +8,10 @@ import numpy as np
 
 from storage.errors import UsageError
 from tasks.synthesize.areas import Country, write_country
+from tasks.synthesize.city import ZONES, draw_city
 from tasks.synthesize.country import draw_country
 from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
+from tasks.synthesize.shuttle import Day, draw_trips, periods_of, write_shuttle
 from tasks.synthesize.survey import draw_survey
 
 SPEC = """\
@@ -38,6 +40,47 @@ privacy:
 budget: {{epsilon: 10.0, delta: 1.0e-7}}
 output: out
 """
+
+SHUTTLE_SPEC = """\
+# SYNTHETIC: a city that does not exist, see README.md. Stops, zones and modes are public and do not depend on the trips.
+name: {name}
+dataset: {dataset}
+public_data: true
+input:
+  table: trips.parquet
+  features: [period, origin, destination]
+  count: trips
+hierarchy:
+  period: {{values: [{periods}]}}
+  origin: {{table: stops.csv, levels: [zone, stop]}}
+  destination: {{table: stops.csv, levels: [zone, stop]}}
+{derived}release:
+  order: [period, origin, destination]
+  views:
+    {views}
+mechanism: cbdp
+noise: {{law: laplace}}
+privacy:
+  unit: one trip
+  neighbours: add_remove
+  max_records_per_unit: 1
+  epsilon: 1.0
+  delta: 1.0e-8
+budget: {{epsilon: 10.0, delta: 1.0e-7}}
+utility:
+  fleet: {{period: period, minutes: 30, capacity: 8, durations: minutes.csv}}
+output: out
+"""
+DERIVED = """\
+derived:
+  mode: {table: modes.csv, of: [origin.stop, destination.stop]}
+"""
+VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
+    "total: {}",
+    "by_period: {period: period}",
+    "by_zones: {period: period, origin: zone, destination: zone}",
+    "by_mode: {period: period, mode: mode}",
+)
 
 
 def write_ready(
@@ -87,12 +130,8 @@ def synthesise_answer(
     Raises:
         UsageError: the folder exists and is not empty, or a set that has no density is given one.
     """
-    if kind in {"country", "survey"} and density:
-        raise UsageError(
-            f"--density is for the sets binary and random; a {kind} has none, got {density}.", field="density"
-        )
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"--out must be a new or empty folder, got {folder}.", field="out")
+    check_choices(kind, density)
+    _check_is_free(folder)
     generator = np.random.default_rng(seed)
     if kind == "country":
         drawn, words, unit = draw_country(generator=generator), ["country"], "one commuter"
@@ -105,3 +144,88 @@ def synthesise_answer(
     spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit)
     people = int(drawn.trips["people"].sum())
     return SyntheticSet(" ".join(words), seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticCity:
+    """A made-up city and the trips of a day in it, and its specs.
+
+    Attributes:
+        set: always `shuttle`.
+        day: the part of the week that was drawn.
+        seed: that it was drawn with.
+        specs: the files of the specs that release it: O3, O4 and O5 of the paper, with two, three and four views.
+        stops: how many it has; likewise `zones`.
+        trip_types: the number of combinations of period, origin and destination; `travelled` is the number of those with trips.
+        trips: how many there are.
+    """
+
+    set: str
+    day: Day
+    seed: int
+    specs: tuple[str, ...]
+    stops: int
+    zones: int
+    trip_types: int
+    travelled: int
+    trips: int
+
+
+def synthesise_city_answer(day: Day, folder: Path, seed: int) -> SyntheticCity:
+    """Draw the city and its trips into a new folder, with three specs, and return a description.
+
+    The geography is drawn first, and the trips after it: a grouping that is made from confidential trips is confidential itself.
+
+    Args:
+        day: the morning of a weekday, or all of a weekday or of a weekend day.
+        folder: where they are written.
+        seed: the same seed draws the same city, and the same weekday for its morning as for the whole day.
+
+    Raises:
+        UsageError: the folder exists and is not empty.
+    """
+    _check_is_free(folder)
+    generator = np.random.default_rng(seed)
+    city = draw_city(generator=generator)
+    trips = draw_trips(city, day, generator=generator)
+    write_shuttle(city, trips, folder)
+    dataset, periods = f"synthetic-shuttle-{day}-{seed}", periods_of(day)
+    specs = tuple(_write_shuttle_spec(folder, dataset, periods, views) for views in (2, 3, 4))
+    stops = len(city.zone)
+    types = len(periods) * stops * stops
+    return SyntheticCity("shuttle", day, seed, specs, stops, len(ZONES), types, trips.height, int(trips["trips"].sum()))
+
+
+def _write_shuttle_spec(folder: Path, dataset: str, periods: tuple[str, ...], views: int) -> str:
+    """Write the spec that has the first of `VIEWS`, and return its path. The leaves are one partition more."""
+    name = f"o{views + 1}"
+    shown = "\n    ".join(VIEWS[:views])
+    text = SHUTTLE_SPEC.format(
+        name=f"shuttle-{name}",
+        dataset=dataset,
+        periods=", ".join(f'"{period}"' for period in periods),
+        derived=DERIVED if "mode" in shown else "",
+        views=shown,
+    )
+    spec = folder / f"{name}.yaml"
+    spec.write_text(text, encoding="utf-8")
+    return str(spec)
+
+
+def check_choices(kind: str, density: Density | None, day: Day | None = None) -> None:
+    """Refuse a choice that a kind of set does not have.
+
+    Raises:
+        UsageError: a density is given for a set other than the paper's, or a day for one other than the shuttle.
+    """
+    if density and kind not in {"binary", "random"}:
+        raise UsageError(
+            f"--density is for the sets binary and random; a {kind} has none, got {density}.", field="density"
+        )
+    if day and kind != "shuttle":
+        raise UsageError(f"--day is for the set shuttle; the set {kind} has none, got {day}.", field="day")
+
+
+def _check_is_free(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"--out must be a new or empty folder, got {folder}.", field="out")

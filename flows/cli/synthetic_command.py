@@ -6,14 +6,15 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli.arguments import AsJson, print_answer
-from flows.console.synthetic_view import show_synthesised
+from flows.console.synthetic_view import show_city, show_synthesised
 
 
 def synthesise(
     kind: Annotated[
-        Literal["country", "binary", "random", "survey"],
+        Literal["country", "binary", "random", "survey", "shuttle"],
         typer.Argument(
-            help="The country of the demonstration, one of the paper's sets by its hierarchy, or a travel survey of 150 zones."
+            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, or a"
+            " city of 130 stops with shuttles and buses."
         ),
     ],
     out: Annotated[
@@ -26,10 +27,21 @@ def synthesise(
             " hundred."
         ),
     ] = None,
+    day: Annotated[
+        Literal["morning", "weekday", "weekend"] | None,
+        typer.Option(
+            help="Of the shuttle: the four half hours of a weekday from 08:00 to 10:00 (morning, the default), or all 48 of a"
+            " weekday or of a weekend day."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a synthetic set of trips, with a codebook and a spec that releases it."""
-    from flows.synthetic import synthesise_answer
+    """Draw a synthetic set of trips, with codebooks and the specs that release it."""
+    from flows.synthetic import check_choices, synthesise_answer, synthesise_city_answer
 
-    print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)
+    check_choices(kind, density, day)
+    if kind == "shuttle":
+        print_answer(synthesise_city_answer(day or "morning", out, seed), as_json, show_city)
+    else:
+        print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)

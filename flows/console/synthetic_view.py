@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from flows.console.terminal import escaped, print_line
 
 if TYPE_CHECKING:
-    from flows.synthetic import SyntheticSet
+    from flows.synthetic import SyntheticCity, SyntheticSet
 
 
 def show_synthesised(drawn: "SyntheticSet") -> None:
@@ -14,4 +14,14 @@ def show_synthesised(drawn: "SyntheticSet") -> None:
     print_line(
         f"SYNTHETIC: the set [bold]{drawn.set}[/] with seed {drawn.seed}: {drawn.people:,} people in"
         f" {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
+    )
+
+
+def show_city(drawn: "SyntheticCity") -> None:
+    """Draw what a made-up city holds, and where its specs are."""
+    drawn = escaped(drawn)
+    print_line(
+        f"SYNTHETIC: the set [bold]{drawn.set}[/] ({drawn.day}) with seed {drawn.seed}: {drawn.trips:,} trips of"
+        f" {drawn.travelled:,} types, of {drawn.trip_types:,} possible ones, between {drawn.stops:,} stops in {drawn.zones:,} zones\n"
+        f"specs: {', '.join(drawn.specs)}"
     )

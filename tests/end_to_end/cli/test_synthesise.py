@@ -1,4 +1,4 @@
-"""The paper's sets as a user makes them: drawn, and ready to release."""
+"""Synthetic sets as a user makes them: drawn, and ready to release."""
 
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,45 @@ def test_a_drawn_set_is_ready_to_release(newcomer: "User"):
     assert rehearsed.code == 0, rehearsed.stderr
     assert rehearsed.json()["name"] == "random-sparse"
     assert len(rehearsed.json()["levels"]) == 9
+
+
+def test_a_made_up_city_comes_with_three_specs(newcomer: "User"):
+    """The command writes trips, public tables and the specs of O3, O4 and O5, and says how many trips of how many types."""
+    said = newcomer.run("synthesise", "shuttle", "--out", "city", "--seed", "1", "--json")
+    assert said.code == 0, said.stderr
+    trips = pl.read_parquet(newcomer.folder / "city" / "trips.parquet")
+    assert trips.columns == ["period", "origin", "destination", "trips"]
+    assert said.json() == {
+        "set": "shuttle",
+        "day": "morning",
+        "seed": 1,
+        "specs": ["city/o3.yaml", "city/o4.yaml", "city/o5.yaml"],
+        "stops": 130,
+        "zones": 4,
+        "trip_types": 67_600,
+        "travelled": trips.height,
+        "trips": 4_878,
+    }
+    names = {path.name for path in (newcomer.folder / "city").iterdir()}
+    public = {"stops.csv", "modes.csv", "minutes.csv", "README.md"}
+    assert names == public | {"trips.parquet", "o3.yaml", "o4.yaml", "o5.yaml"}
+
+
+def test_people_read_what_the_city_holds(newcomer: "User"):
+    """Without --json, the command tells the trips of the chosen day, their types, and where the specs are."""
+    said = newcomer.run("synthesise", "shuttle", "--day", "weekend", "--out", "city")
+    assert said.code == 0, said.stderr
+    assert "SYNTHETIC: the set shuttle (weekend) with seed 2025: 18,000 trips of" in said.stdout
+    assert "of 811,200 possible ones, between 130 stops in 4 zones" in said.stdout
+    assert "specs: city/o3.yaml, city/o4.yaml, city/o5.yaml" in said.stdout
+
+
+def test_a_day_is_for_the_city_alone(newcomer: "User"):
+    """A day is refused for a set that has none, and nothing is written."""
+    said = newcomer.run("synthesise", "country", "--day", "weekday", "--out", "set")
+    assert said.code == 2
+    assert "--day is for the set shuttle; the set country has none, got weekday." in said.stderr
+    assert not (newcomer.folder / "set").exists()
 
 
 def test_a_folder_with_something_in_it_is_left_alone(newcomer: "User"):
