@@ -120,7 +120,9 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
     )
     depths = [axis.depth for axis in axes]
     if spec.release.order:
-        return Tree(axes, in_sequence(depths, [spec.axes.index(feature) for feature in spec.release.order]))
+        return Tree(
+            axes, in_sequence(depths, [(spec.axes.index(feature), level) for feature, level in spec.refinements])
+        )
     return Tree(axes, alternate(depths, spec.axes.index(spec.release.tree or spec.axes[0])))
 
 

@@ -23,6 +23,7 @@ from flows.spec.schedule import checked_cron, parse_until
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from storage.releases.terms import SIGNAL_RATE
 from tasks.uncertainty.intervals import CONFIDENCE
+from tasks.words.refinements import faults_of_order, refinement
 
 AXES = ("origin", "destination")
 MOST_FEATURES = 60
@@ -154,8 +155,9 @@ class ReleaseKeys(Keys):
 
     Attributes:
         tree: The end of a trip that is refined first. Must be given for trips.
-        order: The features in the order in which they are refined, each through all its levels before the next. Must be
-            given for features.
+        order: The features in the order in which they are refined. A feature's name refines it through all its levels that are
+            left. feature.level refines it by that level alone, so that several features may take turns. Must be given for
+            features.
         finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
             {feature: level} for those that stop above their finest level.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
@@ -169,7 +171,7 @@ class ReleaseKeys(Keys):
     """
 
     tree: Literal["destination", "origin"] | None = None
-    order: Columns | None = None
+    order: Annotated[list[Name], BeforeValidator(as_list), Field(min_length=1)] | None = None
     finest: (
         Annotated[
             Annotated[str, Tag(_ONE)]
@@ -336,10 +338,9 @@ class Spec(Keys):
         features, order = self.input.features, self.release.order
         if features is None or order is None:
             return
-        if set(order) != set(features):
-            odd = next(iter({*order} ^ {*features}))
-            wrong = f"{odd} is missing" if odd in features else f"{odd} is not one of them"
-            yield f"release.order must list each of input.features once: {wrong}."
+        levels = {name: self.levels(name) for name in features}
+        finest = {name: stop if (stop := self.finest(name)) in of else of[-1] for name, of in levels.items()}
+        yield from faults_of_order(order, levels, finest)
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in features:
                 yield f"release.finest must name features, got {name}."
@@ -375,6 +376,12 @@ class Spec(Keys):
         """Return the levels of an axis, coarse to fine. Listed codes have one level, with the name of their feature."""
         hierarchy = self.hierarchy_of(axis)[1]
         return hierarchy.levels if isinstance(hierarchy, Hierarchy) else [axis]
+
+    @property
+    def refinements(self) -> list[tuple[str, int]]:
+        """What each entry of `release.order` refines: a feature, and down to which of its levels, from 1 on."""
+        levels = {axis: self.levels(axis) for axis in self.axes}
+        return [found for entry in self.release.order or () if (found := refinement(entry, levels))]
 
     def has_own_areas(self, axis: str) -> bool:
         """Return whether a blank code in the codebook of an axis is an area of its own."""

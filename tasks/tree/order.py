@@ -101,14 +101,23 @@ class Tree:
         return {axis.name: axis.level_name(own) for axis, own in zip(self.axes, reached, strict=True)}
 
 
-def in_sequence(depths: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return the order of refinement in which one axis after the other is refined down to its finest level.
+def in_sequence(depths: Sequence[int], order: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the order of refinement in which axes are refined as listed, some levels at a time.
+
+    The last entry of an axis refines it down to its finest level, whatever level it names. So a codebook that was cut has the
+    same order as the whole one, without the levels that were cut.
 
     Args:
         depths: levels of each axis.
-        order: every axis once.
+        order: at least one entry for each axis: its number, and down to which of its levels it is refined, from 1 on; the
+            levels of one axis ascend.
     """
-    return tuple(axis for axis in order for _ in range(depths[axis]))
+    last = {axis: entry for entry, (axis, _) in enumerate(order)}
+    steps = list[int]()
+    for entry, (axis, level) in enumerate(order):
+        finest = depths[axis] if entry == last[axis] else level
+        steps += [axis] * (finest - steps.count(axis))
+    return tuple(steps)
 
 
 def alternate(depths: Sequence[int], first: int) -> tuple[int, ...]:
