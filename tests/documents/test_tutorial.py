@@ -4,57 +4,26 @@ import gzip
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
 
-from tests.support.user import REPOSITORY, TRELLIS, User
+from tests.support.pages import Block, blocks_of, run_blocks, words
+from tests.support.user import REPOSITORY, User
 
 PAGE = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
-END_OF_BLOCK = "=== the end of a block ==="
 TRIPS, BLOCKS = "od/ri_od_main_JT00_2019.csv.gz", "ri_xwalk.csv.gz"  # below the address that the page has
 
 
-class Block(NamedTuple):
-    """Commands of the page, and what it shows of what they print.
-
-    Attributes:
-        commands: as they stand.
-        shown: lines; empty where it shows none.
-        is_exact: whether the numbers in them are the same each time.
-    """
-
-    commands: str
-    shown: tuple[str, ...]
-    is_exact: bool
-
-
 def blocks() -> list[Block]:
-    """Return the page's commands, fenced as `sh`, with what is printed behind some of them."""
-    found = re.findall(
-        r"^```sh\n(.*?)^```$(?:\n+^```(text|console)\n(.*?)^```$)?", PAGE, flags=re.MULTILINE | re.DOTALL
-    )
-    return [
-        Block(commands, tuple(line for line in shown.splitlines() if line != "…"), kind == "text")
-        for commands, kind, shown in found
-    ]
-
-
-def words(text: str, *, is_exact: bool) -> str:
-    """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out.
-
-    Likewise for a share of noise rows, of which there are none on some levels of some tables.
-    """
-    line = " ".join(text.split())
-    return line if is_exact else re.sub("#%, at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
+    """Return the page's commands, with what is printed behind some of them."""
+    return blocks_of(PAGE)
 
 
 def made_up(folder: Path) -> None:
@@ -105,22 +74,7 @@ def printed(address: str, tmp_path_factory: pytest.TempPathFactory, settle: Call
     if not shutil.which("curl"):
         pytest.skip("no download: there is no curl")
     user = settle(tmp_path_factory.mktemp("learner"))
-    environment = user.environment | {"PATH": f"{TRELLIS.parent}:{os.environ['PATH']}", "LODES": address}
-    script = user.folder / "tutorial.sh"
-    script.write_text("".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in blocks()))
-    shell = subprocess.run(
-        ["bash", "-eu", script.name],
-        cwd=user.folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert shell.returncode == 0, shell.stdout
-    return shell.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
+    return run_blocks(blocks(), user.folder, user.environment | {"LODES": address})
 
 
 def test_every_command_works_and_prints_what_is_shown(printed: list[str], real: Path | None) -> None:

@@ -1,0 +1,65 @@
+"""Pages of docs/ whose commands a test runs: the commands, and what a page shows of what they print."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.user import TRELLIS
+
+END_OF_BLOCK = "=== the end of a block ==="
+
+
+class Block(NamedTuple):
+    """Commands of a page, and what it shows of what they print.
+
+    Attributes:
+        commands: as they stand.
+        shown: lines; empty where it shows none.
+        is_exact: whether the numbers in them are the same each time.
+    """
+
+    commands: str
+    shown: tuple[str, ...]
+    is_exact: bool
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return a page's commands, fenced as `sh`, with what is printed behind some of them."""
+    found = re.findall(
+        r"^```sh\n(.*?)^```$(?:\n+^```(text|console)\n(.*?)^```$)?", page, flags=re.MULTILINE | re.DOTALL
+    )
+    return [
+        Block(commands, tuple(line for line in shown.splitlines() if line != "…"), kind == "text")
+        for commands, kind, shown in found
+    ]
+
+
+def words(text: str, *, is_exact: bool) -> str:
+    """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out.
+
+    Likewise for a share of noise rows, of which there are none on some levels of some tables.
+    """
+    line = " ".join(text.split())
+    return line if is_exact else re.sub("#%, at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
+
+
+def run_blocks(blocks: Sequence[Block], folder: Path, environment: Mapping[str, str]) -> list[str]:
+    """Run commands in one shell, which ends at the first that fails; return what each block prints."""
+    script = folder / "page.sh"
+    script.write_text("".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in blocks))
+    shell = subprocess.run(
+        ["bash", "-eu", script.name],
+        cwd=folder,
+        env={**environment, "PATH": f"{TRELLIS.parent}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert shell.returncode == 0, shell.stdout
+    return shell.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
