@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,12 @@ def numbers_of(option: str, text: str) -> list[float]:
 
 
 def compare_directly(
-    file: SpecFile, mechanisms: list[str], epsilons: list[float], runs: int, out: Path | None
+    file: SpecFile,
+    mechanisms: list[str],
+    epsilons: list[float],
+    runs: int,
+    out: Path | None,
+    utilities: Sequence[str] = (),
 ) -> "TrialResults":
     """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what was found.
 
@@ -51,9 +57,10 @@ def compare_directly(
         from flows.parallel_trials import run_trials
         from flows.trials.comparison import comparison_answer, error_rows, make_comparison, stated_rows
         from flows.trials.coverage import coverage_rows
+        from flows.trials.utility import utility_rows
         from tasks.report.comparison_page import comparison_page
 
-        comparison = make_comparison(file, mechanisms, epsilons, runs)
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:
             try:
                 rows, run, task_runs = run_trials(comparison, tried)
@@ -69,6 +76,10 @@ def compare_directly(
             coverage_rows(rows).write_parquet(written)
         with beside(folder / "rows.parquet") as written:
             stated_rows(rows).write_parquet(written)
+        (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
+        if comparison.utilities:
+            with beside(folder / "utility.parquet") as written:
+                utility_rows(comparison.utilities, rows).write_parquet(written)
         with beside(folder / "comparison.json") as written:
             written.write(json.dumps(json_object(found), ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:

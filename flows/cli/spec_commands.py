@@ -93,12 +93,18 @@ def compare(
             "--intervals", help="Also print the coverage and width of the intervals. The page always shows them."
         ),
     ] = False,
+    utility: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…", help="Also measure how useful the counts are, such as fleet; the spec's utility says how."
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
     from flows.cli.run_comparison import compare_directly, numbers_of
     from flows.spec.file import load_spec
 
-    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
-    answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out)
+    names, utilities = ([name.strip() for name in of.split(",") if name.strip()] for of in (mechanisms, utility))
+    answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.table import Table
 
 from flows.console.terminal import escaped, out
@@ -26,6 +27,9 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
         out.print(_error_table(found.levels, at))
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
+        for name, numbers in found.utilities.items():
+            out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
+            out.print(_utility_table(name, numbers, at))
         _show_rows(found, epsilon)
         if intervals:
             _show_coverage(found, epsilon)
@@ -51,6 +55,20 @@ def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[Mechanism
                 *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
                 *(f"{100 * rate.mean:.1f}%" for rate in (of_level.false_discovery, of_level.false_negative)),
             )
+    return table
+
+
+def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[MechanismResult]") -> Table:
+    """Return a table of a measure of the leaves: a row per mechanism, and a column per number."""
+    from tasks.report.trial_results import format_ratio
+
+    table = Table("mechanism", box=None)
+    for number in numbers:
+        table.add_column(number, justify="right")
+    for result in results:
+        of_measure = (result.utility or {})[name]
+        # a bracket at the start of markup would be read as a tag
+        table.add_row(result.mechanism, *(escape(format_ratio(of_measure[number])) for number in numbers))
     return table
 
 

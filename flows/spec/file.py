@@ -27,7 +27,10 @@ from tasks.words.nearest import did_you_mean
 
 T = TypeVar("T", bound=TrellisError)
 
-_NOT_PUBLISHED = ("output", "run", "expected_total")  # a guess of the total may tell what the counts hide
+# A guess of the total may tell what the counts hide; the others say nothing of a release.
+_NOT_PUBLISHED = ("output", "run", "expected_total", "utility")
+
+_OF_NO_RELEASE = ("run", "utility")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +201,13 @@ def located(fault: T, text: str) -> T:
 
 
 def is_same_spec(text: str, other: str) -> bool:
-    """Return whether two specs ask for the same release. Layout and the section `run` may differ."""
+    """Return whether two specs ask for the same release. Layout and the sections `run` and `utility` may differ."""
     try:
         one, two = keys_in(text), keys_in(other)
     except SpecError:
         return False
-    return one | {"run": None} == two | {"run": None}
+    left_out = dict.fromkeys(_OF_NO_RELEASE)
+    return one | left_out == two | left_out
 
 
 def declares_public_data(text: str) -> bool:

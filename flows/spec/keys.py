@@ -20,6 +20,7 @@ from flows.spec.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd
 from flows.spec.privacy import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.spec.schedule import checked_cron, parse_until
+from flows.spec.utilities.section import UtilityKeys
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from storage.releases.terms import SIGNAL_RATE
 from tasks.uncertainty.intervals import CONFIDENCE
@@ -250,6 +251,7 @@ class Spec(Keys):
         keep_vault: Whether to keep the true counts after publication.
         expected_total: A guess of the number of records, for the plan. It is not published.
         public_data: Whether anybody may see the table. If true, errors against the true counts may be shown.
+        utility: What `trellis compare --utility` measures on a public table. A release does not depend on it.
         supersedes: The published release that this one replaces.
         output: The folder in which releases are published, relative to the spec. --output overrides it.
     """
@@ -276,6 +278,7 @@ class Spec(Keys):
     keep_vault: bool = False
     expected_total: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, strict=True)] | None = None
     public_data: Annotated[bool, Field(strict=True)] = False
+    utility: UtilityKeys | None = None
     supersedes: Name | None = None
     output: str = "out"
 
@@ -290,7 +293,8 @@ class Spec(Keys):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Spec":
-        refuse(chain(self._faults_of_people(), self._faults_of_levels(), self._faults_of_features()))
+        of_each = (self._faults_of_people(), self._faults_of_levels(), self._faults_of_features())
+        refuse(chain(*of_each, self._faults_of_utility()))
         return self
 
     def _faults_of_people(self) -> Iterator[str]:
@@ -350,6 +354,17 @@ class Spec(Keys):
             if column.casefold() in seen:
                 yield f"input.features would give two columns of the published tables the name {column}."
             seen.add(column.casefold())
+
+    def _faults_of_utility(self) -> Iterator[str]:
+        if self.utility and self.utility.fleet and not any(self._faults_of_levels()):
+            unlisted = [axis for axis in self.axes if getattr(self.hierarchy_of(axis)[1], "table", "") is None]
+            yield from self.utility.fleet.faults(self.released_levels, unlisted)
+
+    @property
+    def released_levels(self) -> dict[str, list[str]]:
+        """The levels of each feature down to the finest released one, coarse to fine; none for trips without features."""
+        levels = {axis: self.levels(axis) for axis in self.axes if self.input.features}
+        return {name: of[: of.index(self.finest(name)) + 1] for name, of in levels.items()}
 
     @property
     def axes(self) -> tuple[str, ...]:

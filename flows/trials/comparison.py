@@ -22,6 +22,7 @@ from flows.spec.file import SpecFile, declares_public_data
 from flows.spec.privacy import PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
+from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
@@ -113,6 +114,7 @@ class Comparison:
         runs: how often.
         refused: per mechanism that cannot be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
+        utilities: the measures of the leaves that are asked for.
     """
 
     plan: Plan
@@ -121,6 +123,12 @@ class Comparison:
     runs: int
     refused: dict[str, str]
     notes: dict[str, list[str]]
+    utilities: tuple[AskedUtility, ...] = ()
+
+    @property
+    def true_levels(self) -> list[Frontier]:
+        """The true nodes of levels 0 to T."""
+        return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(self.table.levels)]
 
     @property
     def interval_terms(self) -> IntervalTerms:
@@ -129,13 +137,19 @@ class Comparison:
         return IntervalTerms(spec.release.intervals.confidence, simultaneous=False, rounded=not spec.keep_noisy_counts)
 
 
-def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequence[float], runs: int) -> Comparison:
+def make_comparison(
+    file: SpecFile,
+    mechanisms: Sequence[str],
+    epsilons: Sequence[float],
+    runs: int,
+    utilities: Sequence[str] = (),
+) -> Comparison:
     """Return a comparison, with its table read; refuse a table that is not public.
 
     Raises:
         SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
-        UsageError: a mechanism is unknown, an ε is out of range, or nothing is left to compare.
-        InputError: the table or a codebook breaks a rule.
+        UsageError: a mechanism or a measure is unknown, an ε is out of range, or nothing is left to compare.
+        InputError: the table, a codebook or a table of a measure breaks a rule.
     """
     if not file.spec.public_data:
         raise SpecError(
@@ -163,17 +177,17 @@ def make_comparison(file: SpecFile, mechanisms: Sequence[str], epsilons: Sequenc
         raise UsageError(
             f"--mechanisms: none of them can be tried. {next(iter(refused.values()))}", field="--mechanisms"
         )
-    return Comparison(plan, table, tuple(entries), runs, refused, notes)
+    comparison = Comparison(plan, table, tuple(entries), runs, refused, notes)
+    return replace(comparison, utilities=asked_utilities(file, tree, comparison.true_levels[-1], utilities))
 
 
 def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
     Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
-    where there is nothing to say.
+    where there is nothing to say. Measures of the leaves (`AskedUtility.columns`) are null above the finest level.
     """
-    table, rows = comparison.table, []
-    true_levels = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
+    table, true_levels, rows = comparison.table, comparison.true_levels, []
     for run in runs:
         began = time.perf_counter()
         trial = entry.try_on(table)
@@ -188,6 +202,9 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
             false = false_share(table.tree, true, [areas[of_rows.signal] for areas in of_rows.areas])
             shares = share_columns(published.shares(true.level))
             of_run.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false} | shares)
+            for utility in comparison.utilities:
+                is_finest = true.level == table.tree.depth
+                of_run[-1] |= utility.row(table.tree, true, nodes) if is_finest else utility.no_row()
         rows += [row | {"bound_after": of.bound} for row, of in zip(of_run, published.known_after(), strict=True)]
     return rows
 
@@ -217,7 +234,7 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         runs=comparison.runs,
         confidence=comparison.interval_terms.confidence,
         levels=levels,
-        results=[_result(entry, rows) for entry in comparison.entries],
+        results=[_result(entry, rows, comparison.utilities) for entry in comparison.entries],
         refused=comparison.refused,
         notes=comparison.notes,
         folder=folder,
@@ -349,7 +366,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     )
 
 
-def _result(entry: Entry, rows: pl.DataFrame) -> MechanismResult:
+def _result(entry: Entry, rows: pl.DataFrame, utilities: Sequence[AskedUtility]) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = [
         LevelResult(
@@ -366,4 +383,5 @@ def _result(entry: Entry, rows: pl.DataFrame) -> MechanismResult:
         for (level,), of_level in of_entry.group_by("level", maintain_order=True)
     ]
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
-    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels)
+    utility = utility_answer(utilities, of_entry)
+    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility)

@@ -7,7 +7,7 @@ from typing import Any
 from tasks.report.coverage_section import coverage_section
 from tasks.report.frame import page, table
 from tasks.report.svg import as_svg, figure, level_ticks, line_style, log_ticks
-from tasks.report.trial_results import Spread, TrialResults
+from tasks.report.trial_results import Spread, TrialResults, format_ratio
 from tasks.words.numbers import format_probability
 
 _FIGURES = (
@@ -20,6 +20,12 @@ _FIGURES = (
 
 _ONE_PANEL, _WHOLE_PAGE = 6.5, 9.6  # inches
 
+_SAYS = {
+    "fleet": "It divides the vehicles that the released trips need by those that the true trips need. <b>busy</b>: each zone keeps"
+    " vehicles for its busiest period. <b>flow</b>: the fewest vehicles, which drive on from zone to zone. <b>pooled</b>: likewise,"
+    " where trips of the same period and pair of zones share vehicles."
+}
+
 _STYLE = "svg { min-width: 30rem }\n"
 
 _BODY = """<h1>{title}</h1>
@@ -28,6 +34,7 @@ _BODY = """<h1>{title}</h1>
 {notes}
 {figures}
 {intervals}
+{utilities}
 <h2>In numbers</h2>
 {tables}
 <p>Each entry is the mean over the runs, with the minimum and the maximum in brackets. The mean absolute error is taken over the
@@ -65,6 +72,7 @@ def comparison_page(found: TrialResults) -> str:
         notes=notes,
         figures="\n".join(_figure(found, *what) for what in _FIGURES) + _seconds(found),
         intervals=coverage_section(found),
+        utilities="\n".join(_utility(found, name, numbers) for name, numbers in found.utilities.items()),
         tables="\n".join(_tables(found, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
     )
     return page(title, body, _STYLE)
@@ -148,6 +156,27 @@ def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
         [max(0.0, spread.mean - spread.min) for spread in spreads],
         [max(0.0, spread.max - spread.mean) for spread in spreads],
     ]
+
+
+def _utility(found: TrialResults, name: str, numbers: Sequence[str]) -> str:
+    """Return the section of a measure of the leaves: a table per ε, with a row per mechanism and a column per number."""
+    tables = [
+        table(
+            ["mechanism", *map(escape, numbers)],
+            [
+                [escape(result.mechanism), *(format_ratio((result.utility or {})[name][number]) for number in numbers)]
+                for result in found.at(epsilon)
+            ],
+            caption=f"ε = {epsilon:g}",
+        )
+        for epsilon in found.epsilons
+    ]
+    described = (
+        f"How useful the released counts of the finest level are, by the measure <code>{escape(name)}</code>. A dash means that the"
+        " number does not exist for this table. In the same folder, <code>utility.parquet</code> holds the numbers of every run."
+    )
+    also = f" {_SAYS[name]}" if name in _SAYS else ""
+    return f"<h2>Utility: {escape(name)}</h2>\n<p>{described}{also}</p>\n{chr(10).join(tables)}"
 
 
 def _tables(found: TrialResults, epsilon: float, *, is_open: bool) -> str:

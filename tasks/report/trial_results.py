@@ -84,6 +84,8 @@ class MechanismResult:
     Attributes:
         sigmas: σ of levels 0 to T, 0 where a level is exact.
         seconds: of one trial.
+        utility: the numbers of each measure of the leaves that was asked for, by measure and number; a number is None where
+            no run has it. None where no measure was asked for.
     """
 
     mechanism: str
@@ -91,6 +93,7 @@ class MechanismResult:
     sigmas: Sequence[float]
     seconds: Spread
     levels: Sequence[LevelResult]
+    utility: Mapping[str, Mapping[str, Spread | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,11 @@ class TrialResults:
         """Every mechanism that was tried, in the order of the results."""
         return list(dict.fromkeys(result.mechanism for result in self.results))
 
+    @property
+    def utilities(self) -> dict[str, list[str]]:
+        """The names of the numbers of each measure of the leaves, by measure; none where none was asked for."""
+        return {name: [*numbers] for name, numbers in (self.results[0].utility or {}).items()}
+
     def at(self, epsilon: float) -> list[MechanismResult]:
         """Return the results at one ε."""
         return [result for result in self.results if result.epsilon == epsilon]
@@ -151,3 +159,8 @@ class TrialResults:
     def with_intervals(self) -> list[MechanismResult]:
         """The results of mechanisms that state intervals at some level."""
         return [result for result in self.results if any(level.intervals for level in result.levels)]
+
+
+def format_ratio(spread: Spread | None) -> str:
+    """Return the mean of a number with its least and its most in brackets; a dash where no run has the number."""
+    return f"{spread.mean:,.2f} [{spread.min:,.2f}, {spread.max:,.2f}]" if spread else "–"

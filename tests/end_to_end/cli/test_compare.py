@@ -6,9 +6,11 @@ from itertools import product
 
 import polars as pl
 import pytest
+import yaml
 
 from flows.trials.comparison import MEASURES
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS
+from tests.support.spec import SPEC
 from tests.support.user import Said, User
 
 COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
@@ -123,3 +125,41 @@ def test_every_trial_has_what_a_release_would_say_of_its_rows(compared: Compared
             values, stated = of_rows[measure].drop_nulls(), result["levels"][level][measure]
             assert (stated is None) == values.is_empty()
             assert stated is None or stated["mean"] == pytest.approx(values.mean())
+
+
+def test_the_fleet_is_compared(compared: Compared) -> None:
+    """With --utility fleet the JSON has the ratios of every mechanism and ε, of the same runs as the rows; the page shows them."""
+    user, folder = compared.user, compared.user.folder / "fleet"
+    stops = pl.DataFrame({"zone": ["a", "a", "b"], "stop": ["a1", "a2", "b1"]})
+    stops.write_csv(user.folder / "stops.csv")
+    pairs = pl.DataFrame(list(product(stops["stop"], stops["stop"])), schema=["from", "to"], orient="row")
+    pairs.with_columns(minutes=20).write_csv(user.folder / "minutes.csv")
+    trips = pairs.join(pl.DataFrame({"period": range(3)}), how="cross").with_columns(trips=pl.col("period") * 5 + 1)
+    trips.write_csv(user.folder / "trips.csv")
+    keys = {
+        "input": {"table": "trips.csv", "features": ["period", "from", "to"], "count": "trips"},
+        "hierarchy": {
+            "period": {"values": 3},
+            **{end: {"table": "stops.csv", "levels": ["zone", "stop"]} for end in ("from", "to")},
+        },
+        "release": {"order": ["period", "from", "to"]},
+        "public_data": True,
+        "utility": {"fleet": {"period": "period", "minutes": 30, "capacity": 4, "durations": "minutes.csv"}},
+    }
+    (user.folder / "fleet.yaml").write_text(yaml.safe_dump(SPEC | keys))
+    options = ("--epsilon", "1,30", "--runs", "2", "--json", "--out", str(folder))
+    said = user.run("compare", "fleet.yaml", "--utility", "fleet", *options)
+    assert said.code == 0, said.stderr
+    rows = pl.read_parquet(folder / "utility.parquet")
+    assert rows.height == 2 * 2 * 2 * 3
+    for result in said.json()["results"]:
+        of_result = rows.filter(mechanism=result["mechanism"], epsilon=result["epsilon"])
+        for number, spread in result["utility"]["fleet"].items():
+            values = of_result.filter(number=number)["value"]
+            assert spread == {"mean": pytest.approx(values.mean()), "min": values.min(), "max": values.max()}
+    assert "Utility: fleet" in (folder / "index.html").read_text(encoding="utf-8")
+    refused = user.run("compare", "public.yaml", "--utility", "fleet")
+    assert (refused.code, "utility.fleet must be given" in refused.stderr) == (2, True)
+    again = user.run("compare", "fleet.yaml", *options)  # in the same folder, without the measure
+    assert again.code == 0, again.stderr
+    assert not (folder / "utility.parquet").exists()

@@ -168,7 +168,7 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
 
 
 def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
-    """The # taken away, each key is accepted as it stands, but for those that only stand in place of others."""
+    """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
     lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).text.splitlines()
     refused, tried = set(), set()
     for at, line in enumerate(lines):
@@ -185,7 +185,7 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
             parse_spec("\n".join(given), tmp_path / "spec.yaml")
         except SpecError:
             refused.add(key[2])
-    assert refused == {"features", "order", "rho", "target"}
+    assert refused == {"features", "order", "rho", "target", "utility"}
     assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
 
 

@@ -1,0 +1,155 @@
+"""How useful released leaves are, in a comparison: the measures that are asked for, columns of its rows, and their summary."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from flows.spec.file import SpecFile, expand_variables
+from flows.spec.hierarchy import Values
+from flows.spec.keys import Spec
+from flows.spec.utilities.fleet import FleetKeys
+from flows.spec.utilities.section import UtilityKeys
+from flows.trials.coverage import spread_of
+from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.tables import Table, opened, table_at
+from tasks.report.trial_results import Spread
+from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+from tasks.validate.utility import UTILITIES, Terms, Utility
+from tasks.words.nearest import did_you_mean
+
+_TABLES = (".csv", ".csv.gz", ".parquet")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedUtility:
+    """A measure that is asked for.
+
+    Attributes:
+        name: as `UTILITIES` has it.
+        measure: the function.
+        terms: what the spec says of it.
+        numbers: the names of the numbers that it returns.
+    """
+
+    name: str
+    measure: Utility
+    terms: Terms
+    numbers: tuple[str, ...]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Which columns of the rows of trials hold the numbers, by the names of the numbers."""
+        return {number: f"{self.name}: {number}" for number in self.numbers}
+
+    def row(self, tree: Tree, true: Frontier, released: Frontier) -> dict[str, float | None]:
+        """Return the numbers of one trial by the names of their columns."""
+        found = self.measure(tree, true, released, self.terms)
+        return {column: found[number] for number, column in self.columns.items()}
+
+    def no_row(self) -> dict[str, None]:
+        """Return the same columns for a level that is not the finest."""
+        return dict.fromkeys(self.columns.values())
+
+
+def asked_utilities(file: SpecFile, tree: Tree, true: Frontier, names: Sequence[str]) -> tuple[AskedUtility, ...]:
+    """Return measures by their names, each tried on the truth itself, so that terms that do not fit are refused before any trial.
+
+    Args:
+        file: the spec.
+        tree: of the table.
+        true: the true leaves.
+        names: which measures; each is returned once.
+    Raises:
+        UsageError: a measure is unknown.
+        SpecError: the spec lacks the section of a measure.
+        InputError: a table of the section cannot be read, or the terms do not fit the tree.
+    """
+    asked = []
+    for name in dict.fromkeys(names):
+        if name not in UTILITIES:
+            raise UsageError(
+                f"--utility must be among {', '.join(UTILITIES)}, got {name}.",
+                field="--utility",
+                hint=did_you_mean(name, UTILITIES),
+            )
+        measure, terms = UTILITIES[name], _terms(file, name)
+        try:
+            numbers = tuple(measure(tree, true, true, terms))
+        except ValueError as fault:
+            key = f"utility.{name}.{fault}"
+            raise InputError(key, field=key.split(" ", 1)[0]) from None
+        asked.append(AskedUtility(name, measure, terms, numbers))
+    return tuple(asked)
+
+
+def utility_rows(asked: Sequence[AskedUtility], rows: pl.DataFrame) -> pl.DataFrame:
+    """Return of the rows of trials a row per run, measure and number; null where a number does not exist."""
+    leaves = rows.filter(level=rows["level"].max())
+    return pl.concat(
+        leaves.select(
+            *("mechanism", "epsilon", "run"),
+            pl.lit(utility.name).alias("utility"),
+            pl.lit(number).alias("number"),
+            pl.col(column).cast(pl.Float64).alias("value"),
+        )
+        for utility in asked
+        for number, column in utility.columns.items()
+    )
+
+
+def utility_answer(
+    asked: Sequence[AskedUtility], of_entry: pl.DataFrame
+) -> dict[str, Mapping[str, Spread | None]] | None:
+    """Return the numbers of each measure over the runs that have them; None where no measure is asked for."""
+    return {
+        utility.name: {number: spread_of(of_entry[column]) for number, column in utility.columns.items()}
+        for utility in asked
+    } or None
+
+
+def _terms(file: SpecFile, name: str) -> Terms:
+    spec = file.spec
+    section = spec.utility.section(name) if spec.utility else None
+    keys: dict[str, Any]
+    if isinstance(section, FleetKeys):
+        keys, tables = section.terms(spec.released_levels), list(section.TABLES)
+    elif name in UtilityKeys.model_fields:
+        raise SpecError(
+            f"utility.{name} must be given for --utility {name}.",
+            field=f"utility.{name}",
+            hint=f"Add to the spec a section such as {FleetKeys.EXAMPLE}.",
+        )
+    else:
+        keys = dict(section or {})
+        tables = [key for key, value in keys.items() if isinstance(value, str) and _names_a_table(value)]
+    return Terms(
+        {key: value for key, value in keys.items() if key not in tables},
+        {key: _read(file, f"utility.{name}.{key}", keys[key]) for key in tables},
+        _listed(spec),
+    )
+
+
+def _listed(spec: Spec) -> dict[str, tuple[str, ...]]:
+    """Return the codes of each axis whose codes the spec lists itself, in its order."""
+    domains = {axis: spec.hierarchy_of(axis)[1] for axis in spec.axes}
+    return {
+        axis: domain.values
+        for axis, domain in domains.items()
+        if isinstance(domain, Values) and isinstance(domain.values, tuple)
+    }
+
+
+def _names_a_table(value: str) -> bool:
+    return value.endswith(_TABLES) or ".duckdb::" in value
+
+
+def _read(file: SpecFile, field: str, location: str) -> pl.DataFrame:
+    """Return a public table; every column is text."""
+    table: Table = table_at(field, expand_variables(field, location), file.folder)
+    with duckdb.connect() as con, opened(con, table) as rows:
+        found: pl.DataFrame = con.sql(f"SELECT COLUMNS(*)::VARCHAR FROM {rows}").pl()
+    return found

@@ -1,0 +1,153 @@
+"""What released leaves are good for: measures on data that may be seen, which compare released leaves with the true ones.
+
+`UTILITIES` names every measure that `trellis compare --utility` knows. A new measure is a function here and a line there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+from tasks.validate.fleet import Demand, FloatArray, Service, busy_vehicles, flow_vehicles, pooled_vehicles
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a spec says of a measure, in its section `utility.<name>`.
+
+    Attributes:
+        keys: the keys of the section, but those that name a table.
+        tables: the tables that the section names, by key; every column is text.
+        listed: the codes of each axis whose codes the spec lists itself, in the order of the spec.
+    """
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    listed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+# The tree, the true leaves, the released leaves, and the terms, to numbers by name; None where a number does not exist.
+# It raises a ValueError, whose text begins with a key of the section, where the terms do not fit the tree.
+Utility = Callable[[Tree, Frontier, Frontier, Terms], Mapping[str, float | None]]
+
+
+def fleet(tree: Tree, true: Frontier, released: Frontier, terms: Terms) -> dict[str, float | None]:
+    """Return how many vehicles the released trips need for each one that the true trips need.
+
+    Args:
+        tree: the axes and their order. The finest areas of the two ends are the stops.
+        true: the true leaves.
+        released: the released leaves, whose counts may be below 0.
+        terms: the keys `period`, `origin` and `destination` name axes; `zone` names a level of each end; `minutes` is the
+            length of a period and `capacity` the seats of a vehicle. The table `durations` has the minutes of each pair of stops.
+    Returns:
+        `busy`, `flow` and `pooled`, as in `tasks.validate.fleet`; None where the true trips need no vehicle.
+    Raises:
+        ValueError: the durations do not fit the stops, or the two ends have other zones.
+    """
+    number = {axis.name: place for place, axis in enumerate(tree.axes)}
+    period, origin, destination = (number[terms.keys[key]] for key in ("period", "origin", "destination"))
+    service, places = _service(tree, period, origin, destination, terms), _places(tree, period, terms)
+    true_trips, released_trips = (
+        Demand(places[leaves.areas[period]], leaves.areas[origin], leaves.areas[destination], leaves.counts)
+        for leaves in (true, released)
+    )
+    found = dict[str, float | None]()
+    for name, vehicles in (("busy", busy_vehicles), ("flow", flow_vehicles), ("pooled", pooled_vehicles)):
+        needed = vehicles(true_trips, service)
+        found[name] = vehicles(released_trips, service) / needed if needed else None
+    return found
+
+
+UTILITIES: dict[str, Utility] = {
+    "fleet": fleet,
+}
+
+
+def _service(tree: Tree, period: int, origin: int, destination: int, terms: Terms) -> Service:
+    """Return the stops with their zones and minutes, given the numbers of the axes."""
+    finest = tree.axis_levels(tree.depth)
+    zones = [
+        _zones(tree.axes[axis], finest[axis], level)
+        for axis, level in zip((origin, destination), terms.keys["zone"], strict=True)
+    ]
+    names = np.unique(zones[0])
+    if not np.array_equal(names, np.unique(zones[1])):
+        raise ValueError("zone must have the same codes at both ends, since vehicles go on from where they arrive.")
+    return Service(
+        minutes=_minutes(terms.tables["durations"], [_stops(tree, axis) for axis in (origin, destination)]),
+        origin_zone=np.searchsorted(names, zones[0]),
+        destination_zone=np.searchsorted(names, zones[1]),
+        zones=len(names),
+        periods=tree.axes[period].areas(finest[period]),
+        period_minutes=terms.keys["minutes"],
+        capacity=terms.keys["capacity"],
+    )
+
+
+def _zones(axis: Axis, finest: int, name: str) -> np.ndarray[Any, Any]:
+    """Return the code of the zone of each stop."""
+    level = axis.level_names.index(name) + 1
+    return axis.codes[level - 1].to_numpy().astype(str)[axis.ancestors(np.arange(axis.areas(finest)), finest, level)]
+
+
+def _stops(tree: Tree, axis: int) -> pl.Series:
+    """Return the codes of the finest released areas of an axis, by its name."""
+    return tree.axes[axis].codes[tree.axis_levels(tree.depth)[axis] - 1].alias(tree.axes[axis].name)
+
+
+def _minutes(durations: pl.DataFrame, stops: list[pl.Series]) -> FloatArray:
+    """Return the minutes of each pair of stops, float64, shape (origin stops, destination stops).
+
+    Raises:
+        ValueError: a column is missing, a code is unknown, a pair is missing or listed twice, or minutes are not finite and > 0.
+    """
+    for column in (*(of.name for of in stops), "minutes"):
+        if column not in durations.columns:
+            raise ValueError(f"durations must have a column {column}.")
+    minutes = durations["minutes"].cast(pl.Float64, strict=False)
+    if not (minutes.is_finite() & (minutes > 0)).fill_null(value=False).all():
+        raise ValueError("durations must have finite minutes > 0 in every row.")
+    numbers = list[IntArray]()
+    for of in stops:
+        known = pl.DataFrame({"code": of, "number": np.arange(len(of))})
+        found = durations.select(code=of.name).join(known, on="code", how="left", maintain_order="left")
+        if found["number"].null_count():
+            unknown = found.filter(pl.col("number").is_null())["code"][0] or "a blank code"
+            raise ValueError(f"durations must have only codes of {of.name} in that column; {unknown} is not one.")
+        numbers.append(found["number"].to_numpy())
+    size = len(stops[1])
+    pair = numbers[0] * size + numbers[1]
+    times = np.bincount(pair, minlength=len(stops[0]) * size)
+    if (times != 1).any():
+        wrong = int(np.flatnonzero(times != 1)[0])
+        text = f"{stops[0][wrong // size]} to {stops[1][wrong % size]}"
+        also = "" if times[wrong] else " Noise may give any pair a count, also that of a stop with itself."
+        raise ValueError(f"durations must list each pair of stops once; {text} is there {times[wrong]} times.{also}")
+    found_minutes: FloatArray = np.empty(len(times))
+    found_minutes[pair] = minutes.to_numpy()
+    return found_minutes.reshape(len(stops[0]), size)
+
+
+def _places(tree: Tree, period: int, terms: Terms) -> IntArray:
+    """Return the place of each period in time: as the spec lists them, or by number if all codes are numbers, or as text.
+
+    The codes of an axis are numbered as text, in which 10 comes before 9.
+    """
+    axis = tree.axes[period]
+    codes = axis.codes[tree.axis_levels(tree.depth)[period] - 1]
+    listed = terms.listed.get(axis.name)
+    if listed:
+        order = pl.Series([listed.index(code) for code in codes])
+    elif codes.str.contains(r"^[0-9]{1,18}$").all():
+        order = codes.cast(pl.Int64)
+    else:
+        order = codes
+    places = np.empty(len(codes), dtype=np.int64)
+    places[order.arg_sort().to_numpy()] = np.arange(len(codes))
+    return places
