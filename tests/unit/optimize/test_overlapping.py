@@ -1,0 +1,215 @@
+"""Least squares over overlapping cells: against another solver, the conditions of a minimum, and the edges."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from tasks.optimize import newton_step
+from tasks.optimize.overlapping import Grouping, settle_overlapping
+
+
+def grouping(cell: Sequence[int], values: Sequence[float], weight: float) -> Grouping:
+    """Return a grouping of plain numbers."""
+    return Grouping(np.array(cell, dtype=np.int32), np.array(values, dtype=np.float64), weight)
+
+
+def incidence(of: Grouping) -> np.ndarray:
+    """Return A as a dense matrix, shape (cells, leaves)."""
+    return (np.arange(len(of.values))[:, None] == of.cell).astype(np.float64)
+
+
+def by_nnls(own: np.ndarray, weights: float | np.ndarray, groupings: Sequence[Grouping]) -> np.ndarray:
+    """Return the minimum by another algorithm; an exact count has a weight of 1e10."""
+    weights = np.broadcast_to(weights, own.shape)
+    rows, right = [np.diag(np.sqrt(weights))], [np.sqrt(weights) * own]
+    for of in groupings:
+        matrix, scale = incidence(of), np.sqrt(min(of.weight, 1e10))
+        used = matrix.any(axis=1)
+        rows.append(scale * matrix[used])
+        right.append(scale * of.values[used])
+    return nnls(np.vstack(rows), np.concatenate(right))[0]
+
+
+def problem(seed: int, exact: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[Grouping]]:
+    """Return true counts, noisy ones, weights, and groupings that cross; some leaves are outside, some cells are empty."""
+    random = np.random.default_rng(seed)
+    leaves = int(random.integers(1, 25))
+    truth = random.integers(0, 6, leaves) * (random.random(leaves) < 0.5)
+    groupings = []
+    for at in range(int(random.integers(1, 5))):
+        size, is_exact = int(random.integers(1, 7)), exact and at == 0
+        cell = random.integers(0 if is_exact else -1, size, leaves).astype(np.int32)
+        counts = np.bincount(cell + 1, truth, size + 1)[1:]
+        noise = 0 if is_exact else random.normal(0, 4, size)
+        groupings.append(Grouping(cell, counts + noise, np.inf if is_exact else float(random.choice([0.1, 1, 5]))))
+    weights = random.choice([0.1, 1.0, 3.0], leaves)
+    return truth, truth + random.normal(0, 3, leaves), weights, groupings
+
+
+def crossing(side: int, bands: int, weight_of: str) -> tuple[np.ndarray, float, list[Grouping]]:
+    """Return noisy counts of pairs of areas, with a total, both margins, pairs of larger areas, and bands across them."""
+    random = np.random.default_rng(side)
+    leaves = side * side
+    origin, destination = np.repeat(np.arange(side), side), np.tile(np.arange(side), side)
+    half = (side + 1) // 2
+    labels = [
+        (0 * origin, 1),
+        (origin, side),
+        (destination, side),
+        (origin // 2 * side + destination, half * side),
+        (origin // 2 * half + destination // 2, half * half),
+        ((origin * 7 + destination * 3) % bands, bands),
+    ]
+    truth = np.where(random.random(leaves) < 0.2, random.geometric(0.1, leaves), 0)
+    groupings = [
+        Grouping(
+            cell.astype(np.int32),
+            np.bincount(cell, truth, size) + (random.normal(0, 10, size) if size > 1 else 0),
+            np.inf if size == 1 else 1 / size if weight_of == "cells" else 1,
+        )
+        for cell, size in labels
+    ]
+    return truth + random.normal(0, 10, leaves), 1 / leaves if weight_of == "cells" else 1.0, groupings
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_settled_counts_are_those_of_another_solver(seed):
+    """Whatever the leaves, cells, weights and noise, the values are those that non-negative least squares finds."""
+    _, own, weights, groupings = problem(seed)
+    settled = settle_overlapping(own, weights, groupings)
+    assert settled.min() >= 0
+    np.testing.assert_allclose(settled, by_nnls(own, weights, groupings), rtol=0, atol=1e-10)
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_exact_counts_are_met(seed):
+    """An exact grouping is met, and the values are those of a weight that is very large."""
+    _, own, weights, groupings = problem(seed, exact=True)
+    settled = settle_overlapping(own, weights, groupings)
+    used = incidence(groupings[0]).any(axis=1)
+    np.testing.assert_allclose((incidence(groupings[0]) @ settled)[used], groupings[0].values[used], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(settled, by_nnls(own, weights, groupings), rtol=0, atol=1e-7)
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_leaf_can_lower_the_sum_of_squares(seed):
+    """The slope of the sum of squares is zero for leaves above zero, and not negative for those at zero."""
+    _, own, weights, groupings = problem(seed)
+    settled = settle_overlapping(own, weights, groupings)
+    slope = weights * (settled - own)
+    for of in groupings:
+        slope += of.weight * incidence(of).T @ (incidence(of) @ settled - of.values)
+    assert abs(slope[settled > 0]).max(initial=0) < 1e-9
+    assert slope[settled == 0].min(initial=0) > -1e-9
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), exact=st.booleans())
+def test_settled_counts_are_never_further_from_the_truth(seed, exact):
+    """In the weighted norm of all counts, the settled ones are at most as far from the true ones as the noisy ones are."""
+    truth, own, weights, groupings = problem(seed, exact)
+    settled = settle_overlapping(own, weights, groupings)
+    before, after = weights @ (own - truth) ** 2, weights @ (settled - truth) ** 2
+    for of in groupings:
+        if np.isfinite(of.weight):
+            used = incidence(of).any(axis=1)
+            before += of.weight * ((of.values - incidence(of) @ truth)[used] ** 2).sum()
+            after += of.weight * ((incidence(of) @ (settled - truth))[used] ** 2).sum()
+    assert after <= before * (1 + 1e-12) + 1e-12
+
+
+@pytest.mark.parametrize("weight_of", ["cells", "variance"])
+@pytest.mark.parametrize("bands", [5, 90])
+def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
+    """Many cells, of which a chain is eliminated and some have no room in the border, settle as few cells do."""
+    own, weight, groupings = crossing(24, bands, weight_of)
+    dense = settle_overlapping(own, weight, groupings)
+    for border in (1000, 60):
+        monkeypatch.setattr(newton_step, "_MOST_DENSE", 0)
+        monkeypatch.setattr(newton_step, "_MOST_BORDER", border)
+        np.testing.assert_allclose(settle_overlapping(own, weight, groupings), dense, rtol=0, atol=1e-7)
+
+
+def test_elimination_passes_leaves_outside_the_finest_cells(monkeypatch):
+    """Leaves that only coarse cells of the chain count, and leaves of different weights, settle as with few cells."""
+    own, _, groupings = crossing(24, 5, "variance")
+    fine = groupings[3]
+    groupings[3] = Grouping(np.where(fine.cell % 3 == 0, -1, fine.cell).astype(np.int32), fine.values, fine.weight)
+    weights = 1 / (1 + np.arange(len(own)) % 4)
+    dense = settle_overlapping(own, weights, groupings)
+    monkeypatch.setattr(newton_step, "_MOST_DENSE", 0)
+    np.testing.assert_allclose(settle_overlapping(own, weights, groupings), dense, rtol=0, atol=1e-7)
+
+
+def test_the_same_input_gives_the_same_bits():
+    """A second call returns the same floating-point numbers."""
+    own, weight, groupings = crossing(24, 5, "cells")
+    first, second = (settle_overlapping(own, weight, groupings) for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+def test_negative_counts_settle_at_zero():
+    """Where all that was measured is negative, every leaf is zero."""
+    assert settle_overlapping(np.array([-3.0, -2, -9]), 1.0, [grouping([0, 0, 0], [-5], 1)]).tolist() == [0, 0, 0]
+
+
+def test_an_exact_count_is_met_however_far_it_is():
+    """An exact total is met where every leaf's own count is far below zero, and an exact zero leaves nothing."""
+    far = settle_overlapping(np.array([-3.0, -2, -1e4]), 1.0, [grouping([0, 0, 0], [5], np.inf)])
+    np.testing.assert_allclose(far, [2, 3, 0], atol=1e-9)
+    none = settle_overlapping(np.array([3.0, 2]), 1.0, [grouping([0, 0], [0], np.inf)])
+    np.testing.assert_allclose(none, [0, 0], atol=1e-9)
+
+
+def test_exact_counts_may_repeat_one_another():
+    """An exact total beside the exact parts that it is the sum of is no contradiction."""
+    own, parts = np.arange(1000) * 0.1 - 1e4, grouping(np.arange(1000) % 2, [2, 3], np.inf)
+    settled = settle_overlapping(own, 1.0, [grouping([0] * 1000, [5], np.inf), parts])
+    np.testing.assert_allclose(np.bincount(parts.cell, settled), [2, 3], atol=1e-9)
+
+
+def test_one_leaf_is_the_weighted_mean():
+    """A single leaf takes the mean of its own count and its cell's; without groupings, only what is negative changes."""
+    assert settle_overlapping(np.array([4.0]), 1.0, [grouping([0], [8], 3.0)]).tolist() == [7.0]
+    assert settle_overlapping(np.array([4.0, -1]), 1.0, []).tolist() == [4.0, 0.0]
+    assert len(settle_overlapping(np.array([]), 1.0, [grouping([], [3], 1.0)])) == 0
+
+
+def test_large_counts_keep_their_precision():
+    """Counts of 2**40 beside small ones settle to within a thousandth: y = (2**40 - x, x) with x = 15/4."""
+    groupings = [grouping([0, 0], [2.0**40], np.inf), grouping([0, 1], [2.0**40 - 7, 5], 1)]
+    settled = settle_overlapping(np.array([2.0**40, 3]), 1.0, groupings)
+    np.testing.assert_allclose(settled - [2.0**40, 0], [-3.75, 3.75], atol=1e-3)
+
+
+def test_contradictions_are_told():
+    """Two exact totals that differ have no solution."""
+    both = [grouping([0, 0], [count], np.inf) for count in (5, 6)]
+    with pytest.raises(RuntimeError, match="Check that exact counts do not contradict each other"):
+        settle_overlapping(np.array([3.0, 2]), 1.0, both)
+
+
+@pytest.mark.parametrize(
+    ("own", "weights", "cell", "values", "weight", "message"),
+    [
+        ([np.nan, 1], 1.0, [0, 0], [1], 1, "values must be finite"),
+        ([1, 1], np.ones(3), [0, 0], [1], 1, "weights must be one for all leaves or one for each of 2"),
+        ([1, 1], 0.0, [0, 0], [1], 1, "weights must be finite and > 0"),
+        ([1, 1], 1.0, [0, 0], [1], 0, r"groupings\[0\].weight must be > 0, got 0"),
+        ([1, 1], 1.0, [0, 0], [np.inf], 1, r"groupings\[0\].values must be finite"),
+        ([1, 1], 1.0, [0, 0], [-1], np.inf, r"groupings\[0\].values must be >= 0 where they are exact"),
+        ([1, 1], 1.0, [0], [1], 1, r"groupings\[0\].cell must have a label for each of 2 leaves"),
+        ([1, 1], 1.0, [0, 1], [1], 1, r"groupings\[0\].cell must be from -1 to 0"),
+    ],
+)
+def test_what_is_no_problem_is_refused(own, weights, cell, values, weight, message):
+    """Shapes, labels, weights and values that make no problem are refused by name."""
+    with pytest.raises(ValueError, match=message):
+        settle_overlapping(np.array(own, dtype=np.float64), weights, [grouping(cell, values, weight)])
