@@ -39,7 +39,7 @@ from flows.server.artifacts import (
 from flows.server.runs import begin_deployed, seen_alive
 from flows.server.upkeep import describe_run
 from flows.spec.file import SpecFile, load_spec
-from flows.spec.schedule import day_of, scheduled_id
+from flows.spec.sections.schedule import day_of, scheduled_id
 from flows.walks.runner import Future, Report, Submit, report_nothing
 from storage.database.connections import store
 from storage.errors import (

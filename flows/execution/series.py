@@ -8,7 +8,7 @@ from flows.planning.admission import check_writable, different_people_from, rele
 from flows.planning.budget import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
-from flows.spec.schedule import MOST_RELEASES, days_of_series, scheduled_id
+from flows.spec.sections.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Books, Series

@@ -6,8 +6,8 @@ from contextlib import suppress
 from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import scheme_of
-from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import Spec
+from flows.spec.sections.hierarchy import Hierarchy
 from storage.errors import SpecError
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.tree.order import Tree

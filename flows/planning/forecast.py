@@ -14,8 +14,8 @@ from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.revision import check_supersedes
 from flows.spec.file import is_same_spec
-from flows.spec.privacy import Target
-from flows.spec.schedule import days, days_of_series, scheduled_id
+from flows.spec.sections.privacy import Target
+from flows.spec.sections.schedule import days, days_of_series, scheduled_id
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import inf
 
 from flows.planning.scheme import Scheme, released_level
-from flows.spec.privacy import PrivacyKeys, Target
+from flows.spec.sections.privacy import PrivacyKeys, Target
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Charge, Spending
 from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas

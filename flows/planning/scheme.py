@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.spec.keys import Spec
-from flows.spec.privacy import Finest, Geometric, PrivacyKeys
+from flows.spec.sections.privacy import Finest, Geometric, PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
 from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of

@@ -22,7 +22,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
 
-from flows.spec.schedule import day_of, scheduled_id
+from flows.spec.sections.schedule import day_of, scheduled_id
 
 _AT_ONCE = 200  # runs that a server lists at most
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from pydantic import ValidationError, create_model
 
 from flows.spec.explanations import next_step
-from flows.spec.hierarchy import Hierarchy
 from flows.spec.keys import TAGS, Spec, by_feature
-from flows.spec.privacy import PrivacyKeys, Target
 from flows.spec.rules import Faults, Keys
-from flows.spec.schedule import second_run_of_a_day
+from flows.spec.sections.hierarchy import Hierarchy
+from flows.spec.sections.privacy import PrivacyKeys, Target
+from flows.spec.sections.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.files import sha256_of

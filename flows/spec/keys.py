@@ -16,11 +16,11 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
-from flows.spec.privacy import SPLIT_TAGS, BudgetKeys, PrivacyKeys
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
-from flows.spec.schedule import checked_cron, parse_until
-from flows.spec.utilities.section import UtilityKeys
+from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
+from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, PrivacyKeys
+from flows.spec.sections.schedule import checked_cron, parse_until
+from flows.spec.sections.utility import UtilityKeys
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from storage.releases.terms import SIGNAL_RATE
 from tasks.uncertainty.intervals import CONFIDENCE

@@ -11,8 +11,8 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, explanation, options, sections_in, summary, takes_one_for_a_list
-from flows.spec.hierarchy import Values
 from flows.spec.keys import Spec
+from flows.spec.sections.hierarchy import Values
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # comes with the package
 

@@ -20,9 +20,9 @@ from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, describe_default, explanation, options, section_of
 from flows.spec.headers import Columns, guess_columns, is_no_level, level_names
-from flows.spec.hierarchy import Hierarchy, Values
 from flows.spec.keys import MOST_FEATURES, Spec
 from flows.spec.schema import SCHEMA
+from flows.spec.sections.hierarchy import Hierarchy, Values
 from storage.errors import InputError, UsageError
 from tasks.ingest.tables import Table, column_names, identifier, opened, table_at
 

@@ -19,7 +19,7 @@ from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, make_plan
 from flows.planning.scheme import check_leaves, scheme_of, tree_over
 from flows.spec.file import SpecFile, declares_public_data
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from flows.trials.utility import AskedUtility, asked_utilities, utility_answer

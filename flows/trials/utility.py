@@ -8,10 +8,10 @@ import duckdb
 import polars as pl
 
 from flows.spec.file import SpecFile, expand_variables
-from flows.spec.hierarchy import Values
 from flows.spec.keys import Spec
-from flows.spec.utilities.fleet import FleetKeys
-from flows.spec.utilities.section import UtilityKeys
+from flows.spec.sections.fleet import FleetKeys
+from flows.spec.sections.hierarchy import Values
+from flows.spec.sections.utility import UtilityKeys
 from flows.trials.coverage import spread_of
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.tables import Table, opened, table_at

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.scheme import scheme_of
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,
     MOST_RECORDS,

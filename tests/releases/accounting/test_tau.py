@@ -29,7 +29,7 @@ from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_toge
 from flows.planning.plan import make_plan
 from flows.planning.scheme import scheme_of
 from flows.spec.file import load_spec
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import SpecError

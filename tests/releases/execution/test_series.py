@@ -38,7 +38,7 @@ from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.spec.schedule import MOST_RELEASES, day_of, days, days_of_series
+from flows.spec.sections.schedule import MOST_RELEASES, day_of, days, days_of_series
 from flows.walks.runner import submit_to
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError

@@ -31,7 +31,7 @@ from flows.planning.costs import Cost
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.spec.privacy import Target
+from flows.spec.sections.privacy import Target
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import noisy_path
 from storage.database.connections import store

@@ -21,7 +21,7 @@ from scipy.special import ndtr
 from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme, scheme_of
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import (

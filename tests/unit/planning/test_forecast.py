@@ -8,7 +8,7 @@ import yaml
 from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.spec.privacy import Target
+from flows.spec.sections.privacy import Target
 from storage.errors import UsageError
 
 SPEC = {

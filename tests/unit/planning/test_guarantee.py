@@ -14,7 +14,7 @@ import pytest
 from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import Guarantee, guarantee_of, holds_together
 from flows.planning.scheme import Scheme, scheme_of
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import StoreError
 from storage.ledger.books import Charge
 from storage.machine.deltas import DELTAS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flows.spec.file import SpecFile, expand_variables, is_same_spec, load_spec, parse_spec, parse_target
 from flows.spec.keys import Input, Spec
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import InputError, SpecError, UsageError
 
 Keys = dict[str, Any]

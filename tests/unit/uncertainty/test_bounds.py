@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.scheme import scheme_of
-from flows.spec.privacy import PrivacyKeys
+from flows.spec.sections.privacy import PrivacyKeys
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.bounds import CONFIDENCE, UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ConfigDict, model_validator
 
 from flows.spec.rules import Keys
-from flows.spec.utilities.fleet import FleetKeys
+from flows.spec.sections.fleet import FleetKeys
 from tasks.validate.utility import UTILITIES
 from tasks.words.nearest import did_you_mean
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.optimize.newton_step import FloatArray, Incidence, newton_step
+from tasks.settle.newton_step import FloatArray, Incidence, newton_step
 
 _MOST_STEPS = 200
 _CLOSE = 1e-9  # of the largest count: how far sums may be from where they must be, if no step brings them nearer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from tasks.optimize import newton_step
-from tasks.optimize.overlapping import Grouping, settle_overlapping
+from tasks.settle.overlapping import Grouping, settle_overlapping
 
 
 def grouping(cell: Sequence[int], values: Sequence[float], weight: float) -> Grouping:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.optimize import controlled
-from tasks.optimize.controlled import Rounded, round_controlled
+from tasks.settle.controlled import Rounded, round_controlled
 
 TRIANGLE = ([0, 0, 1], [0, 1, 1], [0, 1, 0])
 

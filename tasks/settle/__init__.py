@@ -1,0 +1,1 @@
+"""Settling: everything that was measured, on the tree and across it, becomes one table of whole counts."""
