@@ -5,7 +5,7 @@ happens once everything is sealed. One loop carries them all (`flows.walks.walk`
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import UpDown, least_squares, settle
 from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
+from tasks.settle.task import Together
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
@@ -29,6 +30,8 @@ from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 EVERY_CELL: Mapping[str, Law] = MappingProxyType(
     {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 )  # laws of noise for any cell, empty or not
+
+MOST_SETTLED = 10**7  # leaves that are settled together
 
 NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
@@ -41,7 +44,8 @@ class Mechanism:
         name: its name in the spec.
         laws: the laws of noise that it can use, by their names in the spec; the first one is the default.
         views: from the tree to what is measured, coarse to fine.
-        cells: which of their cells: the children of those that are left above, all, or those with records.
+        cells: which of their cells: the children of those that are left above, all, or those with records; `views`, all cells
+            of the views that the spec names as well.
         repair: from noisy counts and their parents' totals to consistent counts, on the way down, by the `priority` that the
             spec names for equally good counts; without a priority the first one is used. Empty if there is nothing to
             repair.
@@ -61,7 +65,7 @@ class Mechanism:
     views: Callable[[Tree], Sequence[View]]
     cells: Measured
     repair: Mapping[str, Optimiser]
-    finish: UpDown | AddUp | None = None
+    finish: UpDown | AddUp | Together | None = None
     bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
     waived: frozenset[str] = frozenset()
@@ -76,8 +80,12 @@ class Mechanism:
             ValueError: survivors are children of counts that are repaired before the next level is measured, so every level is
                 measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
                 though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
-                are left as they are, and are summed.
+                are left as they are, and are summed. Views are settled together, and nothing else is.
         """
+        if (self.cells == "views") != isinstance(self.finish, Together) or (self.cells == "views" and self.repair):
+            raise ValueError(f"{self.name}: with cells views there must be no repair, and the finish must be Together.")
+        if self.cells == "views":
+            return
         if self.cells == "survivors":
             if not self.repair or self.views is not every_level or isinstance(self.finish, AddUp):
                 raise ValueError(
@@ -126,11 +134,16 @@ class Mechanism:
 _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
 _ONE_SHARE = "one level is measured, and it takes all"
 _FROM_SEVERAL = "not in a count: each count is estimated from its own measurement and those below it, and adjusted so that all add up"
+_TOGETHER = (
+    "not in a count: each count is settled together with all levels and views, so that none is below 0 and all add up"
+)
+_NO_BOUND = "it states no error bound"
+_ONLY_TOTAL = "everything is settled together, and only a public total is met exactly"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
 # Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has the
-# mathematics of each.
+# mathematics of each. cbdp: Fioretto, Lee and Van Hentenryck (2018).
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
@@ -203,11 +216,43 @@ MECHANISMS = {
             waived=frozenset({FIXED_TOTAL}),
             refused={
                 "rho": _NO_RHO,
-                "target": "it states no error bound",
+                "target": _NO_BOUND,
                 "accountant": _NO_RHO,
                 "split": _ONE_SHARE,
                 "invariants": _NO_EXACT_LEVEL,
             },
         ),
+        Mechanism(
+            name="cbdp",
+            laws=EVERY_CELL,
+            views=finest_level,
+            cells="views",
+            repair=NOTHING_TO_REPAIR,
+            finish=Together(),
+            most_leaves=MOST_SETTLED,
+            refused={"target": _NO_BOUND, "invariants": _ONLY_TOTAL},
+            how_counted=_TOGETHER,
+        ),
     )
 }
+
+
+def mechanism_with(mechanism: Mechanism, *, has_views: bool) -> Mechanism:
+    """Return a mechanism as it is for a release with views or without.
+
+    With views, a mechanism that goes down a tree measures every cell of every level whatever survives, and everything is settled
+    together: each released count has a measurement of its own, and nothing that was pruned has to be revived.
+    """
+    if not has_views or mechanism.cells != "survivors":
+        return mechanism
+    return replace(
+        mechanism,
+        cells="views",
+        repair=NOTHING_TO_REPAIR,
+        finish=Together(),
+        bounds=None,
+        most_leaves=MOST_SETTLED,
+        refused={**mechanism.refused, "target": _NO_BOUND, "invariants": _ONLY_TOTAL},
+        how_counted=_TOGETHER,
+        caution="",
+    )

@@ -24,6 +24,7 @@ from storage.releases.seals import (
     list_seals,
     list_settled,
 )
+from storage.releases.terms import LevelTerms
 
 Shard = Seal | FrontierShard | EstimateShard
 
@@ -49,6 +50,8 @@ class ReleasedLevel:
         same_as: the level that this one repeats, since every cell above it holds one cell of this level.
         mechanism: what is drawn, where it is only (ε, δ).
         epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
+        view: the name of the view that it is, or whose cells it has; left out for other levels.
+        source: where everything is settled together, the level or view from whose measurement intervals follow.
     """
 
     level: int
@@ -67,6 +70,8 @@ class ReleasedLevel:
     delta: float | None = None
     scale: float | None = None
     threshold: int | None = None
+    view: str | None = None
+    source: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +143,11 @@ class Record:
 
         Of a level that repeats another it is how many cells it has.
         """
-        if self.release.levels[level].same_as is not None:
+        if self.release.parts[level].same_as is not None:
             cells = sum(shard.nonzero for (of, _), shard in self.frontiers.items() if of == level)
             return cells, cells
         measured, known = cells_of_level(level, self.seals, self.frontiers)
-        has_sums_above = level > 0 and self.release.levels[level - 1].is_summed  # which are made afterwards
+        has_sums_above = level > 0 and self.release.parts[level - 1].is_summed  # which are made afterwards
         return measured, measured if has_sums_above else known
 
     def rows_of(self, level: int) -> int:
@@ -180,22 +185,27 @@ class Record:
 
     def released_levels(self) -> list[ReleasedLevel]:
         """Return the levels as they are so far."""
-        released = self.released
-        return [
-            ReleasedLevel(
-                level=terms.level,
-                axes=dict(terms.axes),
-                cells=self.cells_of(terms.level)[0],
-                nonzero=sum(shard.nonzero for (level, _), shard in released.items() if level == terms.level),
-                rho=float(terms.rho),
-                sigma=terms.sigma,
-                l2_sensitivity=terms.l2_sensitivity,
-                derivation=terms.derivation,
-                bound=terms.bound,
-                **asdict(terms.charge_details),
-            )
-            for terms in self.release.levels
-        ]
+        return [self._released(terms) for terms in self.release.levels]
+
+    def released_views(self) -> list[ReleasedLevel]:
+        """Return the views that have not the cells of a level, as they are so far."""
+        return [self._released(terms) for terms in self.release.views]
+
+    def _released(self, terms: LevelTerms) -> ReleasedLevel:
+        return ReleasedLevel(
+            level=terms.level,
+            axes=dict(terms.axes),
+            cells=self.cells_of(terms.level)[0],
+            nonzero=sum(shard.nonzero for (level, _), shard in self.released.items() if level == terms.level),
+            rho=float(terms.rho),
+            sigma=terms.sigma,
+            l2_sensitivity=terms.l2_sensitivity,
+            derivation=terms.derivation,
+            bound=terms.bound,
+            view=terms.view or None,
+            source=terms.source,
+            **asdict(terms.charge_details),
+        )
 
 
 def _kind_of(shard: Shard) -> str:

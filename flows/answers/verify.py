@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from flows.mechanisms import MECHANISMS
+from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import PRIVACY_MAP
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import l2_sensitivity_squared, sensitivity_of, touched_cells
 from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.laws.law import Law, LevelCost
+from tasks.settle.task import Together
 from tasks.tree.views import AddUp
 from tasks.verify.folder import verify
 
@@ -39,30 +40,31 @@ def _guarantee_failures(folder: Path) -> list[str]:
     privacy, recipe = manifest.privacy, MECHANISMS.get(manifest.mechanism)
     if recipe is None:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
+    recipe = mechanism_with(recipe, has_views=bool(manifest.views))
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
     summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()
-    if {entry.level for entry in manifest.levels if entry.summed} != summed:
+    if not isinstance(recipe.finish, Together) and {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]
     law = recipe.law_of(manifest.levels[-1].mechanism)
-    if law is None or {entry.mechanism for entry in manifest.levels if entry.rho or entry.epsilon} != {law.name}:
+    if law is None or {entry.mechanism for entry in manifest.parts if entry.rho or entry.epsilon} != {law.name}:
         names = " or only ".join(of.called for of in recipe.laws.values())
         return [f"manifest.json: mechanism {recipe.name} draws only {names}."]
     if not law.costs_rho:
         return _failures_by_map(manifest, law)
-    if any(entry.epsilon for entry in manifest.levels):
+    if any(entry.epsilon for entry in manifest.parts):
         return [f"manifest.json: {law.called} costs rho, and no epsilon of a level."]
     if privacy.accountant not in ACCOUNTANTS:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
         return ["manifest.json: accountant pld needs max_records_per_unit 1."]
-    if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.levels if entry.rho):
+    if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.parts if entry.rho):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
     measurements = [
         Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
-        for entry in manifest.levels
+        for entry in manifest.parts
         if entry.rho
     ]
     if privacy.tau < _least_tau(manifest, law):
@@ -77,14 +79,14 @@ def _guarantee_failures(folder: Path) -> list[str]:
 def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
     """Return where (ε, δ) does not follow from the scales and thresholds of the levels, by the law's own privacy map."""
     privacy = manifest.privacy
-    if privacy.accountant != PRIVACY_MAP or any(entry.rho for entry in manifest.levels):
+    if privacy.accountant != PRIVACY_MAP or any(entry.rho for entry in manifest.parts):
         return [f"manifest.json: {law.called} has no rho, and costs what its privacy map returns."]
     spent_epsilon = spent_delta = Fraction(0)
-    for entry in manifest.levels:
+    for entry in manifest.parts:
         if not entry.epsilon:
             continue
         name = f"level {entry.level}"
-        moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=entry.level == 0)
+        moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=not any(entry.axes.values()))
         try:
             cost = law.cost(entry.scale, entry.threshold, moved)
         except ValueError as fault:
@@ -108,8 +110,8 @@ def _least_tau(manifest: Manifest, law: Law) -> float:
     if sampling is None:
         return math.inf
     cells = (
-        touched_cells(privacy.neighbours, privacy.max_records_per_unit, is_root=entry.level == 0)
-        for entry in manifest.levels
+        touched_cells(privacy.neighbours, privacy.max_records_per_unit, is_root=not any(entry.axes.values()))
+        for entry in manifest.parts
         if entry.rho or entry.epsilon
     )
     return float(sampling.tau * sum(cells))

@@ -50,7 +50,7 @@ def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[Mechanism
         for place, result in enumerate(results):
             of_level = result.levels[number]
             table.add_row(
-                "" if place else str(level.level),
+                "" if place else level.view or str(level.level),
                 result.mechanism,
                 *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
                 *(f"{100 * rate.mean:.1f}%" for rate in (of_level.false_discovery, of_level.false_negative)),

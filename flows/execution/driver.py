@@ -13,10 +13,16 @@ from flows.execution.notices import tell
 from flows.execution.reservation import reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
 from flows.execution.turns import running
-from flows.mechanisms import MECHANISMS
-from flows.planning.admission import check_budget, check_not_of_series, check_writable, different_people_from
+from flows.mechanisms import MECHANISMS, mechanism_with
+from flows.planning.admission import (
+    check_budget,
+    check_not_of_series,
+    check_still_supersedes,
+    check_supersedes,
+    check_writable,
+    different_people_from,
+)
 from flows.planning.plan import Plan
-from flows.planning.revision import check_still_supersedes, check_supersedes
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from flows.walks.stored import walk_release
 from storage.database.connections import store, transaction
@@ -130,7 +136,10 @@ def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     terms = plan.terms
     memory = memory_of(terms.run)
     return [
-        result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory)),
+        result_of(
+            release_id,
+            submit(ingest, release_id, plan.source, plan.units, plan.promised, memory, plan.derived_sources),
+        ),
         result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2)),
     ]
 
@@ -152,7 +161,7 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     """Walk, validate and publish; with `only`, publish if no other branch is missing."""
     with store() as con:
         set_state(con, release.id, "running")
-    mechanism = MECHANISMS[release.terms.mechanism]
+    mechanism = mechanism_with(MECHANISMS[release.terms.mechanism], has_views=bool(release.terms.views))
     outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
     if missing:
         with store() as con:
@@ -205,7 +214,7 @@ def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record the results, and stop if one failed."""
-    futures = [submit(validate_level, release.id, terms.level) for terms in release.levels]
+    futures = [submit(validate_level, release.id, terms.level) for terms in release.parts]
     outcomes, failures, checks = list[Outcome](), list[ChecksFailed](), list[CheckRow]()
     for future in futures:
         try:

@@ -220,7 +220,7 @@ def _delete_shards(record: Record, *, counts: bool = True) -> bool:
     gone = [
         path
         for path in shard_folder(release.id).iterdir()
-        if path in deleted_too or (path not in kept and not path.name.startswith("codebook_"))
+        if path in deleted_too or (path not in kept and not path.name.startswith(("codebook_", "derived_")))
     ]
     for path in gone:
         path.unlink()

@@ -10,13 +10,13 @@ from flows.execution.notices import refusals_told
 from flows.planning.admission import (
     check_budget,
     check_not_of_series,
+    check_supersedes,
     check_writable,
     different_people_from,
     stating_the_fitting_epsilon,
 )
 from flows.planning.budget import agreed_terms, reserve
 from flows.planning.plan import Plan
-from flows.planning.revision import check_supersedes
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.events import read_books
@@ -81,6 +81,7 @@ def reserved_release(
         folder=str(output / release_id),
         levels=plan.levels,
         supersedes=spec.supersedes,
+        views=plan.views,
     )
 
 

@@ -18,6 +18,7 @@ from storage.releases.register import (
     find_release,
     set_terms,
 )
+from storage.releases.terms import DerivedTerms
 
 
 def check_unchanged(release: Release) -> None:
@@ -40,6 +41,9 @@ def check_unchanged(release: Release) -> None:
     for axis, path in release.terms.files.codebooks.items():
         if Path(path).is_file():
             _check_codebook(release, axis, release.terms.codebooks[axis], sha256_of(Path(path)))
+    for column in release.terms.derived:
+        if Path(column.path).is_file() and sha256_of(Path(column.path)) != column.sha256:
+            raise _derived_changed(release, column)
 
 
 def run_keys_of(release: Release) -> RunKeys:
@@ -74,6 +78,9 @@ def plan_again(release: Release) -> Plan:
     plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
     for axis, reserved in release.terms.codebooks.items():
         _check_codebook(release, axis, reserved, plan.codebooks[axis])
+    for column, source in zip(release.terms.derived, plan.derived_sources, strict=True):
+        if source.sha256 != column.sha256:
+            raise _derived_changed(release, column)
     table = plan.read_table()
     with store() as con:
         books = read_books(con)
@@ -99,3 +106,12 @@ def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> Non
             field="hierarchy",
             hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
         )
+
+
+def _derived_changed(release: Release, column: DerivedTerms) -> InputError:
+    field = f"derived.{column.name}.table"
+    return InputError(
+        f"{field}, {column.path}, was changed since {release.id} was reserved.",
+        field=field,
+        hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
+    )

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from flows.planning.admission import check_budget, check_writable, different_people_from
-from flows.planning.compatibility import incompatible_keys, mechanism_named
+from flows.planning.compatibility import incompatible_keys, mechanism_named, mechanism_of
 from flows.planning.forecast import BudgetForecast, Forecast, PlannedLevel, plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
@@ -126,7 +126,7 @@ def _undecided(text: str) -> Iterator[SpecError]:
 
 def _about_mechanism(file: SpecFile) -> list[TrellisError]:
     found: list[TrellisError] = []
-    mechanism = _kept(lambda: mechanism_named(file.spec.mechanism), found)
+    mechanism = _kept(lambda: mechanism_of(file.spec), found)
     return found if mechanism is None else list(incompatible_keys(file.spec, mechanism))
 
 

@@ -1,9 +1,9 @@
 """What a spec and its mechanism allow together: the keys of the spec, and the law that draws the noise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from flows.mechanisms import MECHANISMS, Mechanism
+from flows.mechanisms import MECHANISMS, Mechanism, mechanism_with
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import scheme_of
 from flows.spec.keys import Spec
@@ -11,6 +11,7 @@ from flows.spec.sections.hierarchy import Hierarchy
 from storage.errors import SpecError
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.tree.order import Tree
+from tasks.tree.views import View
 from tasks.words.nearest import did_you_mean
 
 AUTO = "auto"
@@ -31,6 +32,15 @@ def mechanism_named(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
+def mechanism_of(spec: Spec) -> Mechanism:
+    """Return the mechanism of a spec, as it is with its views or without.
+
+    Raises:
+        SpecError: no mechanism has this name.
+    """
+    return mechanism_with(mechanism_named(spec.mechanism), has_views=bool(spec.views))
+
+
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error for each key that a mechanism does not use, or needs and does not have."""
     for key, reason in mechanism.refused.items():
@@ -38,7 +48,8 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             yield SpecError(
                 f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
-    if spec.priority and spec.priority not in mechanism.repair:
+    yield from _faults_of_views(spec, mechanism)
+    if spec.priority and spec.priority not in mechanism.repair and not spec.views:
         with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.repair]
         yield SpecError(
             f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which only"
@@ -66,6 +77,35 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
+
+
+def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield what a release with views cannot have, or one of a mechanism that needs them lacks."""
+    if mechanism.cells == "views" and not spec.views:
+        yield SpecError(
+            f"release.views must be given with mechanism {mechanism.name}, which measures them beside the leaves.",
+            field="release.views",
+            hint="For example views: margins, for the totals of every axis at every level.",
+        )
+    if not spec.views:
+        return
+    if mechanism.cells != "views":
+        able = [recipe.name for recipe in MECHANISMS.values() if recipe.cells in {"survivors", "views"}]
+        yield SpecError(
+            f"release.views must be left out with mechanism {mechanism.name}; {', '.join(able)} measure views.",
+            field="release.views",
+        )
+    if spec.priority:
+        yield SpecError(
+            "priority must be left out with release.views: everything is settled together, and nothing is repaired on the way.",
+            field="priority",
+        )
+    if spec.release.intervals.simultaneous:
+        yield SpecError(
+            "release.intervals.simultaneous must be left out with release.views: the intervals of overlapping groupings are not"
+            " stated at once.",
+            field="release.intervals.simultaneous",
+        )
 
 
 def _faults_of_noise(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
@@ -105,7 +145,7 @@ def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             )
 
 
-def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> str:
+def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Sequence[tuple[str, View]] = ()) -> str:
     """Return the law of a release, by its name in specs.
 
     With `auto` it is the law whose standard deviation at the finest level is the smallest at the spec's ε; or, where the
@@ -117,6 +157,7 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> str:
         mechanism: its mechanism.
         tree: the tree that is released.
         whole: as in `scheme_of`.
+        views: as in `scheme_of`.
     Raises:
         SpecError: no law gives a guarantee.
     """
@@ -127,7 +168,7 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> str:
         return default
     found = {
         name: guarantee
-        for name, guarantee in guarantees(spec, mechanism, tree, whole)
+        for name, guarantee in guarantees(spec, mechanism, tree, whole, views)
         if not any(getattr(spec.privacy, key) for key in mechanism.laws[name].refused)
     }
     if not found:
@@ -136,7 +177,9 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> str:
     return min(found, key=lambda name: found[name].epsilon if by_target else found[name].noises[-1].sigma)
 
 
-def guarantees(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> Iterator[tuple[str, Guarantee]]:
+def guarantees(
+    spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Sequence[tuple[str, View]] = ()
+) -> Iterator[tuple[str, Guarantee]]:
     """Yield what a spec's ε or target would give by each law that has the sampler and noise in range, by their names in specs.
 
     An accountant that a law does not take is left out.
@@ -146,4 +189,4 @@ def guarantees(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree) -> Ite
             continue
         keys = spec.privacy.model_copy(update={"accountant": None}) if "accountant" in law.refused else spec.privacy
         with suppress(SpecError):
-            yield name, guarantee_of(scheme_of(keys, tree, whole, mechanism, spec.noise.sampler, law))
+            yield name, guarantee_of(scheme_of(keys, tree, whole, mechanism, spec.noise.sampler, law, views))

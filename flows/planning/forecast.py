@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.planning.admission import check_supersedes
 from flows.planning.budget import agreed_terms, users_of_table
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
 from flows.planning.plan import Plan
-from flows.planning.revision import check_supersedes
 from flows.spec.file import is_same_spec
 from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import days, days_of_series, scheduled_id
@@ -301,7 +301,9 @@ def _laws(plan: Plan, books: Books) -> list[LawForecast]:
         return []
     cap = agreed_terms(books, plan.asked()).cap
     found = {
-        name: guarantee for name, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole) if name != plan.law
+        name: guarantee
+        for name, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole, plan.scheme.named_views)
+        if name != plan.law
     }
     found[plan.law] = plan.guarantee
     return [

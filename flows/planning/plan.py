@@ -1,13 +1,16 @@
 """The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from flows.mechanisms import Mechanism
-from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named
+from flows.planning.compatibility import incompatible_keys, law_of, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, scheme_of, tree_over
+from flows.planning.views import derived_columns, derived_sources, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
 from storage.errors import SpecError, TrellisError
@@ -15,19 +18,23 @@ from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
 from storage.releases.terms import (
+    DerivedTerms,
     FileTerms,
     IntervalTerms,
     LevelTerms,
     PrivacyTerms,
     RunTerms,
     Terms,
+    ViewTerms,
 )
 from tasks.accounting.floats import float_above
 from tasks.ingest.codebook import Unlisted, down_to
+from tasks.ingest.derived import DerivedSource
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.tree.order import Tree
+from tasks.tree.views import Derived
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
@@ -49,6 +56,10 @@ class Plan:
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
         levels: the terms of levels 0 to T.
         codebooks: per axis, the sha256 of its file, or the text that replaces it where there is no file.
+        views: the terms of the views that have not the cells of a level.
+        named_views: every view that the spec names.
+        derived: the derived columns, by name.
+        derived_sources: where they come from.
     """
 
     file: SpecFile
@@ -62,6 +73,10 @@ class Plan:
     promised: tuple[int, ...]
     levels: tuple[LevelTerms, ...]
     codebooks: dict[str, str]
+    views: tuple[LevelTerms, ...] = ()
+    named_views: tuple[ViewTerms, ...] = ()
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    derived_sources: tuple[DerivedSource, ...] = ()
 
     @property
     def rho(self) -> Fraction:
@@ -145,7 +160,7 @@ class Plan:
             different_people_from=different_people_from,
             contributions=self.contributions,
         )
-        return Reservation(self.asked(), self.levels, claim)
+        return Reservation(self.asked(), (*self.levels, *self.views), claim)
 
     def spending(self, releases: int, delta: float) -> Spending:
         """Return the cost and the (ε, δ) of one release; of several declared together, at the given δ."""
@@ -191,6 +206,11 @@ class Plan:
             files=FileTerms(
                 spec=str(self.file.path),
                 codebooks={axis: str(table.path) for axis, table in tables.items() if isinstance(table, Table)},
+            ),
+            views=self.named_views,
+            derived=tuple(
+                DerivedTerms(of.name, self.derived[of.name].of, of.sha256, str(of.table.path))
+                for of in self.derived_sources
             ),
         )
 
@@ -259,7 +279,7 @@ def make_plan(file: SpecFile) -> Plan:
 
 def _plan(file: SpecFile) -> Plan:
     spec = file.spec
-    mechanism = mechanism_named(spec.mechanism)
+    mechanism = mechanism_of(spec)
     for fault in incompatible_keys(spec, mechanism):
         raise fault
     source = file.source()
@@ -270,8 +290,12 @@ def _plan(file: SpecFile) -> Plan:
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run.max_memory)
     check_leaves(spec, tree, mechanism)
-    law = law_of(spec, mechanism, tree, whole)
-    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law])
+    sources = derived_sources(file)
+    derived = derived_columns(sources, source, tree)
+    views = views_of(spec, tree, derived)
+    named = [(terms.name, view) for terms, view in views]
+    law = law_of(spec, mechanism, tree, whole, named)
+    scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)
     guarantee = guarantee_of(scheme)
     return Plan(
         file,
@@ -285,6 +309,10 @@ def _plan(file: SpecFile) -> Plan:
         promised_levels(spec.privacy, whole),
         level_terms(scheme, guarantee),
         {axis.name: axis.sha256 for axis in source.axes},
+        view_terms(scheme, guarantee),
+        tuple(terms for terms, _ in views),
+        derived,
+        sources,
     )
 
 
@@ -297,6 +325,8 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
     terms = list[LevelTerms]()
+    if scheme.is_together:
+        return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
     for level in range(scheme.tree.depth + 1):
         above, same = level < scheme.first_measured, scheme.same_as(level)
         term = LevelTerms(
@@ -316,6 +346,36 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
             term = replace(term, mechanism=terms[same].mechanism, scale=terms[same].scale)
         terms.append(_charged(term, scheme, guarantee) if level in scheme.measured else term)
     return tuple(terms)
+
+
+def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+    """Return the terms of the views that have not the cells of a level."""
+    return tuple(_settled_terms(view.number, scheme, guarantee) for view in scheme.views)
+
+
+def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:
+    """Return the terms of a level or view where everything is settled together: it is measured, a public total, or a sum."""
+    view, of_measured = scheme.view(number), scheme.of_measured(guarantee.noises)
+    source, terms = scheme.source(number, of_measured)
+    is_measured = number in scheme.measured
+    noise = of_measured[source]
+    term = LevelTerms(
+        level=number,
+        axes=view.names,
+        possible_cells=math.prod(view.sizes(scheme.tree)),
+        is_invariant=number == 0 and not is_measured and not noise,
+        rho=Fraction(0),
+        sigma=of_measured[number].sigma if is_measured else replace(noise, terms=terms).sigma if noise else 0.0,
+        l2_sensitivity_squared=0,
+        bound=None,
+        derivation=scheme.derivation(number),
+        is_summed=not is_measured and bool(noise or number),
+        view=scheme.names.get(number, ""),
+        source=source,
+    )
+    if not is_measured:
+        return replace(term, mechanism=scheme.law.name, scale=noise.scale if scheme.law.states_scale else 0.0)
+    return _charged(term, scheme, guarantee)
 
 
 def _charged(term: LevelTerms, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:

@@ -1,23 +1,28 @@
 """What a release measures, without the amount of noise: the tree over its codebooks, and how any ρ is shared among its levels."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.spec.keys import Spec
-from flows.spec.sections.privacy import Finest, Geometric, PrivacyKeys
+from flows.spec.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
+from flows.spec.sections.views import LEAVES, TREE
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
 from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of
 from tasks.capacity import cores, default_memory
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
+from tasks.settle.task import Together
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
-from tasks.tree.views import AddUp
+from tasks.tree.views import AddUp, View, level_view
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
+
+NOTHING = Allocation((), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +34,14 @@ class Scheme:
         tree: the axes and their order.
         mechanism: the mechanism, for its error bounds.
         law: the law of its noise, one of the mechanism's.
-        most_distinct: per level, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
+        most_distinct: per level, and per view after the levels, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
         sensitivities: of the measured levels.
         first_measured: the first tree level that may be measured. Levels above it are published exactly or are sums.
-        measured: the levels that are: all from that one on, but those that repeat the level above.
+        measured: the levels that are: all from that one on, but those that repeat the level above. With views also these, by
+            their numbers.
         allocation: how any ρ, or any ε, is shared among the measured levels.
+        views: those that have not the cells of a level.
+        names: by the number of a level or view, the name of the view that the spec gives its cells.
     """
 
     keys: PrivacyKeys
@@ -45,23 +53,74 @@ class Scheme:
     measured: tuple[int, ...]
     sensitivities: tuple[Sensitivity, ...]
     allocation: Allocation
+    views: tuple[View, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def is_summed(self) -> bool:
         """Whether the levels above the measured one are its sums."""
         return isinstance(self.mechanism.finish, AddUp)
 
+    @property
+    def is_together(self) -> bool:
+        """Whether all that is measured is settled together, so that every level and view is a sum of the leaves."""
+        return isinstance(self.mechanism.finish, Together)
+
+    @property
+    def named_views(self) -> list[tuple[str, View]]:
+        """Every view that the spec names, by its name."""
+        return [(name, self.view(number)) for number, name in self.names.items()]
+
+    def view(self, number: int) -> View:
+        """Return a level or a view by its number."""
+        depth = self.tree.depth
+        return self.views[number - depth - 1] if number > depth else level_view(self.tree, number)
+
+    def source(self, number: int, measured: Mapping[int, LevelNoise]) -> tuple[int, int]:
+        """Return the measurement from which the intervals of a level or view follow, and how many of its cells a cell holds at most.
+
+        Of all levels and views that refine it, it is the one with the least variance of the widest cell; of equals, the first.
+        Nothing in this depends on a count.
+
+        Args:
+            number: of the level or view.
+            measured: by number, the noise of what is measured; no noise where that is exact.
+        """
+        own, found = self.view(number), list[tuple[float, int, int]]()
+        for other, noise in measured.items():
+            view = self.view(other)
+            if view.refines(own):
+                terms = self._widest(view, own)
+                found.append((terms * noise.variance, other, terms))
+        _, best, terms = min(found)
+        return best, terms
+
+    def _widest(self, fine: View, coarse: View) -> int:
+        """Return the most cells of a view that one cell of a coarser one holds, or a little more where there are derived columns."""
+        extra = math.prod(len(column.codes) for column in fine.derived if column not in coarse.derived)
+        return extra * self.tree.most_cells_below(coarse.axis_levels, fine.axis_levels)
+
     def noises(self, measured: Sequence[LevelNoise]) -> list[LevelNoise]:
         """Return the noise of levels 0 to T, given that of the measured levels; of sums that of the widest cell.
 
-        Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out.
+        Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out. Where
+        everything is settled together it is that of the measurement from which intervals follow.
         """
+        if self.is_together:
+            of_number = self.of_measured(measured)
+            sources = (self.source(level, of_number) for level in range(self.tree.depth + 1))
+            return [replace(of_number[of], terms=terms) if of_number[of] else NO_NOISE for of, terms in sources]
         if self.law.keeps_some or not self.is_summed:
             of_level = dict(zip(self.measured, measured, strict=True))
             return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]
         leaves = self.tree.axis_levels(self.tree.depth)
         widest = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
         return [replace(measured[0], terms=terms) for terms in widest]
+
+    def of_measured(self, measured: Sequence[LevelNoise]) -> dict[int, LevelNoise]:
+        """Return the noise of what is measured, by number; a public total, which is met exactly, has none."""
+        exact = {0: NO_NOISE} if self.is_together and self.keys.total_is_public else {}
+        return exact | dict(zip(self.measured, measured, strict=True))
 
     def bounds(self, measured: Sequence[LevelNoise], confidence: float) -> list[float] | None:
         """Return the error bounds of levels 0 to T; None where the mechanism states none."""
@@ -79,7 +138,7 @@ class Scheme:
 
         A level that the spec publishes exactly is measured, and one that is summed repeats nothing.
         """
-        if self.is_summed or level < self.first_measured:
+        if self.is_summed or self.is_together or level < self.first_measured:
             return None
         same = self.tree.same_as(level)
         # a level that the spec publishes exactly repeats nothing, whatever the codebook says
@@ -92,18 +151,26 @@ class Scheme:
 
     def derivation(self, level: int) -> str:
         """Return how far one unit moves a level, and how that is computed, in words; or why nothing is said of it."""
+        if self.is_together and level not in self.measured:
+            if level == 0 and self.keys.total_is_public:
+                return "published exactly"
+            return "sums of the finest level's counts"
         if level < self.first_measured:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if (same := self.same_as(level)) is not None:
             return f"same as level {same}: each of its cells holds one cell of this level, so nothing is measured"
         if self.law.derivation:
-            return self.law.derivation(self.keys.neighbours, self.keys.max_records_per_unit, level == 0)
+            return self.law.derivation(self.keys.neighbours, self.keys.max_records_per_unit, self.is_root(level))
         return derivation(
             self.keys.neighbours,
             self.keys.max_records_per_unit,
             self.most_distinct[level] if self.most_distinct else None,
-            is_root=level == 0,
+            is_root=self.is_root(level),
         )
+
+    def is_root(self, number: int) -> bool:
+        """Return whether a level or view holds everything in one cell."""
+        return not any(self.view(number).names.values())
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:
@@ -163,7 +230,13 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
 
 
 def scheme_of(
-    keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, sampler: str, law: Law | None = None
+    keys: PrivacyKeys,
+    tree: Tree,
+    whole: Tree,
+    mechanism: Mechanism,
+    sampler: str,
+    law: Law | None = None,
+    views: Sequence[tuple[str, View]] = (),
 ) -> Scheme:
     """Return the measurements of a spec, without their noise.
 
@@ -174,26 +247,24 @@ def scheme_of(
         mechanism: the mechanism.
         sampler: the sampler of the law that draws the noise.
         law: one of the mechanism's; its first one if left out.
+        views: by their names; those with the cells of a level have its number, the others follow from T + 1.
     Raises:
         SpecError: a level that the spec names does not exist, or the split does not fit the levels.
     """
     law = law or mechanism.default_law
+    own = tuple(view for _, view in views if view.number > tree.depth)
+    names = {view.number: name for name, view in views}
     most_distinct = None
     promised = promised_levels(keys, whole)
     if keys.distinct and law.norm == 2:  # ℓ₁ depends on the number of records alone
-        most_distinct = tuple(
-            whole.most_cells_below(tree.axis_levels(level), promised) for level in range(tree.depth + 1)
-        )
+        axis_levels = [*map(tree.axis_levels, range(tree.depth + 1)), *(view.axis_levels for view in own)]
+        most_distinct = tuple(whole.most_cells_below(of, promised) for of in axis_levels)
     first = mechanism.views(tree)[0].number
     if keys.total_is_public and first == 0:
         first = 1
     if keys.invariants:
         first = 1 + max(released_level(tree, name, "privacy.invariants") for name in keys.invariants)
-    measured = tuple(
-        level
-        for level in range(first, tree.depth + 1)
-        if isinstance(mechanism.finish, AddUp) or tree.same_as(level) is None
-    )
+    measured = _measured(tree, mechanism, first, names, total_is_public=keys.total_is_public)
     if not measured and keys.invariants:
         raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
     if not measured:
@@ -202,22 +273,52 @@ def scheme_of(
             field="hierarchy",
             hint="Release the table down to a level that has several areas.",
         )
+    roots = {0, *(view.number for view in own if not any(view.names.values()))}
     sensitivities = tuple(
         sensitivity_of(
             keys.neighbours,
             keys.max_records_per_unit,
-            most_distinct[level] if most_distinct else None,
-            is_root=level == 0,
+            most_distinct[number] if most_distinct else None,
+            is_root=number in roots,
         )
-        for level in measured
+        for number in measured
     )
     per_draw = law.samplers[sampler].tau
+    scheme = Scheme(keys, tree, mechanism, law, most_distinct, first, measured, sensitivities, NOTHING, own, names)
     allocation = Allocation(
-        _shares(keys, len(measured)),
+        shares_of_scheme(scheme),
         tuple(of.l2_squared for of in sensitivities),
         tuple(per_draw * of.cells for of in sensitivities),
     )
-    return Scheme(keys, tree, mechanism, law, most_distinct, first, measured, sensitivities, allocation)
+    return replace(scheme, allocation=allocation)
+
+
+def _measured(
+    tree: Tree, mechanism: Mechanism, first: int, names: Mapping[int, str], *, total_is_public: bool
+) -> tuple[int, ...]:
+    """Return the numbers of the levels and views that are measured with noise."""
+    if not isinstance(mechanism.finish, Together):
+        return tuple(
+            level
+            for level in range(first, tree.depth + 1)
+            if isinstance(mechanism.finish, AddUp) or tree.same_as(level) is None
+        )
+    # of levels with the same cells the finest is measured; with a public total nothing with the cells of level 0 is
+    least = 1 if total_is_public else 0
+    asked = {*range(first, tree.depth + 1), *names}
+    last_of = {level: _last_alike(tree, level) for level in range(tree.depth + 1)}
+    levels = {last_of[level] for level in asked if level <= tree.depth and last_of[level] != last_of[0]}
+    if not least and 0 in asked:
+        levels.add(last_of[0])
+    return (*sorted(levels), *(number for number in sorted(names) if number > tree.depth))
+
+
+def _last_alike(tree: Tree, level: int) -> int:
+    """Return the finest level that has the cells of a level, by the public codebooks."""
+    own = tree.same_as(level)
+    own = level if own is None else own
+    alike = [below for below in range(level, tree.depth + 1) if below == own or tree.same_as(below) == own]
+    return alike[-1]
 
 
 def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:
@@ -237,6 +338,46 @@ def released_level(tree: Tree, name: str, field: str) -> int:
         names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
         raise SpecError(f"{field} must be one of the released levels {', '.join(names)}, got {name}.", field=field)
     return level
+
+
+def shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
+    """Return the share of each measured level or view.
+
+    Raises:
+        SpecError: the split does not fit what is measured.
+    """
+    split, measured = scheme.keys.split, scheme.measured
+    if not scheme.is_together:
+        return _shares(scheme.keys, len(measured))
+    if isinstance(split, Minimise):
+        raise SpecError("privacy.split.minimise is not there yet.", field="privacy.split")
+    rest = LEAVES if len(scheme.mechanism.views(scheme.tree)) == 1 else TREE
+    weights = split if isinstance(split, dict) else {}
+    # a level of the tree that a view names is a level still, unless it has a weight of its own
+    named = {
+        number
+        for number, name in scheme.names.items()
+        if number > scheme.tree.depth or rest == LEAVES or name in weights
+    }
+    levels = [number for number in measured if number not in named]
+    views = [number for number in measured if number in named]
+    for name in {LEAVES, TREE} - {rest}:
+        if name in weights:
+            raise SpecError(
+                f"privacy.split must call it {rest}, got {name}: mechanism {scheme.mechanism.name} measures"
+                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views.",
+                field="privacy.split",
+            )
+    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else len(views) * 4)
+    if rest == LEAVES and not isinstance(split, dict | str):
+        raise SpecError(
+            f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}.",
+            field="privacy.split",
+        )
+    within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
+    of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
+    of_number |= {number: _decimal(weights.get(scheme.names[number], 1.0)) for number in views}
+    return shares_of([of_number[number] for number in measured])
 
 
 def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:

@@ -68,12 +68,16 @@ class SpecFile:
             )
             for axis in spec.axes
         )
-        return Source(self._table("input.table", spec.input.table), spec.input.count, axes)
+        return Source(self.table("input.table", spec.input.table), spec.input.count, axes)
 
     def with_records(self) -> "SpecFile":
         """Return the spec with `release.records` set to true."""
         release = self.spec.release.model_copy(update={"records": True})
         return replace(self, spec=self.spec.model_copy(update={"release": release}))
+
+    def table(self, field: str, location: str) -> Table:
+        """Return a table that the spec names, relative to its folder; refuse one that does not exist."""
+        return table_at(field, expand_variables(field, location), self.folder)
 
     def output(self) -> Path:
         """Return the folder in which releases are published."""
@@ -90,10 +94,7 @@ class SpecFile:
             return Values(axis, hierarchy.values)
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
-        return self._table(f"{key}.table", hierarchy.table)
-
-    def _table(self, field: str, location: str) -> Table:
-        return table_at(field, expand_variables(field, location), self.folder)
+        return self.table(f"{key}.table", hierarchy.table)
 
 
 def load_spec(path: Path) -> SpecFile:

@@ -18,9 +18,21 @@ from pydantic import (
 
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
-from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, PrivacyKeys
+from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
 from flows.spec.sections.schedule import checked_cron, parse_until
 from flows.spec.sections.utility import UtilityKeys
+from flows.spec.sections.views import (
+    LEAVES,
+    MARGINS,
+    TREE,
+    VIEW_TAGS,
+    DerivedKeys,
+    Views,
+    faults_of_derived,
+    faults_of_views,
+    faults_of_weights,
+    margins_of,
+)
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from storage.releases.terms import SIGNAL_RATE
 from tasks.uncertainty.intervals import CONFIDENCE
@@ -101,7 +113,7 @@ _NAME_BYTES = 128  # the longest name of a feature, which becomes part of file n
 
 # pydantic adds these names to the path of an error
 _ONE, _PER_END, _PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
-TAGS = SPLIT_TAGS | DOMAIN_TAGS | {_ONE, _PER_END, _PER_FEATURE}
+TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {_ONE, _PER_END, _PER_FEATURE}
 
 
 class Input(Keys):
@@ -161,6 +173,8 @@ class ReleaseKeys(Keys):
             features.
         finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
             {feature: level} for those that stop above their finest level.
+        views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
+            a derived column counts as an axis. `margins` stands for the totals of every axis at every level.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
             finest level is published as CSV if it has at most five million rows.
         records: Whether to also publish the finest level as synthetic records, one row per record.
@@ -182,6 +196,7 @@ class ReleaseKeys(Keys):
         ]
         | None
     ) = None
+    views: Views | None = None
     csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
@@ -243,8 +258,10 @@ class Spec(Keys):
             share one budget.
         hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
             features, a codebook or {values: …} for each feature.
+        derived: Columns that are a public function of the axes, for use in release.views.
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, tda_l2
-            and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums.
+            and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
+            measures the leaves and release.views.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
             few false negatives, or those nearest in the Euclidean norm.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.
@@ -266,6 +283,7 @@ class Spec(Keys):
         | Annotated[dict[str, Domain], Tag(_PER_FEATURE)],
         Discriminator(_one_or_each),
     ]
+    derived: dict[str, DerivedKeys] = Field(default_factory=dict)
     release: ReleaseKeys
     mechanism: str = DEFAULT_MECHANISM
     priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
@@ -295,6 +313,7 @@ class Spec(Keys):
     def _fits_together(self) -> "Spec":
         of_each = (self._faults_of_people(), self._faults_of_levels(), self._faults_of_features())
         refuse(chain(*of_each, self._faults_of_utility()))
+        refuse(self._faults_of_views())
         return self
 
     def _faults_of_people(self) -> Iterator[str]:
@@ -358,13 +377,31 @@ class Spec(Keys):
     def _faults_of_utility(self) -> Iterator[str]:
         if self.utility and self.utility.fleet and not any(self._faults_of_levels()):
             unlisted = [axis for axis in self.axes if getattr(self.hierarchy_of(axis)[1], "table", "") is None]
-            yield from self.utility.fleet.faults(self.released_levels, unlisted)
+            yield from self.utility.fleet.faults(self.released_levels if self.input.features else {}, unlisted)
+
+    def _faults_of_views(self) -> Iterator[str]:
+        views, split = self.views, self.privacy.split
+        yield from faults_of_derived(self.derived, self.released_levels)
+        if self.release.views != MARGINS:
+            yield from faults_of_views(views, self.released_levels, list(self.derived))
+        weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
+        key = "privacy.split.minimise" if isinstance(split, Minimise) else "privacy.split"
+        if weights and not views:
+            yield f"{key} must be left out without release.views: it names views."
+        elif weights:
+            yield from faults_of_weights(weights, [*views, LEAVES, TREE], key)
+
+    @property
+    def views(self) -> dict[str, dict[str, str]]:
+        """The views that are measured beside the tree: by name, the level of each axis that is not left out."""
+        if self.release.views == MARGINS:
+            return margins_of(self.released_levels, self.flat_features)
+        return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}
 
     @property
     def released_levels(self) -> dict[str, list[str]]:
-        """The levels of each feature down to the finest released one, coarse to fine; none for trips without features."""
-        levels = {axis: self.levels(axis) for axis in self.axes if self.input.features}
-        return {name: of[: of.index(self.finest(name)) + 1] for name, of in levels.items()}
+        """The levels of each axis that are released, coarse to fine."""
+        return {axis: self.levels(axis)[: self.levels(axis).index(self.finest(axis)) + 1] for axis in self.axes}
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -42,7 +42,8 @@ def spec_schema(mechanisms: Sequence[str]) -> dict[str, Any]:
     schema["$defs"][Values.__name__] = {"anyOf": [values, {"type": "array", "items": _CODE, "minItems": 1}]}
     schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A release spec of Trellis"}
     _drop_titles(schema)
-    return schema
+    any_of: dict[str, Any] = _any_of(schema)
+    return any_of
 
 
 def _models(model: Model) -> Iterator[Model]:
@@ -71,6 +72,15 @@ def _lenient(schema: dict[str, Any], info: FieldInfo) -> dict[str, Any]:
 
 def _default(schema: dict[str, Any]) -> dict[str, Any]:
     return {"default": schema["default"]} if "default" in schema else {}
+
+
+def _any_of(schema: Any) -> Any:
+    """Return a schema that takes a value of which several kinds could be: which one it is, the spec decides."""
+    if isinstance(schema, list):
+        return [_any_of(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {"anyOf" if key == "oneOf" else key: _any_of(part) for key, part in schema.items()}
 
 
 def _drop_titles(schema: Any) -> None:

@@ -7,19 +7,21 @@ is accepted only if its spec declares it public.
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS, Mechanism
+from flows.mechanisms import MECHANISMS, Mechanism, mechanism_with
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import guarantee_of
-from flows.planning.plan import Plan, level_terms, make_plan
+from flows.planning.plan import Plan, level_terms, make_plan, view_terms
 from flows.planning.scheme import check_leaves, scheme_of, tree_over
 from flows.spec.file import SpecFile, declares_public_data
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.spec.sections.privacy import Minimise, PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
@@ -28,17 +30,21 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
-from storage.releases.terms import IntervalTerms
+from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.laws.law import Law, LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
+from tasks.publish.settled_levels import SettledLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
+from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
+from tasks.tree.views import Partition, sums_of_leaves
 from tasks.uncertainty.intervals import margins_of, rounding_step
 from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.validate.coverage import (
     Bounds,
+    cells_covered,
     false_share,
     level_coverages,
     measured_bounds,
@@ -46,13 +52,15 @@ from tasks.validate.coverage import (
     summed_bounds,
     thresholded_bounds,
 )
-from tasks.validate.distances import level_errors
+from tasks.validate.distances import cell_errors, level_errors
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
 STATED = ("rows_covered", "row_width", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
+
+WITHOUT_VIEWS = "without_views"  # behind a colon: as if the spec named none
 
 _REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
 
@@ -87,7 +95,7 @@ class Entry:
         release = reserved_release(plan, self.name, Path())
         release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
         sampler = plan.scheme.law.samplers[release.terms.sampler].draw
-        return try_release(table, release, reserved_charges(release.id, plan.levels), plan.mechanism, sampler)
+        return try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
 
     def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
@@ -95,6 +103,8 @@ class Entry:
         if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
             leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
             return [None] * tree.depth + [leaves]
+        if plan.scheme.is_together:
+            return [None] * (tree.depth + 1)
         if plan.scheme.is_summed:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
         steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
@@ -104,6 +114,15 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ComparedView:
+    """A view, and its true counts, int64, shape (cells,), records."""
+
+    terms: ViewTerms
+    partition: Partition
+    true_counts: IntArray
+
+
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """What is compared on what.
 
@@ -129,6 +148,15 @@ class Comparison:
     def true_levels(self) -> list[Frontier]:
         """The true nodes of levels 0 to T."""
         return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(self.table.levels)]
+
+    @cached_property
+    def views(self) -> "tuple[ComparedView, ...]":
+        """The views of the spec, with their true counts; errors of their cells are compared, whoever measures them."""
+        true, found = self.true_levels[-1], []
+        for terms in self.plan.named_views:
+            partition = Partition(self.table.tree, self.plan.scheme.view(terms.number))
+            found.append(ComparedView(terms, partition, sums_of_leaves(partition, true)))
+        return tuple(found)
 
     @property
     def interval_terms(self) -> IntervalTerms:
@@ -162,7 +190,7 @@ def make_comparison(
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.unlisted else plan.tree
-    table = seen_table(tree, areas, true_counts)
+    table = seen_table(tree, areas, true_counts, plan.derived)
     entries: list[Entry] = []
     refused, notes = {}, {}
     for mechanism, named in wanted:
@@ -193,7 +221,9 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
         trial = entry.try_on(table)
         seconds = time.perf_counter() - began
         coverages = level_coverages(table.tree, true_levels, entry.bounds(table.tree, trial, comparison.interval_terms))
-        published, of_run = ReleasedLevels(trial.job), list[dict[str, Any]]()
+        is_settled = entry.plan.scheme.is_together
+        published = SettledLevels(trial.job) if is_settled else ReleasedLevels(trial.job)
+        of_run = list[dict[str, Any]]()
         for true, nodes, covered in zip(true_levels, trial.released, coverages, strict=True):
             errors = asdict(level_errors(table.tree, true, nodes))
             row = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | errors | {"seconds": seconds}
@@ -206,6 +236,14 @@ def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list
                 is_finest = true.level == table.tree.depth
                 of_run[-1] |= utility.row(table.tree, true, nodes) if is_finest else utility.no_row()
         rows += [row | {"bound_after": of.bound} for row, of in zip(of_run, published.known_after(), strict=True)]
+        for number, view in enumerate(comparison.views, table.tree.depth + 1):
+            counts = sums_of_leaves(view.partition, trial.released[-1])
+            row = dict.fromkeys(of_run[0]) | {"bound_after": None, "mechanism": entry.name, "epsilon": entry.epsilon}
+            row |= {"run": run, "seconds": seconds} | asdict(cell_errors(number, view.true_counts, counts))
+            if isinstance(published, SettledLevels):
+                low, high = published.view_intervals(view.terms)
+                row |= row_columns(cells_covered(view.true_counts, low, high))
+            rows.append(row)
     return rows
 
 
@@ -226,6 +264,16 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         ComparedLevel(terms.level, dict(terms.axes), terms.possible_cells, len(true))
         for terms, true in zip(comparison.plan.levels, comparison.table.levels, strict=True)
     ]
+    levels += [
+        ComparedLevel(
+            number,
+            {name: level for name, level in view.partition.view.names.items() if level},
+            len(view.partition),
+            int(np.count_nonzero(view.true_counts)),
+            view.terms.name,
+        )
+        for number, view in enumerate(comparison.views, len(levels))
+    ]
     return TrialResults(
         name=spec.name,
         dataset=spec.dataset,
@@ -242,12 +290,13 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
 
 
 def _named(name: str) -> tuple[Mechanism, str]:
-    """Return the mechanism, and the priority if one is named, of `mechanism` or `mechanism:priority`."""
+    """Return the mechanism, and what is named behind a colon: one of its priorities, or that it goes without the spec's views."""
     of, _, priority = name.partition(":")
     if of not in MECHANISMS:
         raise UsageError(f"--mechanisms must be among {', '.join(MECHANISMS)}, got {of}.", field="--mechanisms")
-    if priority and priority not in MECHANISMS[of].repair:
-        of_it = ", ".join(MECHANISMS[of].repair) or "none"
+    of_views = [WITHOUT_VIEWS] if MECHANISMS[of].cells == "survivors" else []
+    if priority and priority not in [*MECHANISMS[of].repair, *of_views]:
+        of_it = ", ".join([*MECHANISMS[of].repair, *of_views]) or "none"
         raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
     return MECHANISMS[of], priority
 
@@ -277,6 +326,7 @@ def _entries(
 ) -> tuple[list[Entry], list[str]]:
     """Return a mechanism at every ε at which it can be tried, and why it cannot be at the others."""
     try:
+        mechanism = _with_views(plan, mechanism, named)
         check_listed(plan.file.spec, mechanism)
         check_leaves(plan.file.spec, plan.tree, mechanism)
     except SpecError as reason:
@@ -284,10 +334,23 @@ def _entries(
     entries, reasons = [], []
     for epsilon in dict.fromkeys(epsilons):
         try:
-            entries.append(_entry(plan, name, mechanism, named or _priority(plan, mechanism), epsilon))
+            priority = named if named in mechanism.repair else _priority(plan, mechanism)
+            entries.append(_entry(plan, name, mechanism, priority, epsilon))
         except SpecError as reason:
             reasons.append(f"At epsilon {epsilon:g}: {reason}")
     return entries, reasons
+
+
+def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
+    """Return a mechanism as it is with the spec's views, unless it is asked for without them.
+
+    Raises:
+        SpecError: it needs views, and the spec has none.
+    """
+    has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
+    if mechanism.cells == "views" and not has_views:
+        raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")
+    return mechanism if named in mechanism.repair and named else mechanism_with(mechanism, has_views=has_views)
 
 
 def _priority(plan: Plan, mechanism: Mechanism) -> str:
@@ -307,6 +370,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     ]
     if spec.noise.sampler not in _law(plan, mechanism).samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
+    if plan.named_views and _with_views(plan, mechanism, named).cells != "views":
+        notes.append("release.views is left out: its views are sums of what it releases.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair
         notes.append(
@@ -341,7 +406,11 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = _sampler(plan, mechanism)
     law = _law(plan, mechanism)
-    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
+    has_views = mechanism.cells == "views"
+    if isinstance(keys.split, dict | Minimise) and not has_views:
+        keys = keys.model_copy(update={"split": "uniform"})
+    views = plan.scheme.named_views if has_views else []
+    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views)
     guarantee = guarantee_of(scheme)
     tried = spec.model_copy(
         update={
@@ -362,6 +431,8 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
             scheme=scheme,
             guarantee=guarantee,
             levels=level_terms(scheme, guarantee),
+            views=view_terms(scheme, guarantee) if has_views else (),
+            named_views=plan.named_views if has_views else (),
         ),
     )
 

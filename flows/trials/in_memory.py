@@ -3,9 +3,9 @@
 Nothing is stored and nothing is charged. The charges are there because no step draws what is not charged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import report_nothing
-from flows.walks.steps import Down, Measure, Repair, Repeat, Step, Sum, Up
+from flows.walks.steps import Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge, reserved_charges
@@ -29,6 +29,7 @@ from tasks.noise.truth import TruthInMemory
 from tasks.optimize.reconcile import UpDown
 from tasks.optimize.second_pass import estimate, settle
 from tasks.optimize.task import add_up, repair, repeat
+from tasks.settle.task import settle_together
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
@@ -36,7 +37,7 @@ from tasks.tree.job import Job
 from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
-from tasks.tree.views import AddUp
+from tasks.tree.views import AddUp, Derived
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +47,12 @@ class SeenTable:
     Attributes:
         tree: the axes and their order.
         levels: the true levels from 0 to T.
+        derived: the derived columns of views, by name.
     """
 
     tree: Tree
     levels: tuple[TrueLevel, ...]
+    derived: Mapping[str, Derived] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +107,18 @@ class Trial:
         return MeasuredLevel(cells, noisy, kept)
 
 
-def seen_table(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> SeenTable:
+def seen_table(
+    tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray, derived: Mapping[str, Derived] | None = None
+) -> SeenTable:
     """Return a table that may be seen.
 
     Args:
         tree: the axes and their order.
         leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
         true_counts: int64, shape (records,), > 0; it may be empty.
+        derived: the derived columns of views, by name; none if left out.
     """
-    return SeenTable(tree, tuple(grow(tree, leaf_areas, true_counts)))
+    return SeenTable(tree, tuple(grow(tree, leaf_areas, true_counts)), derived or {})
 
 
 def try_release(
@@ -129,7 +135,7 @@ def try_release(
     Raises:
         StoreError: a level is not charged as it would be drawn.
     """
-    keeper, truth = _RecordInMemory(release, charges, table.tree), TruthInMemory(table.levels)
+    keeper, truth = _RecordInMemory(release, charges, table), TruthInMemory(table.levels)
 
     def start(step: Step) -> Future[Outcome]:
         done: Future[Outcome] = Future()
@@ -243,6 +249,8 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
             return estimate(job, branch, finish)
         case Down(branch) if isinstance(finish, UpDown):
             return settle(job, branch, finish)
+        case SettleTogether():
+            return settle_together(job)
         case _:
             raise TypeError(f"A release in memory has no {step}.")
 
@@ -250,9 +258,9 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
 class _RecordInMemory:
     """Keeps the record of a release that nobody charges."""
 
-    def __init__(self, release: Release, charges: Sequence[Charge], tree: Tree) -> None:
+    def __init__(self, release: Release, charges: Sequence[Charge], table: SeenTable) -> None:
         record = Record(release, {charge.level: charge for charge in charges}, {}, {}, {}, {}, {})
-        self.job = Job(record, memory_shelf(), lambda: tree, lambda: None)
+        self.job = Job(record, memory_shelf(), lambda: table.tree, lambda: None, lambda: table.derived)
 
     def prepare(self, step: Measure) -> None:
         if step.level in self.job.record.charges:
@@ -265,4 +273,4 @@ class _RecordInMemory:
         self._know(self.job.record.with_shards(shards))
 
     def _know(self, record: Record) -> None:
-        self.job = Job(record, self.job.shelf, self.job.load_tree, self.job.check_going_on)
+        self.job = replace(self.job, record=record)

@@ -8,6 +8,7 @@ from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Place
 from tasks.optimize.reconcile import UpDown
+from tasks.settle.task import Together
 from tasks.tree.branches import pieces_of
 from tasks.tree.views import AddUp
 
@@ -59,6 +60,13 @@ class Down:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleTogether:
+    """Turn everything that is sealed into the counts of all levels and views."""
+
+    branch: str = TRUNK
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Cut a branch after one of its levels, into branches of at most so many cells of the next level."""
 
@@ -67,7 +75,7 @@ class Cut:
     most_cells: int
 
 
-Step = Measure | Repair | Repeat | Sum | Up | Down | Cut
+Step = Measure | Repair | Repeat | Sum | Up | Down | SettleTogether | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,8 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     Raises:
         StoreError: a level that comes next is not charged.
     """
+    if isinstance(mechanism.finish, Together):
+        return _together(record)
     if not (record.estimates or record.settled):
         on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
         if on_the_way_down or missing_branches(record):
@@ -125,14 +135,29 @@ def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts) -> Step 
         return Repair(level, branch)
     if cuts.most_cells is not None and _is_cut_after(record, level - 1, branch, cuts.most_cells, cuts.whole):
         return Cut(level - 1, branch, cuts.most_cells)
-    charge = record.charges.get(level)
-    if not record.release.levels[level].is_invariant and (
+    return _measure(record, level, branch)
+
+
+def _measure(record: Record, number: int, branch: str) -> Measure:
+    """Return the step that measures a level or view of a branch, which must be charged."""
+    charge = record.charges.get(number)
+    if not record.release.parts[number].is_invariant and (
         charge is None or charge.state not in {"reserved", "drawing"}
     ):
         raise StoreError(
-            f"The ledger has no charge for level {level} of {record.release.id}, so Trellis cannot draw it."
+            f"The ledger has no charge for level {number} of {record.release.id}, so Trellis cannot draw it."
         )
-    return Measure(level, branch)
+    return Measure(number, branch)
+
+
+def _together(record: Record) -> list[Step]:
+    """Return what comes next where every cell of levels and views is measured, one after the other, and then settled together."""
+    if (record.finest, TRUNK) in record.frontiers:
+        return []
+    begun = bool(record.estimates or record.frontiers or record.settled)
+    measured = [terms.level for terms in record.release.parts if terms.is_measured]
+    left = [number for number in measured if (number, TRUNK) not in record.seals]
+    return [_measure(record, left[0], TRUNK)] if left and not begun else [SettleTogether()]
 
 
 def _is_included(branch: str, only: str | None) -> bool:

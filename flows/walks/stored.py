@@ -5,7 +5,7 @@ from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import Future, Report, Submit
-from flows.walks.steps import Cuts, Down, Measure, Repair, Repeat, Step, Sum, Up
+from flows.walks.steps import Cuts, Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
@@ -26,6 +26,7 @@ from tasks.capacity import cores, memory_of
 from tasks.noise.task import measure_branch
 from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
+from tasks.settle.task import settle_release
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
@@ -66,6 +67,8 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
             return estimate_branch, branch, mechanism.finish
         case Down(branch):
             return settle_branch, branch, mechanism.finish
+        case SettleTogether():
+            return (settle_release,)
         case _:
             raise TypeError(f"No stage takes {step}.")
 

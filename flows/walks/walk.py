@@ -102,7 +102,7 @@ def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
         if isinstance(shard, Seal):
             report(shard.level, *record.cells_of(shard.level))
         elif isinstance(shard, FrontierShard) and not shard.is_settled:
-            levels = record.release.levels
+            levels = record.release.parts
             if not levels[shard.level].is_measured:
                 report(shard.level, 0, 0)
             if (

@@ -99,6 +99,17 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
     return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
 
 
+def derived_path(release_id: str, name: str) -> Path:
+    """Return the path of the codes of a derived column."""
+    return shard_folder(release_id) / f"derived_{name}.parquet"
+
+
+def write_derived(release_id: str, name: str, codes: pl.DataFrame) -> None:
+    """Write the codes of a derived column to the folder of a release's shards, one row per combination in their order."""
+    with beside(derived_path(release_id, name)) as file:
+        codes.write_parquet(file)
+
+
 def read_shard(path: Path, sha256: str) -> dict[str, Any]:
     """Return the columns of a shard whose hash is the recorded one: whole numbers, or floats where it holds estimates.
 

@@ -137,5 +137,10 @@ SAME_AS = """
 ALTER TABLE levels ADD COLUMN same_as INTEGER; -- the level above that a level repeats, since each of its cells holds one cell of this level; null for others
 """
 
+VIEWS = """
+ALTER TABLE levels ADD COLUMN "view" VARCHAR DEFAULT ''; -- the name of the view that it is, or that has the cells of this level; empty for other levels. A view without a level of its own has a number above that of the finest level
+ALTER TABLE levels ADD COLUMN source INTEGER; -- where everything is settled together, the level or view from whose measurement intervals follow; otherwise null
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS)

@@ -69,6 +69,7 @@ class Charge:
         sigma: the standard deviation of the noise, records.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
+        view: the name of the view that was measured; empty for a level that no view names.
     """
 
     release: str
@@ -81,6 +82,7 @@ class Charge:
     epsilon: float = 0.0
     delta: float = 0.0
     tau: Fraction = Fraction(0)
+    view: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +382,7 @@ class Books:
                 level.get("epsilon", 0.0),  # of a mechanism that is only (ε, δ), like delta
                 level.get("delta", 0.0),
                 Fraction(level.get("tau", 0)),  # of a sampler that is not exact
+                level.get("view", ""),
             )
             if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
                 raise StoreError(f"level {charge.level} of {release} is charged nothing.")
@@ -428,6 +431,7 @@ def reserved_charges(release_id: str, levels: Iterable[LevelTerms]) -> list[Char
             level.epsilon,
             level.delta,
             level.tau,
+            level.view,
         )
         for level in levels
         if level.is_charged
@@ -440,8 +444,8 @@ def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
         return not (terms.is_charged or terms.rho or terms.epsilon)
     charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau
     asked = terms.rho, terms.sigma, terms.l2_sensitivity_squared, terms.tau
-    drawn = charge.mechanism, charge.epsilon, charge.delta
-    return terms.is_charged and charged == asked and drawn == (terms.mechanism, terms.epsilon, terms.delta)
+    drawn = charge.mechanism, charge.epsilon, charge.delta, charge.view
+    return terms.is_charged and charged == asked and drawn == (terms.mechanism, terms.epsilon, terms.delta, terms.view)
 
 
 def _cap(recorded: Mapping[str, Any]) -> Cap:

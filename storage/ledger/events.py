@@ -168,6 +168,8 @@ def _recorded_level(level: LevelTerms) -> dict[str, Any]:
         "sigma": level.sigma,
         "l2_sensitivity_squared": level.l2_sensitivity_squared,
     }
+    if level.view:
+        recorded |= {"view": level.view}
     if level.tau:
         recorded |= {"tau": str(level.tau)}
     if level.epsilon:  # the mechanism is only (ε, δ)

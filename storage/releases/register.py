@@ -26,6 +26,7 @@ class Release:
         terms: what the stages need to know of it.
         levels: the terms of levels 0 to T.
         supersedes: the release whose place it takes; None where it revises none.
+        views: the terms of the views that have not the cells of a level, numbered from T + 1.
     """
 
     id: str
@@ -39,6 +40,12 @@ class Release:
     folder: str
     levels: tuple[LevelTerms, ...]
     supersedes: str | None = None
+    views: tuple[LevelTerms, ...] = ()
+
+    @property
+    def parts(self) -> tuple[LevelTerms, ...]:
+        """The terms of all levels and views, by their numbers."""
+        return (*self.levels, *self.views)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +92,11 @@ def add_release(con: Connection, release: Release) -> None:
             release.supersedes,
         ],
     )
-    for level in release.levels:
+    for level in release.parts:
         con.execute(
             "INSERT INTO levels (release_id, level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared,"
-            " bound, derivation, tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ' bound, derivation, tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as, "view", source)'
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 release.id,
                 level.level,
@@ -109,6 +116,8 @@ def add_release(con: Connection, release: Release) -> None:
                 level.scale,
                 level.threshold,
                 level.same_as,
+                level.view,
+                level.source,
             ],
         )
 
@@ -129,37 +138,32 @@ def find_release(con: Connection, release_id: str) -> Release:
         )
     levels = con.execute(
         "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation,"
-        " tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as FROM levels WHERE release_id = ? ORDER BY level",
+        ' tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as, "view", source FROM levels'
+        " WHERE release_id = ? ORDER BY level",
         [release_id],
     ).fetchall()
-    id_, name, dataset, state, reason, created, spec, terms, folder, supersedes = row
+    id_, name, dataset, state, reason, created, spec, text, folder, supersedes = row
+    terms = Terms.from_json(text)
+    parts = [
+        LevelTerms(
+            level,
+            json.loads(axes),
+            None if cells == _UNKNOWN else int(cells),
+            invariant,
+            Fraction(rho),
+            sigma,
+            square,
+            bound,
+            derivation,
+            Fraction(tau),
+            *others,
+        )
+        for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau, *others in levels
+    ]
+    of_tree = len(terms.steps) + 1
+    views = tuple(parts[of_tree:])
     return Release(
-        id_,
-        name,
-        dataset,
-        state,
-        reason,
-        created,
-        spec,
-        Terms.from_json(terms),
-        folder,
-        tuple(
-            LevelTerms(
-                level,
-                json.loads(axes),
-                None if cells == _UNKNOWN else int(cells),
-                invariant,
-                Fraction(rho),
-                sigma,
-                square,
-                bound,
-                derivation,
-                Fraction(tau),
-                *others,
-            )
-            for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau, *others in levels
-        ),
-        supersedes,
+        id_, name, dataset, state, reason, created, spec, terms, folder, tuple(parts[:of_tree]), supersedes, views
     )
 
 

@@ -95,6 +95,40 @@ class FileTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewTerms:
+    """A view that a release publishes beside its levels.
+
+    Attributes:
+        name: as the spec names it.
+        number: by which charges and seals know it; that of a level where it has the cells of one.
+        levels: per axis, the axis level of its cells; 0 where the axis is left out.
+        derived: the derived columns of its cells.
+    """
+
+    name: str
+    number: int
+    levels: tuple[int, ...]
+    derived: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedTerms:
+    """A derived column.
+
+    Attributes:
+        name: of the column.
+        of: the axis levels on which it depends: the number of the axis, and the axis level.
+        sha256: of its public table.
+        path: where the table was when the release was reserved; not published.
+    """
+
+    name: str
+    of: tuple[tuple[int, int], ...]
+    sha256: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunTerms:
     """How a release runs; nothing that it publishes depends on this.
 
@@ -134,6 +168,8 @@ class Terms:
         files: where the spec and the codebooks were.
         different_people: whether the data owner says that the table holds other people than the datasets that used it before.
         series: the id of the declared series that the release belongs to; empty where it stands alone.
+        views: the groupings beside the tree, in the order of the spec.
+        derived: the derived columns that views have.
     """
 
     axes: tuple[str, ...]
@@ -158,6 +194,8 @@ class Terms:
     how_counted: str = ADJUSTED
     different_people: bool = False
     series: str = ""
+    views: tuple[ViewTerms, ...] = ()
+    derived: tuple[DerivedTerms, ...] = ()
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -170,10 +208,18 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _checked(cls, json.loads(text), "terms")
+        content = _checked(cls, {"views": [], "derived": []} | json.loads(text), "terms")
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}
+        content["views"] = tuple(
+            ViewTerms(of["name"], of["number"], tuple(of["levels"]), tuple(of["derived"]))
+            for of in (_checked(ViewTerms, view, "terms.views") for view in content["views"])
+        )
+        content["derived"] = tuple(
+            DerivedTerms(of["name"], tuple((axis, level) for axis, level in of["of"]), of["sha256"], of["path"])
+            for of in (_checked(DerivedTerms, column, "terms.derived") for column in content["derived"])
+        )
         return cls(**content)
 
 
@@ -214,11 +260,11 @@ class ChargeDetails:
 
 @dataclass(frozen=True, slots=True)
 class LevelTerms:
-    """What was decided about a level before anything was drawn: it is measured, exact, or summed.
+    """What was decided about a level, or about a view, before anything was drawn: it is measured, exact, or summed.
 
     Attributes:
-        level: 0 for everything, T for the finest.
-        axes: per axis, the name of the axis level reached, None where it is not refined yet.
+        level: 0 for everything, T for the finest; a view that has not the cells of a level has a number above T.
+        axes: per axis, the name of the axis level reached, None where it is not refined yet; per derived column its own name.
         possible_cells: the cells if every node survived; None where no codebook lists them.
         is_invariant: whether the level is published exactly; the spec decides that, and a share of 0 does not imply it.
         rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
@@ -236,6 +282,9 @@ class LevelTerms:
         threshold: the least noisy count that is kept, records.
         same_as: the level above whose counts, noise and bound these are, since each of its cells holds one cell of this level;
             None for others. Nothing is measured here, and nothing is charged.
+        view: the name of the view that it is, or that has the cells of this level; empty for other levels.
+        source: where everything is settled together, the measurement from which intervals follow: the number of a level or a
+            view that refines this one, or its own; None elsewhere.
     """
 
     level: int
@@ -255,6 +304,8 @@ class LevelTerms:
     scale: float = 0.0
     threshold: int = 0
     same_as: int | None = None
+    view: str = ""
+    source: int | None = None
 
     @property
     def is_charged(self) -> bool:

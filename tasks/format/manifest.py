@@ -12,6 +12,8 @@ from tasks.laws.named import LAWS
 
 # left out of the file where they have their default
 _OF_SOME_LEVELS = (
+    "view",
+    "source",
     "summed",
     "same_as",
     "mechanism",
@@ -29,7 +31,7 @@ _OF_SOME_LEVELS = (
     "noise_rows",
     "above_noise",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes")
+_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes", "views", "derived")
 
 
 Promise = Literal["rows", "cells"]
@@ -160,6 +162,8 @@ class LevelEntry(_Part):
         signal: the rows that stand out from the noise; None where no row does.
         noise_rows: how many rows are noise alone; None where there is no row, or counts had to reach a threshold.
         above_noise: how much stands above the noise; None likewise.
+        view: the name of the view that has the cells of this level; empty for others.
+        source: where everything was settled together, the level or view from whose noisy counts the intervals follow.
     """
 
     level: int
@@ -187,6 +191,8 @@ class LevelEntry(_Part):
     signal: Signal | None = None
     noise_rows: NoiseRows | None = None
     above_noise: AboveNoise | None = None
+    view: str = ""
+    source: int | None = None
 
     @field_validator("mechanism")
     @classmethod
@@ -194,6 +200,34 @@ class LevelEntry(_Part):
         if name not in LAWS:
             raise ValueError(f"there is no noise law {name}.")
         return name
+
+
+class ViewEntry(LevelEntry):
+    """A view: a grouping beside the tree, whose counts are sums of the finest level's.
+
+    The fields are those of a level. A view that has the cells of a level is the same as that one: its number is the level's, and what it
+    cost is stated there.
+
+    Attributes:
+        name: as the spec names it, and the name of its table.
+        deviation: the largest distance of one of its counts from what the cell added up to before rounding, records; None where
+            the view was not measured by itself.
+    """
+
+    name: str = Field(min_length=1)
+    deviation: float | None = None
+
+
+class DerivedEntry(_Part):
+    """A column that is a public function of the axes.
+
+    Attributes:
+        of: the columns of codes on which it depends.
+        sha256: the hash of the table from which it was read.
+    """
+
+    of: list[str] = Field(min_length=1)
+    sha256: str
 
 
 class Intervals(_Part):
@@ -266,6 +300,8 @@ class Manifest(_Part):
         intervals: those in the tables.
         noisy_counts: whether the sealed noisy counts are published. The file leaves out False.
         supersedes: the release that this one replaces; None, and left out of the file, if there is none.
+        views: the groupings beside the tree. The file leaves out an empty list.
+        derived: by name, the derived columns that they have. The file leaves it out where there is none.
     """
 
     id: str
@@ -284,6 +320,23 @@ class Manifest(_Part):
     intervals: Intervals
     noisy_counts: bool = False
     supersedes: str | None = None
+    views: list[ViewEntry] = []
+    derived: dict[str, DerivedEntry] = {}
+
+    @property
+    def own_views(self) -> list[ViewEntry]:
+        """The views that have not the cells of a level, by their numbers."""
+        return [view for view in self.views if view.level >= len(self.levels)]
+
+    @property
+    def parts(self) -> list[LevelEntry]:
+        """All levels and views, by their numbers."""
+        return [*self.levels, *sorted(self.own_views, key=lambda view: view.level)]
+
+    @property
+    def is_settled_together(self) -> bool:
+        """Whether everything that was measured was settled together, and each level and view has a source."""
+        return self.levels[0].source is not None
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -298,7 +351,8 @@ class Manifest(_Part):
     def text(self) -> str:
         """Return the manifest as it is published."""
         content = self.model_dump(exclude={name for name in _OF_SOME_RELEASES if _is_default(self, name)})
-        for level, entry in zip(self.levels, content["levels"], strict=True):
+        entries = zip([*self.levels, *self.views], [*content["levels"], *content.get("views", [])], strict=True)
+        for level, entry in entries:
             for name in _OF_SOME_LEVELS:
                 if _is_default(level, name):
                     del entry[name]

@@ -40,18 +40,20 @@ class CsvFile:
         level: the level that it holds.
         codes: its columns of text, which come first.
         numbers: its columns of whole numbers, and the last one of true and false; none if each row is a record.
+        view: the name of the view that it holds; empty for a level.
     """
 
     url: str
     level: int
     codes: tuple[str, ...]
     numbers: tuple[str, ...] = ()
+    view: str = ""
 
 
-def csv_file(url: str, level: int, schema: pa.Schema) -> CsvFile:
+def csv_file(url: str, level: int, schema: pa.Schema, view: str = "") -> CsvFile:
     """Return the description of a CSV file that has the columns of a level's table."""
     numbers = tuple(field.name for field in schema if field.type in {pa.int64(), pa.bool_()})
-    return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers)
+    return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers, view)
 
 
 def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
@@ -89,9 +91,10 @@ def metadata_failures(folder: Path) -> list[str]:
 
 
 def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
-    entry, of_code = manifest.levels[file.level], _codes(manifest)
+    of_code, of_view = _codes(manifest), next((view for view in manifest.views if view.name == file.view), None)
+    entry = of_view or manifest.levels[file.level]
     columns = [_column(name, "string", of_code.get(name, "A code."), required=True) for name in file.codes]
-    described = _numbers(manifest)
+    described = _numbers(manifest, of_view=of_view is not None)
     columns += [
         _column(
             name,
@@ -106,11 +109,14 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
         schema["primaryKey"] = [_name(code) for code in file.codes]
     return {
         "url": file.url,
-        "dc:title": f"Level {entry.level}: {place(entry.axes) or 'everything'}",
-        "dc:description": _described(entry, of_records=not file.numbers),
+        "dc:title": f"View {of_view.name}" if of_view else f"Level {entry.level}: {place(entry.axes) or 'everything'}",
+        "dc:description": _VIEW if of_view else _described(entry, of_records=not file.numbers),
         "notes": [{"level": entry.level, "rho": entry.rho, "sigma": entry.sigma, "bound": entry.bound}],
         "tableSchema": schema,
     }
+
+
+_VIEW = "Counts of a grouping of the finest level's cells, with a row for every cell, also where the count is zero."
 
 
 def _described(entry: LevelEntry, *, of_records: bool) -> str:
@@ -130,14 +136,14 @@ def _column(name: str, datatype: str, description: str, *, required: bool) -> di
     }
 
 
-def _numbers(manifest: Manifest) -> Mapping[str, str]:
-    """Return the descriptions of the columns of numbers, by name."""
+def _numbers(manifest: Manifest, *, of_view: bool) -> Mapping[str, str]:
+    """Return the descriptions of the columns of numbers of a level or view, by name."""
     sure = f"{100 * manifest.intervals.confidence:g}% probability"
     stated = "Empty where no interval is stated."
     outside = f"{100 * (1 - manifest.intervals.confidence):.4g}%"
     one = (
         f"with {sure}, over all noise, the true count of a cell that was fixed beforehand lies between low and high."
-        if manifest.levels[-1].threshold
+        if manifest.levels[-1].threshold or of_view
         else f"on average at most {outside} of the table's rows have a true count that is not between low and high."
     )
     one = f"{one} {stated}"
@@ -163,6 +169,9 @@ def _codes(manifest: Manifest) -> Mapping[str, str]:
         for entry in manifest.levels
         for axis, level in entry.axes.items()
         if level
+    } | {
+        name: f"The code of {name}, which depends on {' and '.join(column.of)} as `derived/{name}.parquet` lists it."
+        for name, column in manifest.derived.items()
     }
 
 

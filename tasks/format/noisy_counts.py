@@ -13,6 +13,7 @@ from storage.releases.terms import LevelTerms
 from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
+from tasks.tree.views import Partition
 
 FOLDER = "noisy_counts"
 CODEBOOK = f"{FOLDER}/codebook.parquet"
@@ -32,6 +33,11 @@ _ROW_GROUP = 500_000  # the fewest rows of a row group, except the last
 def noisy_counts_path(folder: Path, level: int) -> Path:
     """Return the path of a level's noisy counts in a published folder."""
     return folder / FOLDER / f"level_{level}.parquet"
+
+
+def noisy_view_path(folder: Path, name: str) -> Path:
+    """Return the path of a view's noisy counts in a published folder."""
+    return folder / FOLDER / f"view_{name}.parquet"
 
 
 def noisy_schema(axes: Sequence[str]) -> pa.Schema:
@@ -73,6 +79,28 @@ class NoisyCounts:
         self._waiting.append(pa.table([*columns, noisy, np.ascontiguousarray(variance)], schema=schema))
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
+
+    def add_view(self, name: str, partition: Partition, noisy: IntArray, terms: LevelTerms) -> None:
+        """Write the noisy counts of a view: its areas by their numbers, and its derived columns by their codes.
+
+        Args:
+            name: of the view.
+            partition: its cells.
+            noisy: of all of them, in the order of their areas, shape (cells,), records.
+            terms: of the view.
+        """
+        cells = partition.cells()
+        columns: dict[str, Any] = {
+            axis.name: areas.astype(np.int32)
+            for axis, areas, level in zip(self._tree.axes, cells.areas, cells.levels, strict=True)
+            if level
+        }
+        for column in partition.view.derived:
+            columns[column.name] = column.codes.to_arrow().cast(pa.string()).take(pa.array(cells.codes[column.name]))
+        columns |= {NOISY: noisy, VARIANCE: np.full(len(noisy), noise_of(terms).variance)}
+        table = pa.table(columns)
+        path = noisy_view_path(self._folder, name)
+        pq.write_table(table, path, compression="zstd", compression_level=1, store_schema=False)
 
     def close(self) -> None:
         """Write the waiting rows and close the file of the level."""

@@ -6,15 +6,18 @@ from functools import cache
 
 import polars as pl
 
-from storage.counts.shards import write_codebook
+from storage.counts.shards import write_codebook, write_derived
 from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.files import sha256_of
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
+from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
+from tasks.tree.axis import axis_from_codebook
+from tasks.tree.order import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,14 @@ def _confidential_codebook(codebook: Table) -> InputError:
 
 
 @stage("ingest")
-def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
+def ingest(
+    release_id: str,
+    source: Source,
+    units: Units,
+    promised: Sequence[int],
+    memory: int,
+    derived: Sequence[DerivedSource] = (),
+) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
     Codes without a codebook go to the vault, like the records from which they come.
@@ -132,6 +142,7 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
         units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
         memory: the most memory to use, in bytes.
+        derived: where derived columns come from; their codes are written beside the codebooks.
     Raises:
         InputError: a table or a codebook breaks a rule, or a codebook has changed since the release was planned, or is the
             confidential table itself.
@@ -155,5 +166,17 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
                 write_true_codebook(con, number, codebook)
             else:
                 write_codebook(release_id, end.name, codebook)
+        _write_derived(release_id, derived, source, ends)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         ingest_trips(con, source.table, ends, source.count, units)
+
+
+def _write_derived(release_id: str, derived: Sequence[DerivedSource], source: Source, ends: Sequence[End]) -> None:
+    """Write the codes of derived columns beside the shards of a release."""
+    tree = Tree(tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in ends), ())
+    for column in derived:
+        check_derived(column, source.table)
+        read = read_derived(
+            column, source.table, {name for axis in source.axes for name in axis.columns}, source.count, tree
+        )
+        write_derived(release_id, column.name, pl.DataFrame({"code": read.codes.gather(read.code_of)}))

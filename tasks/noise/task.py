@@ -29,7 +29,7 @@ from tasks.tree.frontier import CHUNK_CELLS, cell_counts
 from tasks.tree.job import Job, stored_job
 from tasks.tree.leaves import nodes_above_leaves
 from tasks.tree.true_tree import TrueFamilies
-from tasks.tree.views import Measured
+from tasks.tree.views import Measured, leaves_of
 
 _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and some 10 µs each
 
@@ -66,10 +66,13 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     if cells == "records":
         return _draw_leaves_with_records(job, truth, level, branch, sampler)
     release, name = job.record.release, noisy_name(level, branch)
-    terms, privacy = release.levels[level], release.terms.privacy
-    number, true_chunks = (
-        _cells_of_universe(job, truth) if cells == "universe" else _survivors(job, truth, level, branch)
-    )
+    terms, privacy = release.parts[level], release.terms.privacy
+    if cells == "views":
+        number, true_chunks = _cells_of_view(job, truth, level)
+    elif cells == "universe":
+        number, true_chunks = _cells_of_universe(job, truth)
+    else:
+        number, true_chunks = _survivors(job, truth, level, branch)
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
         for true_counts in true_chunks:
@@ -85,6 +88,16 @@ def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, It
         return 1, iter([truth.root()])
     parents = job.parents(level, branch)
     return int(cell_counts(job.tree, parents).sum()), true_counts_below(truth, job.tree, parents)
+
+
+def _cells_of_view(job: Job, truth: Truth, number: int) -> tuple[int, Iterator[IntArray]]:
+    """Return how many cells a level or view has, and the true counts of all, in the order of their areas. Confidential."""
+    partition, finest = job.partition(number), job.record.finest
+    true_counts = np.zeros(len(partition), dtype=np.int64)
+    for areas, of_leaves in truth.leaves(finest, len(job.tree.axes), CHUNK_CELLS):
+        np.add.at(true_counts, partition.places(leaves_of(job.tree, areas)), of_leaves)
+    chunks_of = range(0, len(true_counts), CHUNK_CELLS)
+    return len(true_counts), (true_counts[first : first + CHUNK_CELLS] for first in chunks_of)
 
 
 def _cells_of_universe(job: Job, truth: Truth) -> tuple[int, Iterator[IntArray]]:
@@ -143,7 +156,7 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
 
 
 def _check_charged(record: Record, level: int) -> None:
-    if not as_charged(record.release.levels[level], record.charges.get(level)):
+    if not as_charged(record.release.parts[level], record.charges.get(level)):
         raise StoreError(
             f"Level {level} of {record.release.id} differs from its charge in the ledger, so Trellis draws nothing for it."
         )
@@ -159,7 +172,8 @@ def _released(true_counts: IntArray, terms: LevelTerms, privacy: PrivacyTerms, s
 
 def _sensitivity(terms: LevelTerms, privacy: PrivacyTerms) -> Sensitivity:
     """Return how far one unit moves a level: in the Euclidean norm as it is charged, where it is charged ρ."""
-    moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=terms.level == 0)
+    is_root = not any(terms.axes.values())
+    moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 

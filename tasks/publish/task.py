@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,12 +33,15 @@ from tasks.format.manifest import (
     NoiseRows,
     Privacy,
     SealEntry,
+    ViewEntry,
 )
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
+from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.views import csv_files_of_views, derived_entries, write_views
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
@@ -72,12 +75,12 @@ def publish(release_id: str) -> None:
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree = tree_of(release)
         collector, formulas = Collector(tree, release.levels), formulas_in(tree)
-        records, known = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
+        written = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
         entries = [
             _entry(level, of_level, release.terms.intervals.confidence)
-            for level, of_level in zip(levels, known, strict=True)
+            for level, of_level in zip(levels, written.known, strict=True)
         ]
-        manifest = _write_manifest(beside, record, entries, ledger, csv=csv, records=records, noisy=noisy)
+        manifest = _write_manifest(beside, record, entries, written, ledger, csv=csv, noisy=noisy)
         how_counted = release.terms.how_counted
         (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
         page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
@@ -108,6 +111,21 @@ def _beside(folder: Path) -> Iterator[Path]:
         raise refusal from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What becomes known while the tables are written.
+
+    Attributes:
+        records: the kind of the records.
+        known: about each level.
+        views: what the manifest states about each view.
+    """
+
+    records: RecordsKind | None
+    known: list[KnownAfter]
+    views: list[ViewEntry]
+
+
 def _write_counts(
     folder: Path,
     record: Record,
@@ -115,19 +133,16 @@ def _write_counts(
     *,
     csv: CsvKind,
     noisy: bool,
-) -> tuple[RecordsKind | None, list[KnownAfter]]:
-    """Write the tables of all levels. While one level is written, load and sort the next, and collect facts for the report.
-
-    Returns:
-        The kind of the records, and what becomes known about each level.
-    """
+) -> _Written:
+    """Write the tables of all levels and views. While one level is written, load and sort the next, and collect facts for the report."""
     (folder / "counts").mkdir()
     release = record.release
     job, terms = job_of(record), release.terms
     tree = job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
-    levels = ReleasedLevels(job, sink.add if sink else None)
+    settled = SettledLevels(job, sink) if release.levels[0].source is not None else None
+    levels = settled or ReleasedLevels(job, sink.add if sink else None)
     table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
@@ -140,6 +155,7 @@ def _write_counts(
             write_parquet(path, table(level, rows), tree.axes[0].name)
             if csv == "every_level":
                 write_csv(path.with_suffix(".csv"), table(level, rows))
+        views = write_views(folder, job, settled, csv=csv) if settled else []
     if csv is True:
         write_csv(folder / "counts.csv", table(tree.depth, rows))
     records = records_kind(int(rows.counts.sum())) if terms.records else None
@@ -150,7 +166,7 @@ def _write_counts(
             write_csv(records_path(folder, records), tables)
         else:
             write_parquet(records_path(folder, records), tables, tree.axes[0].name)
-    return records, levels.known_after()
+    return _Written(records, levels.known_after(), views)
 
 
 def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelEntry:
@@ -182,6 +198,8 @@ def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelE
         signal=known.signal,
         noise_rows=NoiseRows(estimate=shares.noise, at_most=shares.noise_at_most) if shares else None,
         above_noise=AboveNoise(rows=shares.rows_above, records=shares.records_above) if shares else None,
+        view=level.view or "",
+        source=level.source,
     )
 
 
@@ -189,10 +207,10 @@ def _write_manifest(
     folder: Path,
     record: Record,
     levels: list[LevelEntry],
+    written: _Written,
     ledger: Head,
     *,
     csv: CsvKind,
-    records: RecordsKind | None,
     noisy: bool,
 ) -> Manifest:
     release, terms = record.release, record.release.terms
@@ -209,13 +227,15 @@ def _write_manifest(
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
         waived=list(terms.waived),
-        records=records,
+        records=written.records,
         intervals=Intervals(**asdict(terms.intervals)),
         noisy_counts=noisy,
         supersedes=release.supersedes,
+        views=written.views,
+        derived=derived_entries(release),
     )
     (folder / "manifest.json").write_text(manifest.text())
-    files = _csv_files(folder, len(levels) - 1)
+    files = [*_csv_files(folder, len(levels) - 1), *csv_files_of_views(folder, written.views)]
     if files:
         (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
     return manifest

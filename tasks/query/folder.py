@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from storage.counts.columns import NOISY, column_name, flat_features
+from storage.counts.columns import NOISY
 from storage.errors import StoreError, UsageError
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
+from tasks.format.published_tree import axes_of, axis_columns, steps_of, tree_of_codebook
 from tasks.query.boxes import reached_by
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
 
 
@@ -34,31 +34,21 @@ class PublishedFolder:
     @cached_property
     def axes(self) -> dict[str, tuple[str, ...]]:
         """The axes, and the names of their released levels, coarse to fine."""
-        levels = self.manifest.levels
-        return {
-            axis: tuple(dict.fromkeys(name for entry in levels if (name := entry.axes[axis])))
-            for axis in levels[0].axes
-        }
+        return axes_of(self.manifest)
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
         """The order in which the axes are refined, as in `Tree`."""
-        reached = [list(entry.axes.values()) for entry in self.manifest.levels]
-        return tuple(
-            next(axis for axis, name in enumerate(of_level) if name != above[axis])
-            for above, of_level in pairwise(reached)
-        )
+        return steps_of(self.manifest)
 
     @cached_property
     def tree(self) -> Tree:
         """The tree, from the codebook that is published with the noisy counts."""
-        codebook = self._read(CODEBOOK).collect()
-        return Tree(tuple(_axis(codebook, axis, names) for axis, names in self.axes.items()), self.steps)
+        return tree_of_codebook(self.manifest, self._read(CODEBOOK).collect())
 
     def columns(self, axis: str, level: int) -> list[str]:
         """Return the columns that identify the areas of an axis level: those of its path, coarse to fine."""
-        flat = flat_features(self.manifest.spec)
-        return [column_name(axis, name, flat) for name in self.axes[axis][:level]]
+        return axis_columns(self.manifest, axis)[:level]
 
     def reached(self, level: int) -> tuple[int, ...]:
         """Return, per axis, the axis level that a tree level has reached."""
@@ -126,15 +116,3 @@ def _altered(path: Path) -> StoreError:
         field="FOLDER",
         hint=f"`trellis verify {path}` says which one.",
     )
-
-
-def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:
-    """Return an axis of a codebook that lists areas in the order of their numbers, each with the number of its parent."""
-    of_axis = codebook.filter(pl.col("axis") == name)
-    levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
-    parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
-    sizes = [1, *(len(of_level) for of_level in parent)]
-    first_child = tuple(
-        np.searchsorted(of_level, np.arange(size + 1)) for of_level, size in zip(parent, sizes, strict=False)
-    )
-    return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))

@@ -103,12 +103,14 @@ class ComparedLevel:
     Attributes:
         possible_cells: None where the codes come from the records.
         true_cells: how many cells have a true count above zero.
+        view: the name of a view, which follows the levels; empty for a level.
     """
 
     level: int
     axes: Mapping[str, str | None]
     possible_cells: int | None
     true_cells: int
+    view: str = ""
 
 
 @dataclass(frozen=True, slots=True)

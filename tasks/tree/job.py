@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.shards import frontier_name, noisy_name, read_codebook
+from storage.counts.shards import derived_path, frontier_name, noisy_name, read_codebook
 from storage.counts.shelf import Shelf, folder_shelf
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
@@ -21,6 +21,7 @@ from tasks.tree.branches import branch_name, pieces_of, slices_of
 from tasks.tree.codes import numbered
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
+from tasks.tree.views import Derived, Partition, View, level_view, numbered_codes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,17 +33,36 @@ class Job:
         shelf: where its shards are.
         load_tree: returns its tree.
         check_going_on: raises where the release is asked to stop.
+        load_derived: returns its derived columns, by name.
     """
 
     record: Record
     shelf: Shelf
     load_tree: Callable[[], Tree]
     check_going_on: Callable[[], None]
+    load_derived: Callable[[], Mapping[str, Derived]] = dict
 
     @property
     def tree(self) -> Tree:
         """The tree; where no codebook lists some codes, there is none before its leaves are kept."""
         return self.load_tree()
+
+    def partition(self, number: int) -> Partition:
+        """Return a level or a view with all its cells."""
+        return Partition(self.tree, self.view(number))
+
+    def view(self, number: int) -> View:
+        """Return a level, or a view, by its number."""
+        if number <= self.record.finest:
+            return level_view(self.tree, number)
+        derived = self.load_derived()
+        terms = next(view for view in self.record.release.terms.views if view.number == number)
+        names = self.record.release.parts[number].axes
+        return View(number, terms.levels, names, tuple(derived[name] for name in terms.derived))
+
+    def all_noisy(self, number: int) -> IntArray:
+        """Return all sealed noisy counts of a level or view of which every cell is measured, in the order of its areas."""
+        return np.concatenate(list(self.noisy(number, TRUNK)))
 
     def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
         """Yield the sealed noisy counts of a level of a branch, in parts."""
@@ -121,12 +141,27 @@ def stored_job(release_id: str) -> Job:
 def job_of(record: Record) -> Job:
     """Return the work on a release of which the store has a record."""
     release = record.release
-    return Job(record, folder_shelf(release.id), partial(tree_of, release), partial(check_going_on, release.id))
+    return Job(
+        record,
+        folder_shelf(release.id),
+        partial(tree_of, release),
+        partial(check_going_on, release.id),
+        partial(derived_of, release),
+    )
 
 
 def tree_of(release: Release) -> Tree:
     """Return the tree of a release that the store knows."""
     return load_tree(shard_folder(release.id), release.terms.axes, release.terms.steps)
+
+
+def derived_of(release: Release) -> dict[str, Derived]:
+    """Return the derived columns of a release that the store knows, from the codes that were kept when it was ingested."""
+    found = {}
+    for terms in release.terms.derived:
+        codes = pl.read_parquet(derived_path(release.id, terms.name), glob=False)["code"]
+        found[terms.name] = numbered_codes(terms.name, terms.of, codes)
+    return found
 
 
 @lru_cache(maxsize=4)

@@ -1,13 +1,70 @@
 """Views: public partitions of the universe. The levels of a tree are views, each of which refines the one before."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 
-# which cells of a view are measured: the children of the nodes that are left above, all, or those with records
-Measured = Literal["survivors", "universe", "records"]
+# which cells of a view are measured: the children of the nodes that are left above, all, or those with records; `views` are all
+# cells of every view, in the order of their areas
+Measured = Literal["survivors", "universe", "records", "views"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derived:
+    """A column that is a public function of the axes, such as the mode of a trip or its distance band.
+
+    Attributes:
+        name: of the column.
+        of: the axis levels on which it depends, as the number of the axis and the axis level.
+        codes: its codes, distinct and sorted.
+        code_of: int32, shape (combinations,): the number of the code of every combination of areas, the first axis of `of` slowest.
+    """
+
+    name: str
+    of: tuple[tuple[int, int], ...]
+    codes: pl.Series
+    code_of: NDArray[np.int32]
+
+    def at(self, tree: Tree, levels: Sequence[int], areas: Sequence[IntArray]) -> NDArray[np.int32]:
+        """Return the codes of some cells, shape (cells,).
+
+        Args:
+            tree: the axes.
+            levels: per axis, the axis level of the cells, at least as fine as those of `of`.
+            areas: per axis, shape (cells,).
+        """
+        combination = np.zeros(len(areas[0]), dtype=np.int64)
+        for axis, level in self.of:
+            combination *= tree.axes[axis].areas(level)
+            combination += tree.axes[axis].ancestors(areas[axis], levels[axis], level)
+        return self.code_of[combination]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewCells:
+    """Some cells of a view.
+
+    Attributes:
+        levels: per axis, the axis level of their areas; 0 where the axis is left out.
+        areas: per axis, int64, shape (cells,).
+        codes: by derived column, the numbers of their codes, shape (cells,).
+    """
+
+    levels: tuple[int, ...]
+    areas: tuple[IntArray, ...]
+    codes: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.areas[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +74,79 @@ class View:
     Attributes:
         number: by which charges, seals and the manifest know it; that of a tree level is the level.
         axis_levels: per axis, the axis level whose areas its cells have; 0 where the axis is left out, and so summed over.
-        names: per axis name, the name of that level; None where the axis is left out.
+        names: per axis name, the name of that level, None where the axis is left out; per derived column its own name.
+        derived: the derived columns that its cells have.
     """
 
     number: int
     axis_levels: tuple[int, ...]
     names: Mapping[str, str | None]
+    derived: tuple[Derived, ...] = ()
+
+    def sizes(self, tree: Tree) -> tuple[int, ...]:
+        """Return how many areas it has per axis, and then how many codes per derived column."""
+        areas = (axis.areas(level) for axis, level in zip(tree.axes, self.axis_levels, strict=True))
+        return (*areas, *(len(column.codes) for column in self.derived))
+
+    def refines(self, other: "View") -> bool:
+        """Return whether each of its cells lies in one cell of another view, whatever the codebooks are."""
+        if any(own < of_other for own, of_other in zip(self.axis_levels, other.axis_levels, strict=True)):
+            return False
+        own = {column.name for column in self.derived}
+        return all(
+            column.name in own or all(self.axis_levels[axis] >= level for axis, level in column.of)
+            for column in other.derived
+        )
+
+    def is_same_as(self, other: "View") -> bool:
+        """Return whether another view has the same cells, by their axis levels and derived columns."""
+        return self.refines(other) and other.refines(self)
 
 
 @dataclass(frozen=True, slots=True)
 class AddUp:
     """A finish: the levels above the measured one are the sums of its counts."""
+
+
+class Partition:
+    """A view over the codebooks of a release: its cells in the order of their areas, first axis first.
+
+    A cell that no leaf reaches, which derived columns make possible, is left out: it counts 0 by its definition.
+    """
+
+    def __init__(self, tree: Tree, view: View) -> None:
+        """List the cells; the product of the sizes of the view must fit in memory."""
+        self.tree, self.view = tree, view
+        self._sizes = view.sizes(tree)
+        reached = _reached(tree, view, self._sizes) if view.derived else None
+        self._listed = None if reached is None else np.flatnonzero(reached)
+        self._position = None if reached is None else np.cumsum(reached) - 1
+
+    def __len__(self) -> int:
+        return math.prod(self._sizes) if self._listed is None else len(self._listed)
+
+    def cells(self, which: IntArray | None = None) -> ViewCells:
+        """Return its cells, or some of them by their places."""
+        keys = np.arange(len(self)) if which is None else which
+        if self._listed is not None:
+            keys = self._listed[keys]
+        columns = []
+        for size in reversed(self._sizes):
+            columns.append(keys % size)
+            keys = keys // size
+        columns.reverse()
+        axes = len(self.tree.axes)
+        codes = zip(self.view.derived, columns[axes:], strict=True)
+        return ViewCells(
+            self.view.axis_levels,
+            tuple(columns[:axes]),
+            {column.name: of_cells.astype(np.int32) for column, of_cells in codes},
+        )
+
+    def places(self, cells: ViewCells) -> IntArray:
+        """Return the cell that holds each of some cells of a view that refines this one, int64, shape (cells,)."""
+        keys = _keys(self.tree, self.view, self._sizes, cells)
+        return keys if self._position is None else self._position[keys]
 
 
 def level_view(tree: Tree, level: int) -> View:
@@ -43,3 +162,59 @@ def every_level(tree: Tree) -> tuple[View, ...]:
 def finest_level(tree: Tree) -> tuple[View, ...]:
     """Return the view of the finest level alone."""
     return (level_view(tree, tree.depth),)
+
+
+def sums_of_leaves(partition: Partition, leaves: Frontier) -> IntArray:
+    """Return what some leaves add up to in each cell of a view, int64, shape (cells,), records; it has all cells."""
+    sums = np.zeros(len(partition), dtype=np.int64)
+    np.add.at(sums, partition.places(leaves_of(partition.tree, leaves.areas)), leaves.counts)
+    return sums
+
+
+def numbered_codes(name: str, of: Sequence[tuple[int, int]], codes: pl.Series) -> Derived:
+    """Return a derived column from the code of every combination of areas.
+
+    Args:
+        name: of the column.
+        of: as in `Derived`.
+        codes: text, shape (combinations,).
+    """
+    distinct = codes.unique().sort()
+    numbers = pl.DataFrame({"code": distinct}).with_row_index("number")
+    found = pl.DataFrame({"code": codes}).join(numbers, on="code", how="left", maintain_order="left")["number"]
+    return Derived(name, tuple(of), distinct, found.to_numpy().astype(np.int32))
+
+
+def leaves_of(tree: Tree, areas: Sequence[IntArray]) -> ViewCells:
+    """Return leaves as cells of a view: per axis their areas at its finest level, shape (leaves,)."""
+    return ViewCells(tree.axis_levels(tree.depth), tuple(areas))
+
+
+def _keys(tree: Tree, view: View, sizes: Sequence[int], cells: ViewCells) -> IntArray:
+    """Return the combination of areas and codes of a view in which each cell lies, int64, shape (cells,)."""
+    columns: list[IntArray | NDArray[np.int32]] = [
+        axis.ancestors(areas, level, own)
+        for axis, areas, level, own in zip(tree.axes, cells.areas, cells.levels, view.axis_levels, strict=True)
+    ]
+    columns += [
+        cells.codes[column.name] if column.name in cells.codes else column.at(tree, cells.levels, cells.areas)
+        for column in view.derived
+    ]
+    keys = np.zeros(len(cells), dtype=np.int64)
+    for column, size in zip(columns, sizes, strict=True):
+        if size > 1:
+            keys *= size
+            keys += column
+    return keys
+
+
+def _reached(tree: Tree, view: View, sizes: Sequence[int]) -> BoolArray:
+    """Return which combinations of areas and codes some leaf has, shape (combinations,)."""
+    finest = list(view.axis_levels)
+    for column in view.derived:
+        for axis, level in column.of:
+            finest[axis] = max(finest[axis], level)
+    every = Partition(tree, View(-1, tuple(finest), {}))
+    reached = np.zeros(math.prod(sizes), dtype=bool)
+    reached[_keys(tree, view, sizes, every.cells())] = True
+    return reached

@@ -76,7 +76,7 @@ class SeenCounts:
 
     def shares(self) -> Shares | None:
         """Return what is known of the rows; None where there is none."""
-        return _shares(self._mixture, self._beyond, self._cells, self._rows)
+        return shares_from(self._mixture, self._beyond, self._cells, self._rows)
 
 
 def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: int) -> Shares | None:
@@ -95,10 +95,11 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: 
     mixture.add_cells(steps, group)
     mixture.add_zeros(cells - len(noisy))
     mixture.add_rows(steps, group, unit)
-    return _shares(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
+    return shares_from(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
 
 
-def _shares(mixture: CountMixture, seen: BeyondMargins, cells: int, rows: int) -> Shares | None:
+def shares_from(mixture: CountMixture, seen: BeyondMargins, cells: int, rows: int) -> Shares | None:
+    """Return what is known of rows, from what was seen of their level; None where there is none."""
     if not rows:
         return None
     at_most, likely = share_at_most(seen, cells, rows), mixture.likely()

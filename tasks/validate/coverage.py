@@ -233,7 +233,11 @@ def rows_covered(
     """
     if not len(low):
         return None
-    true = _true_counts(tree, truth, areas)
+    return cells_covered(_true_counts(tree, truth, areas), low, high)
+
+
+def cells_covered(true: IntArray, low: IntArray, high: IntArray) -> Covered:
+    """Return how some cells are covered, given their true counts and the ends of their intervals, shape (cells,)."""
     return _of(float(len(true)), float(((low <= true) & (true <= high)).sum()), float((high - low).sum()))
 
 

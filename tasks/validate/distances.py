@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
 
@@ -54,6 +55,26 @@ def level_errors(tree: Tree, truth: Frontier, released: Frontier) -> LevelErrors
         l1=l1,
         false_discovery=_share(int(np.count_nonzero(~found)), len(released)),
         false_negative=_share(int(np.count_nonzero(missed)), len(truth)),
+    )
+
+
+def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors:
+    """Return the errors of a view, all of whose cells are listed.
+
+    Args:
+        number: of the view.
+        truth: the true counts, int64, shape (cells,), records.
+        released: the released ones, likewise.
+    """
+    absolute, there = np.abs(released - truth), (truth != 0) | (released != 0)
+    l1, cells = int(absolute.sum()), np.count_nonzero(there)
+    return LevelErrors(
+        level=number,
+        max_absolute=int(absolute.max(initial=0)),
+        mean_absolute=l1 / cells if cells else 0.0,
+        l1=l1,
+        false_discovery=_share(int(np.count_nonzero((truth == 0) & (released != 0))), int(np.count_nonzero(released))),
+        false_negative=_share(int(np.count_nonzero((truth != 0) & (released == 0))), int(np.count_nonzero(truth))),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from storage.counts.shards import is_shard, noisy_path, read_codebook
+from storage.counts.shards import counts_name, is_shard, noisy_path, read_codebook
 from storage.errors import ChecksFailed
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
@@ -14,6 +14,7 @@ from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
 from tasks.stage import stage
 from tasks.tree.frontier import Frontier, cell_counts
 from tasks.tree.job import Job, stored_job
+from tasks.tree.views import sums_of_leaves
 from tasks.validate.consistency import (
     areas_known_once,
     children_add_up,
@@ -34,11 +35,15 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     Raises:
         ChecksFailed: a check failed; it has the results of all of them.
     """
-    checks = _checked(release_id, level)
+    job = stored_job(release_id)
+    is_view = level > job.record.finest
+    checks = _checked_view(job, level) if is_view else _checked(job, level)
     broken = [check for check, _, passed in checks if not passed]
     if broken:
+        terms = job.record.release.parts[level]
+        file = f"views/{terms.view}.parquet" if is_view else f"counts/level_{level}.parquet"
         failure = ChecksFailed(
-            f"counts/level_{level}.parquet is not published: {', '.join(broken)} failed at level {level}.",
+            f"{file} is not published: {', '.join(broken)} failed at level {level}.",
             hint=f"`trellis show {release_id}` lists all checks.",
         )
         failure.checks = tuple(checks)
@@ -46,8 +51,25 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     return checks
 
 
-def _checked(release_id: str, level: int) -> list[CheckRow]:
-    job = stored_job(release_id)
+def _checked_view(job: Job, number: int) -> list[CheckRow]:
+    """Check a view: its counts are whole, not negative, and the sums of the released leaves."""
+    record, partition = job.record, job.partition(number)
+    shard, seal = record.released[number, TRUNK], record.seals[number, TRUNK]
+    counts = job.shelf.columns(counts_name(number, TRUNK), shard.sha256)["count"]
+    leaves = job.nodes(record.released[record.finest, TRUNK])
+    sums = sums_of_leaves(partition, leaves)
+    found = {
+        "counts_whole_and_positive": counts.dtype == np.int64 and bool((counts >= 0).all()),
+        "sums_of_leaves": np.array_equal(counts, sums),
+        "every_cell_measured": seal.cells == len(partition) == len(counts),
+        "seals_match": is_shard(noisy_path(record.release.id, number, TRUNK), seal.sha256),
+        "charged_as_planned": _charged_as_planned(record.release.parts[number], record.charges.get(number)),
+    }
+    return [(check, number, passed) for check, passed in found.items()]
+
+
+def _checked(job: Job, level: int) -> list[CheckRow]:
+    release_id = job.record.release.id
     record, tree, total = job.record, job.tree, 0
     release, seals, released = record.release, record.seals, record.released
     is_exact = release.levels[level].is_invariant

@@ -24,6 +24,7 @@ from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
+from tasks.verify.settled import view_failures
 from tasks.words.levels import in_short
 
 SUMS = "SHA256SUMS"
@@ -66,12 +67,12 @@ def _releases_in(folder: Path) -> list[str]:
 def _manifest(manifest: Manifest) -> list[str]:
     """Return the contradictions inside the manifest."""
     failures = []
-    if not math.isclose(sum(entry.rho for entry in manifest.levels), manifest.privacy.rho, rel_tol=1e-9):
+    if not math.isclose(sum(entry.rho for entry in manifest.parts), manifest.privacy.rho, rel_tol=1e-9):
         failures.append("manifest.json: the rho of the levels must add up to the rho of the release.")
-    measured = {entry.level for entry in own_levels(manifest.levels) if not entry.summed}
+    measured = {entry.level for entry in own_levels(manifest.parts) if not entry.summed}
     if {seal.level for seal in manifest.seals} != measured:
         failures.append("manifest.json: the measured levels, and only they, must have seals.")
-    for entry in manifest.levels:
+    for entry in manifest.parts:
         level = f"manifest.json: level {entry.level}"
         if entry.same_as is not None:
             failures += _repeated(entry, manifest.levels[: manifest.levels.index(entry)])
@@ -86,7 +87,7 @@ def _manifest(manifest: Manifest) -> list[str]:
             failures.append(f"{level} has a sigma that does not follow from its rho and l2_sensitivity.")
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
             failures.append(f"{level} is exact, but unprotected does not list it.")
-    failures += _promises(manifest) + _margins(manifest)
+    failures += _promises(manifest) + (_sources(manifest) if manifest.is_settled_together else _margins(manifest))
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
@@ -139,6 +140,22 @@ def _promises(manifest: Manifest) -> list[str]:
         ):
             failures.append(f"manifest.json: level {entry.level} does not promise what its intervals hold.")
     return failures
+
+
+def _sources(manifest: Manifest) -> list[str]:
+    """Return which levels and views name a source that was not measured, or promise something else of their intervals."""
+    measured = {part.level for part in manifest.parts if not part.summed}
+    failures = [
+        f"manifest.json: level {part.level} must have a source that was measured."
+        for part in [*manifest.levels, *manifest.views]
+        if part.source not in measured
+    ]
+    return failures + [
+        f"manifest.json: view {view.name} does not promise what its intervals hold."
+        for view in manifest.views
+        if view.intervals is None
+        or (view.intervals.promise, view.intervals.confidence) != ("cells", manifest.intervals.confidence)
+    ]
 
 
 def _margins(manifest: Manifest) -> list[str]:
@@ -211,6 +228,11 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         for entry in manifest.levels
         if entry.same_as is not None and not _are_repeated(folder, entry)
     ]
+    if manifest.views and not do_not_add_up:
+        try:
+            do_not_add_up += view_failures(folder, manifest)
+        except (*UNREADABLE, pl.exceptions.PolarsError):
+            return ["A table of views/ or derived/ is missing or is not a Parquet file."]
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
     elif (folder / NOISY_COUNTS).exists():
@@ -228,6 +250,10 @@ def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str
             failures += csv_failures(table.with_suffix(".csv"), table, level)
     if manifest.records in {"csv", "parquet"}:
         failures += records_failures(folder, manifest.records, finest, axes)
+    for view in manifest.views:
+        table = folder / "views" / f"{view.name}.parquet"
+        if table.with_suffix(".csv").exists():
+            failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}")
     return failures or metadata_failures(folder)
 
 

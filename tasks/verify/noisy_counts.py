@@ -14,6 +14,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_counts_path, noisy_schema
 from tasks.laws.named import noise_of
 from tasks.verify.released_rows import ReleasedRows
+from tasks.verify.settled import settled_failures
 
 _BATCH_ROWS = 500_000  # rows read at once
 
@@ -44,15 +45,24 @@ def noisy_counts_failures(
         path = noisy_counts_path(folder, entry.level)
         try:
             failure = "" if entry.summed else _level_failure(path, entry, areas, total)
-            if not failure and not manifest.intervals.rounded:
+            if not failure and not manifest.intervals.rounded and not manifest.is_settled_together:
                 failure = released.misfit(entry)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             failure = "is missing or is not a Parquet file."
         where = "counts" if entry.summed else FOLDER
         failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
+    if manifest.is_settled_together and not failures:
+        return _settled(folder, manifest)
     if not failures and not released.has_bounds():
         failures.append("manifest.json: bound_after does not follow from the released and the noisy counts.")
     return failures
+
+
+def _settled(folder: Path, manifest: Manifest) -> list[str]:
+    try:
+        return settled_failures(folder, manifest)
+    except (*UNREADABLE, pl.exceptions.PolarsError):
+        return [f"a table of {FOLDER} or a derived column is missing or is not a Parquet file."]
 
 
 def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:

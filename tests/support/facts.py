@@ -45,7 +45,7 @@ def tree_of_trips(axis_of: Callable[..., Axis], depth: int, areas: int = 2, code
 def tree_of_features(axis_of: Callable[..., Axis], features: int) -> Tree:
     """Return so many features of two values."""
     axes = tuple(axis_of(f"f{number:02}", [("0",), ("1",)]) for number in range(features))
-    return Tree(axes, in_sequence([1] * features, range(features)))
+    return Tree(axes, in_sequence([1] * features, [(axis, 1) for axis in range(features)]))
 
 
 def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_width: int | None = 2) -> Rows:

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from flows.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
-from flows.walks.steps import Cut, Cuts, Down, Measure, Repair, Step, Sum, Up, next_steps
+from flows.walks.steps import Cut, Cuts, Down, Measure, Repair, SettleTogether, Step, Sum, Up, next_steps
 from storage.ledger.books import Charge
 from storage.record import Record, Shard
 from storage.releases.register import Release
@@ -16,6 +16,7 @@ from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, 
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
+from tasks.settle.task import Together
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tests.support.universe import universe_of
@@ -29,7 +30,10 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
     """Draw a mechanism of the table, or any combination of views, cells, repair and finish that mechanisms may have."""
     if draw(st.booleans()):
         return MECHANISMS[draw(st.sampled_from(list(MECHANISMS)))]
-    cells = draw(st.sampled_from(["survivors", "universe", "records"]))
+    cells = draw(st.sampled_from(["survivors", "universe", "records", "views"]))
+    if cells == "views":
+        views = draw(st.sampled_from([every_level, finest_level]))
+        return Mechanism("made_up", EVERY_CELL, views, cells, repair={}, finish=Together())
     if cells != "survivors":
         return Mechanism("made_up", EVERY_CELL, finest_level, cells, repair={}, finish=AddUp())
     return Mechanism(
@@ -50,7 +54,7 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
         depth: T of its tree.
         exact: how many of the levels that could be measured are published exactly, the coarsest ones.
     """
-    first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp)
+    first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp | Together)
     levels = []
     for level in range(depth + 1):
         is_summed = sums and level < first
@@ -58,8 +62,12 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
         rho, is_noisy = Fraction(1, 8), not (is_summed or is_exact)
         levels.append(LevelTerms(level, {}, None, is_exact, rho * is_noisy, 2.0 * is_noisy, 1 * is_noisy, None))
         levels[-1] = replace(levels[-1], is_summed=is_summed)
-    release = Release("one", "one", "people", "running", "", "", "", TERMS, "", tuple(levels))
-    charges = {of.level: Charge("one", of.level, "reserved", of.rho, of.sigma, 1) for of in levels if of.is_charged}
+    views = []
+    if isinstance(mechanism.finish, Together):
+        views = [LevelTerms(depth + 1, {}, None, False, Fraction(1, 8), 2.0, 1, None, view="one_more")]
+    release = Release("one", "one", "people", "running", "", "", "", TERMS, "", tuple(levels), None, tuple(views))
+    charged = [of for of in release.parts if of.is_charged]
+    charges = {of.level: Charge("one", of.level, "reserved", of.rho, of.sigma, 1) for of in charged}
     return Record(release, charges, {}, {}, {}, {}, {})
 
 
@@ -153,13 +161,16 @@ class Followed:
                 return [EstimateShard(level, branch, "") for level in [*levels, *above]]
             case Down(branch):
                 return [FrontierShard(level, branch, "", 1, 0, is_settled=True) for level in levels]
+            case SettleTogether(branch):
+                return [FrontierShard(of.level, branch, "", 1, 0) for of in self.record.release.parts]
             case _:
                 raise TypeError(step)
 
     def is_released(self) -> bool:
         """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
         last = self.record.settled if isinstance(self.mechanism.finish, UpDown) else self.record.frontiers
-        places = {(level, name) for level in range(self.record.finest + 1) for name in self.record.branches_of(level)}
+        numbers = [terms.level for terms in self.record.release.parts]
+        places = {(level, name) for level in numbers for name in self.record.branches_of(level)}
         return set(last) == set(self.record.released) == places
 
 

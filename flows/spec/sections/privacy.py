@@ -10,15 +10,21 @@ from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 # pydantic adds these names to the path of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
-SPLIT_TAGS = {_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST}
+_BY_ERROR, _BY_VIEW = "<by error>", "<by view>"
+SPLIT_TAGS = {_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_ERROR, _BY_VIEW}
 
 
 def _kind_of_split(value: object) -> str:
-    """Return whether a split is a name, a ratio between levels, a weight of the finest level, or a list."""
-    if isinstance(value, Finest) or (isinstance(value, dict) and "finest" in value):
-        return _BY_FINEST
-    if isinstance(value, dict | Geometric):
-        return _BY_RATIO
+    """Return whether a split is a name, a ratio, a weight of the finest level, a list, an error to minimise, or weights by view."""
+    for kind, key, tag in (
+        (Finest, "finest", _BY_FINEST),
+        (Geometric, "geometric", _BY_RATIO),
+        (Minimise, "minimise", _BY_ERROR),
+    ):
+        if isinstance(value, kind) or (isinstance(value, dict) and key in value):
+            return tag
+    if isinstance(value, dict):
+        return _BY_VIEW
     return _BY_LIST if isinstance(value, list) else _BY_NAME
 
 
@@ -56,6 +62,18 @@ class Finest(Keys):
     finest: Positive
 
 
+class Minimise(Keys):
+    """Shares with which some views together have the least error.
+
+    Attributes:
+        minimise: The weight of each view, by name; `leaves` for the finest level. The shares that Trellis finds minimise the
+            weighted sum of the mean variances of their counts, before these are made non-negative. They depend on codebooks
+            alone.
+    """
+
+    minimise: Annotated[dict[str, Positive], Field(min_length=1)]
+
+
 class PrivacyKeys(Keys):
     """Who is protected, from what change, and how strongly.
 
@@ -75,7 +93,9 @@ class PrivacyKeys(Keys):
         delta: The δ of the guarantee, the small probability that ε does not cover. Choose it far below 1 / (number of units).
         accountant: How (ε, δ) becomes noise: pld (the tightest, for one record per unit), zcdp, or lemma (the papers'
             formula). If left out, the tightest that applies.
-        split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares.
+        split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares. With
+            release.views also {view: weight}, where `leaves` is the finest level of mechanism cbdp, and `tree` all levels of
+            another mechanism together; or {minimise: {view: weight}}.
         invariants: The levels down to which counts are published exactly and are not protected.
         i_accept_unprotected: Must be true if invariants are given.
     """
@@ -94,7 +114,9 @@ class PrivacyKeys(Keys):
         Annotated[Literal["uniform"], Tag(_BY_NAME)]
         | Annotated[Geometric, Tag(_BY_RATIO)]
         | Annotated[Finest, Tag(_BY_FINEST)]
-        | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)],
+        | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)]
+        | Annotated[Minimise, Tag(_BY_ERROR)]
+        | Annotated[dict[str, Positive], Field(min_length=1), Tag(_BY_VIEW)],
         Discriminator(_kind_of_split),
     ] = "uniform"
     invariants: Annotated[list[str], BeforeValidator(as_list)] = Field(default_factory=list)

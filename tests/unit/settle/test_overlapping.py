@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from tasks.optimize import newton_step
+from tasks.settle import newton_step
 from tasks.settle.overlapping import Grouping, settle_overlapping
 
 

@@ -26,7 +26,7 @@ def tree_of(periods: Sequence[str]) -> Tree:
         axis_from_codebook("from", STOPS),
         axis_from_codebook("when", pl.DataFrame({"when": sorted(periods)})),
     )
-    return Tree(axes, in_sequence([2, 2, 1], [0, 1, 2]))
+    return Tree(axes, in_sequence([2, 2, 1], [(0, 2), (1, 2), (2, 1)]))
 
 
 def leaves(tree: Tree, *rows: tuple[str, str, str, int]) -> Frontier:

@@ -1,0 +1,106 @@
+"""The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from storage.counts.columns import column_name, flat_features
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.tree.axis import Axis
+from tasks.tree.order import Tree
+from tasks.tree.views import Derived, View, level_view, numbered_codes
+
+DERIVED = "derived"  # the folder of derived columns
+
+
+def derived_path(folder: Path, name: str) -> Path:
+    """Return the path of a derived column in a published folder: a row for every combination of codes, in their order."""
+    return folder / DERIVED / f"{name}.parquet"
+
+
+def axes_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """Return the axes, and the names of their released levels, coarse to fine."""
+    return {
+        axis: tuple(dict.fromkeys(name for entry in manifest.levels if (name := entry.axes[axis])))
+        for axis in manifest.levels[0].axes
+    }
+
+
+def steps_of(manifest: Manifest) -> tuple[int, ...]:
+    """Return the order in which the axes are refined, as in `Tree`."""
+    reached = [list(entry.axes.values()) for entry in manifest.levels]
+    return tuple(
+        next(axis for axis, name in enumerate(of_level) if name != above[axis]) for above, of_level in pairwise(reached)
+    )
+
+
+def tree_of_codebook(manifest: Manifest, codebook: pl.DataFrame) -> Tree:
+    """Return the tree of a release, from the codebook that is published with its noisy counts."""
+    axes = axes_of(manifest)
+    return Tree(tuple(_axis(codebook, axis, names) for axis, names in axes.items()), steps_of(manifest))
+
+
+def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:
+    """Return the derived columns of a release, by name.
+
+    Raises:
+        OSError: a table is missing, or is not a Parquet file.
+        polars.exceptions.PolarsError: likewise.
+    """
+    places, found = _places(manifest), {}
+    for name, entry in manifest.derived.items():
+        codes = pl.read_parquet(derived_path(folder, name), glob=False)[name]
+        found[name] = numbered_codes(name, [places[column] for column in entry.of], codes)
+    return found
+
+
+def view_of(manifest: Manifest, tree: Tree, entry: LevelEntry, derived: Mapping[str, Derived]) -> View:
+    """Return a level or view as it was measured, by its entry in the manifest."""
+    if entry.level <= tree.depth:
+        return level_view(tree, entry.level)
+    axes = axes_of(manifest)
+    levels = tuple(
+        names.index(entry.axes[axis] or "") + 1 if entry.axes.get(axis) else 0 for axis, names in axes.items()
+    )
+    return View(
+        entry.level, levels, entry.axes, tuple(column for name, column in derived.items() if name in entry.axes)
+    )
+
+
+def view_columns(manifest: Manifest, entry: LevelEntry) -> list[str]:
+    """Return the columns of codes that the table of a level or view has: those of its axes, coarse to fine, then derived ones."""
+    found = []
+    for axis, names in axes_of(manifest).items():
+        reached = entry.axes.get(axis)
+        found += axis_columns(manifest, axis)[: names.index(reached) + 1 if reached else 0]
+    return [*found, *(name for name in manifest.derived if name in entry.axes)]
+
+
+def axis_columns(manifest: Manifest, axis: str) -> list[str]:
+    """Return the columns of codes of an axis, coarse to fine."""
+    flat = flat_features(manifest.spec)
+    return [column_name(axis, name, flat) for name in axes_of(manifest)[axis]]
+
+
+def _places(manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Return the number of the axis and the axis level of every column of codes."""
+    return {
+        column: (number, level)
+        for number, axis in enumerate(axes_of(manifest))
+        for level, column in enumerate(axis_columns(manifest, axis), 1)
+    }
+
+
+def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:
+    """Return an axis of a codebook that lists areas in the order of their numbers, each with the number of its parent."""
+    of_axis = codebook.filter(pl.col("axis") == name)
+    levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
+    parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
+    sizes = [1, *(len(of_level) for of_level in parent)]
+    first_child = tuple(
+        np.searchsorted(of_level, np.arange(size + 1)) for of_level, size in zip(parent, sizes, strict=False)
+    )
+    return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))

@@ -1,0 +1,145 @@
+"""Derived columns: public functions of the axes, from a table that lists every combination of their codes once.
+
+A grouping that was designed on the records is as confidential as they are, and no guarantee covers it. So a table that can be
+recognised as the confidential one, or as made from it, is refused.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from storage.errors import InputError
+from storage.machine.files import sha256_of
+from tasks.ingest.tables import Table, check_columns, column_names, identifier, opened, same_content, same_table
+from tasks.tree.order import Tree
+from tasks.tree.views import Derived, numbered_codes
+
+_MOST_COMBINATIONS = 10**7
+_PUBLIC = "Give a public table of all combinations. One made from the records would reveal who is in them."
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedSource:
+    """Where a derived column comes from.
+
+    Attributes:
+        name: of the column.
+        table: the public table.
+        of: the axis levels on which it depends: the name of the axis, and the axis level.
+        sha256: the hash of the table at the time of planning.
+    """
+
+    name: str
+    table: Table
+    of: tuple[tuple[str, int], ...]
+    sha256: str
+
+
+def check_derived(source: DerivedSource, confidential: Table) -> None:
+    """Refuse the table of a derived column if it is the confidential one, by its content, or has changed since the planning.
+
+    Raises:
+        InputError: it is, or it has.
+    """
+    if same_content(source.table, confidential):
+        raise _confidential(source)
+    if sha256_of(source.table.path) != source.sha256:
+        raise InputError(f"{source.table.field} has changed since the release was planned.", field=source.table.field)
+
+
+def read_derived(
+    source: DerivedSource, confidential: Table, codes: Collection[str], count: str | None, tree: Tree
+) -> Derived:
+    """Return a derived column. Does not open the confidential table.
+
+    Args:
+        source: its table, and the axis levels on which it depends.
+        confidential: the confidential table.
+        codes: its columns of codes.
+        count: its column of counts; None where each row is one record.
+        tree: the axes, down to the finest released levels.
+    Raises:
+        InputError: the table is the confidential one by its path or its columns, cannot be read, lacks a column or a
+            combination, lists one twice, or has a blank or unknown code.
+    """
+    field, names = source.table.field, [axis for axis, _ in source.of]
+    if same_table(source.table, confidential):
+        raise _confidential(source)
+    of_records = {*codes, *([count] if count else [])}
+    with duckdb.connect() as con, opened(con, source.table) as rows:
+        check_columns(con, source.table, rows, [*names, source.name])
+        if len(of_records) > len(names) and of_records <= {*column_names(con, rows)}:
+            raise InputError(
+                f"{field}: {source.table.path.name} has the columns of the confidential table.",
+                field=field,
+                hint=_PUBLIC,
+            )
+        columns = ", ".join(f"{identifier(name)}::VARCHAR AS {identifier(name)}" for name in [*names, source.name])
+        table: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+    for column in table.iter_columns():
+        if (column.is_null() | (column.str.strip_chars() == "")).any():
+            raise InputError(f"{field}: column {column.name} has a blank code.", field=field)
+    places = _places(source, tree)
+    return numbered_codes(source.name, places, _codes(source, tree, table, places))
+
+
+def _places(source: DerivedSource, tree: Tree) -> tuple[tuple[int, int], ...]:
+    """Return the axis levels on which a derived column depends, by their numbers."""
+    numbers = {axis.name: number for number, axis in enumerate(tree.axes)}
+    places = tuple((numbers[axis], level) for axis, level in source.of)
+    if (combinations := _combinations(tree, places)) > _MOST_COMBINATIONS:
+        field = f"derived.{source.name}.of"
+        raise InputError(
+            f"{field} must have at most {_MOST_COMBINATIONS:,} combinations, got {combinations:,}.", field=field
+        )
+    return places
+
+
+def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Sequence[tuple[int, int]]) -> pl.Series:
+    """Return the code of every combination."""
+    field, combination = source.table.field, np.zeros(table.height, dtype=np.int64)
+    for number, own in places:
+        axis = tree.axes[number]
+        codes = axis.codes[own - 1]
+        if codes.n_unique() < len(codes):
+            raise InputError(
+                f"{field}: the codes of level {axis.level_names[own - 1]} must be unique for axis {axis.name}, since the table has"
+                " one column for it.",
+                field=field,
+            )
+        known = pl.DataFrame({axis.name: codes}).with_row_index("area")
+        found = table.select(axis.name).join(known, on=axis.name, how="left", maintain_order="left")["area"]
+        if found.has_nulls():
+            raise InputError(
+                f"{field}: column {axis.name} has a code that level {axis.level_names[own - 1]} of the codebook does not list.",
+                field=field,
+                hint="The table must list the codes of exactly this level, as they are in the codebook.",
+            )
+        combination = combination * len(codes) + found.to_numpy().astype(np.int64)
+    combinations = _combinations(tree, places)
+    listed = np.bincount(combination, minlength=combinations)
+    if (listed > 1).any():
+        raise InputError(f"{field}: {source.table.path.name} lists a combination twice.", field=field)
+    if not listed.all():
+        raise InputError(
+            f"{field}: {source.table.path.name} must list all {combinations:,} combinations of codes, and lacks some.",
+            field=field,
+            hint=_PUBLIC,
+        )
+    return table[source.name].gather(np.argsort(combination))
+
+
+def _combinations(tree: Tree, places: Sequence[tuple[int, int]]) -> int:
+    return math.prod(tree.axes[axis].areas(level) for axis, level in places)
+
+
+def _confidential(source: DerivedSource) -> InputError:
+    return InputError(
+        f"{source.table.field} must not be the confidential table: a grouping that is made from the records reveals them.",
+        field=source.table.field,
+        hint=_PUBLIC,
+    )

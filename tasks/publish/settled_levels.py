@@ -1,0 +1,186 @@
+"""Levels and views that were settled together, as they are published: counts, with intervals from what was measured of their cells."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from storage.counts.columns import COUNT, INTERVAL, column_name
+from storage.counts.shards import counts_name, estimates_name
+from storage.errors import StoreError
+from storage.releases.seals import TRUNK
+from storage.releases.terms import IntervalTerms, LevelTerms, ViewTerms
+from tasks.format.manifest import Signal
+from tasks.format.noisy_counts import NoisyCounts
+from tasks.format.rows import Rows
+from tasks.laws.named import noise_of
+from tasks.publish.published_levels import KnownAfter
+from tasks.tree.axis import IntArray
+from tasks.tree.job import Job
+from tasks.tree.views import Partition, ViewCells
+from tasks.uncertainty.intervals import rounded_outwards, rounding_step, row_log_tail
+from tasks.uncertainty.shares import Shares
+from tasks.uncertainty.sources import MeasuredSums, measured_sums
+
+
+@dataclass(slots=True)
+class SettledLevels:
+    """The levels and views of a release whose measurements were settled together.
+
+    Attributes:
+        job: the work on the validated release.
+        sink: receives the noisy counts of what was measured; None if they are not needed.
+    """
+
+    job: Job
+    sink: NoisyCounts | None = None
+    _known: dict[int, KnownAfter] = field(default_factory=dict)  # of the levels read so far
+
+    def rows(self, level: int) -> Rows:
+        """Return all released nodes of a level in the order of their codes."""
+        shard = self.job.record.frontiers[level, TRUNK]
+        nodes, partition, sums = self.job.nodes(shard), self.job.partition(level), self._measured(level)
+        cells = partition.places(ViewCells(partition.view.axis_levels, nodes.areas))
+        bounds = self._rounded(level, *sums.row_intervals(cells, nodes.counts, self._terms.confidence, self._total))
+        signal, above = sums.signals(cells, self._terms.signal_rate)
+        self._know(level, sums, nodes.counts, cells, int(np.count_nonzero(signal)), above)
+        if self.sink:
+            self._give(level, partition)
+        areas = tuple(of_axis.astype(np.int32) for of_axis in nodes.areas)
+        return Rows(areas, nodes.counts, bounds, signal)
+
+    def shares(self, level: int) -> Shares | None:
+        """Return how much of a level's rows is noise, once it is read."""
+        return self._known[level].shares
+
+    def known_after(self) -> list[KnownAfter]:
+        """Return, per level, what is known after all levels were read."""
+        return [self._known[level] for level in range(len(self.job.record.release.levels))]
+
+    def view_table(self, view: ViewTerms, flat: frozenset[str]) -> pa.Table:
+        """Return a view as it is published: a row for every cell, zeros too, in the order of their codes.
+
+        Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
+        """
+        partition, counts = self.job.partition(view.number), self.counts(view.number)
+        low, high = self.view_intervals(view)
+        columns = dict(code_columns(partition, flat)) | dict(zip((COUNT, *INTERVAL), (counts, low, high), strict=True))
+        if self.sink and view.number >= len(self.job.record.release.levels):
+            self.sink.add_view(view.name, partition, self.job.all_noisy(view.number), self._part(view.number))
+        return pa.table(columns)
+
+    def view_intervals(self, view: ViewTerms) -> tuple[IntArray, IntArray]:
+        """Return the ends of the intervals of all cells of a view, in the order of their areas."""
+        counts, sums = self.counts(view.number), self._measured(view.number)
+        return self._rounded(view.number, *sums.cell_intervals(counts, self._terms.confidence, self._total))
+
+    def counts(self, number: int) -> IntArray:
+        """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
+        shard = self.job.record.frontiers[number, TRUNK]
+        if number > self.job.record.finest:
+            of_cells: IntArray = self.job.shelf.columns(counts_name(number, TRUNK), shard.sha256)["count"]
+            return of_cells
+        partition, nodes = self.job.partition(number), self.job.nodes(shard)
+        counts = np.zeros(len(partition), dtype=np.int64)
+        counts[partition.places(ViewCells(partition.view.axis_levels, nodes.areas))] = nodes.counts
+        return counts
+
+    def half_width(self, view: ViewTerms) -> int | None:
+        """Return z of the intervals of a view; None where its cells have different ones."""
+        sums = self._measured(view.number)
+        return _single(sums.margin(math.log((1 - self._terms.confidence) / 2)))
+
+    def deviation(self, number: int) -> float | None:
+        """Return how far rounding has moved the counts of a level or view at most, records; None where it was not measured."""
+        shard = self.job.record.estimates.get((number, TRUNK))
+        if shard is None:
+            return None
+        before = self.job.shelf.columns(estimates_name(number, TRUNK), shard.sha256)["value"]
+        return float(abs(self.counts(number) - before).max(initial=0.0))
+
+    @property
+    def _terms(self) -> IntervalTerms:
+        return self.job.record.release.terms.intervals
+
+    @property
+    def _total(self) -> int | None:
+        """The exact count of everything; None where it is not published exactly."""
+        release, record = self.job.record.release, self.job.record
+        return int(self.job.nodes(record.frontiers[0, TRUNK]).counts[0]) if release.levels[0].is_invariant else None
+
+    def _part(self, number: int) -> LevelTerms:
+        return self.job.record.release.parts[number]
+
+    def _measured(self, number: int) -> MeasuredSums:
+        """Return what was measured of the cells of a level or view."""
+        source = self._part(number).source
+        if source is None:
+            raise StoreError(f"{self.job.record.release.id} was not settled together.")
+        noise = noise_of(self._part(source))
+        return measured_sums(self.job.partition(number), self.job.partition(source), self.job.all_noisy(source), noise)
+
+    def _know(
+        self,
+        level: int,
+        sums: MeasuredSums,
+        counts: IntArray,
+        cells: IntArray,
+        marked: int,
+        above: int | IntArray | None,
+    ) -> None:
+        """Keep what is known of a level."""
+        released = int(counts.sum()) - int(sums.noisy.sum())
+        bias = None if self._terms.rounded else released / max(len(sums), 1)
+        log_tail = row_log_tail(len(sums), len(cells), self._terms.confidence)
+        self._known[level] = KnownAfter(
+            bias=bias,
+            bound=None,
+            promise="rows",
+            half_width=_single(sums.margin(log_tail)),
+            cap_margin=None,
+            simultaneous_half_width=None,
+            signal=Signal(rows=marked, above=_single(above)) if marked else None,
+            shares=sums.shares(cells),
+        )
+
+    def _give(self, level: int, partition: Partition) -> None:
+        """Give the noisy counts of a level to the sink, if it was measured."""
+        if self.sink and (level, TRUNK) in self.job.record.seals:
+            self.sink.add(level, partition.cells().areas, self.job.all_noisy(level))
+
+    def _rounded(self, number: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:
+        if not self._terms.rounded:
+            return low, high
+        return rounded_outwards(low, high, rounding_step(self._part(number).sigma))
+
+
+def code_columns(
+    partition: Partition, flat: frozenset[str], cells: IntArray | None = None
+) -> list[tuple[str, pa.Array]]:
+    """Return the columns of codes of the cells of a view, of all or of some by their places, each with its name.
+
+    Args:
+        partition: the view.
+        flat: the features that have one level.
+        cells: the places of the cells.
+    """
+    found, of_cells = list[tuple[str, pa.Array]](), partition.cells(cells)
+    for axis, areas, level in zip(partition.tree.axes, of_cells.areas, of_cells.levels, strict=True):
+        for own in range(1, level + 1):
+            codes = axis.codes[own - 1].to_arrow().cast(pa.string())
+            found.append(
+                (
+                    column_name(axis.name, axis.level_names[own - 1], flat),
+                    codes.take(pa.array(axis.ancestors(areas, level, own))),
+                )
+            )
+    for column in partition.view.derived:
+        codes = column.codes.to_arrow().cast(pa.string())
+        found.append((column.name, codes.take(pa.array(of_cells.codes[column.name]))))
+    return found
+
+
+def _single(margin: "int | IntArray | None") -> int | None:
+    """Return a margin that is the same for all cells."""
+    return int(margin) if isinstance(margin, int | np.integer) else None

@@ -1,0 +1,109 @@
+"""The views of a published folder: a table for each, and one for each derived column."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.counts.columns import column_name, flat_features
+from storage.releases.register import Release
+from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
+from tasks.format.csv import write_csv
+from tasks.format.manifest import DerivedEntry, LevelIntervals, ViewEntry
+from tasks.format.metadata import CsvFile, csv_file
+from tasks.format.published_tree import DERIVED, derived_path
+from tasks.publish.settled_levels import SettledLevels, code_columns
+from tasks.tree.job import Job
+from tasks.tree.views import Partition, View
+from tasks.validate.size import CsvKind
+
+VIEWS = "views"  # the folder
+
+
+def write_views(folder: Path, job: Job, settled: SettledLevels, *, csv: CsvKind) -> list[ViewEntry]:
+    """Write the tables of all views and derived columns, and return what the manifest states about each view.
+
+    Args:
+        folder: the folder being published.
+        job: the work on the release.
+        settled: its levels and views.
+        csv: whether tables are published as CSV as well.
+    """
+    release = job.record.release
+    flat, entries = flat_features(release.terms.published_spec), []
+    (folder / VIEWS).mkdir()
+    for view in release.terms.views:
+        table = settled.view_table(view, flat)
+        path = folder / VIEWS / f"{view.name}.parquet"
+        pq.write_table(table, path, compression="zstd", compression_level=1, store_schema=False)
+        if csv:
+            write_csv(path.with_suffix(".csv"), [table])
+        entries.append(_entry(job, settled, view))
+    for number, column in enumerate(release.terms.derived):
+        if not number:
+            (folder / DERIVED).mkdir()
+        finest = [0] * len(job.tree.axes)
+        for axis, level in column.of:
+            finest[axis] = level
+        every = Partition(job.tree, View(-1, tuple(finest), {}))
+        derived = job.load_derived()[column.name]
+        columns = dict(code_columns(every, flat))
+        columns[column.name] = derived.codes.to_arrow().cast(pa.string()).take(pa.array(derived.code_of))
+        path = derived_path(folder, column.name)
+        pq.write_table(pa.table(columns), path, compression="zstd", compression_level=1, store_schema=False)
+    return entries
+
+
+def derived_entries(release: Release) -> dict[str, DerivedEntry]:
+    """Return what the manifest states about derived columns."""
+    flat, terms = flat_features(release.terms.published_spec), release.terms
+    names = {axis: dict.fromkeys(level.axes[axis] for level in release.levels) for axis in terms.axes}
+    found = {}
+    for column in terms.derived:
+        of = []
+        for axis, level in column.of:
+            name = [own for own in names[terms.axes[axis]] if own][level - 1]
+            of.append(column_name(terms.axes[axis], name, flat))
+        found[column.name] = DerivedEntry(of=of, sha256=column.sha256)
+    return found
+
+
+def csv_files_of_views(folder: Path, views: Sequence[ViewEntry]) -> list[CsvFile]:
+    """Return the CSV files of views that exist."""
+    found = []
+    for view in views:
+        url = f"{VIEWS}/{view.name}.csv"
+        if (folder / url).exists():
+            schema = pq.read_schema(folder / VIEWS / f"{view.name}.parquet")
+            found.append(csv_file(url, view.level, schema, view.name))
+    return found
+
+
+def _entry(job: Job, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
+    """Return what the manifest states about a view."""
+    record = job.record
+    is_level = view.number <= record.finest
+    released = next(part for part in [*record.released_levels(), *record.released_views()] if part.level == view.number)
+    sums = settled.counts(view.number)
+    return ViewEntry(
+        name=view.name,
+        level=view.number,
+        axes={name: level for name, level in released.axes.items() if level},
+        cells=len(sums),
+        nonzero=int((sums != 0).sum()),
+        rho=0.0 if is_level else released.rho,
+        sigma=released.sigma,
+        l2_sensitivity=0.0 if is_level else released.l2_sensitivity,
+        derivation=f"same as level {view.number}" if is_level else released.derivation,
+        bound=None,
+        same_as=view.number if is_level else None,
+        deviation=settled.deviation(view.number),
+        half_width=settled.half_width(view),
+        intervals=LevelIntervals(confidence=record.release.terms.intervals.confidence, promise="cells"),
+        source=released.source,
+        mechanism=released.mechanism or DISCRETE_GAUSSIAN,
+        scale=released.scale or 0.0,
+        epsilon=0.0 if is_level else released.epsilon or 0.0,
+        delta=0.0 if is_level else released.delta or 0.0,
+    )

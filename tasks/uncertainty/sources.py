@@ -1,0 +1,118 @@
+"""What was measured of the cells of a level or view where everything is settled together.
+
+A level or view has a source: a measurement that refines it, or its own. The noisy count of a cell is the sum of the source's noisy
+counts in it, however its released count came about. No two cells share a draw, so that what holds for cells with independent
+noise holds for them.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.laws.gaussian import gaussian_density
+from tasks.laws.law import LevelNoise
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.views import Partition
+from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
+from tasks.uncertainty.mixture import STEPS, CountMixture
+from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins
+from tasks.uncertainty.shares import EXACT, Shares, shares_from
+from tasks.uncertainty.signals import signals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredSums:
+    """What was measured of all cells of a level or view, in the order of their areas.
+
+    Attributes:
+        noisy: int64, shape (cells,), records.
+        terms: int64, shape (cells,): how many noisy counts each is the sum of.
+        noise: of one of these; none where they are exact.
+    """
+
+    noisy: IntArray
+    terms: IntArray
+    noise: LevelNoise
+
+    def __len__(self) -> int:
+        return len(self.noisy)
+
+    @property
+    def one_width(self) -> bool:
+        """Whether all cells are sums of equally many noisy counts, so that one margin is that of all."""
+        return not len(self.terms) or int(self.terms.min()) == int(self.terms.max())
+
+    def margin(self, log_tail: float, cells: IntArray | None = None) -> int | IntArray:
+        """Return what the noise of the cells, or of some, exceeds with at most a given probability, records.
+
+        Args:
+            log_tail: the natural logarithm of the probability, < 0.
+            cells: the places of the cells; all if left out.
+        Returns:
+            One number where all cells have the same, otherwise int64 of the shape of the cells.
+        """
+        if not self.noise:
+            return 0
+        if self.one_width:
+            return self.noise.quantile(log_tail, int(self.terms[0])) if len(self.terms) else 0
+        return sum_margins(self.noise, self.terms if cells is None else self.terms[cells], log_tail)
+
+    def row_intervals(
+        self, rows: IntArray, counts: IntArray, confidence: float, total: int | None
+    ) -> tuple[IntArray, IntArray]:
+        """Return the intervals of some cells, of which at most a share α is expected not to be covered, however they were chosen.
+
+        Args:
+            rows: the places of the cells, shape (rows,).
+            counts: as released, shape (rows,), records.
+            confidence: 1 − α, in (0, 1).
+            total: the exact count of everything; None where it is not published exactly.
+        """
+        margin = self.margin(row_log_tail(len(self), len(rows), confidence), rows)
+        return intervals(self.noisy[rows], margin, NO_CAP if total is None else total, counts)
+
+    def cell_intervals(self, counts: IntArray, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
+        """Return the intervals of all cells; that of a cell that is fixed beforehand covers it with a probability of 1 − α.
+
+        Args:
+            counts: as released, shape (cells,), records.
+            confidence: 1 − α, in (0, 1).
+            total: as in `row_intervals`.
+        """
+        margin = self.margin(math.log((1 - confidence) / 2))
+        return intervals(self.noisy, margin, NO_CAP if total is None else total, counts)
+
+    def signals(self, rows: IntArray, rate: float) -> tuple[BoolArray, int | IntArray | None]:
+        """Return which of some cells stand out from the noise, and above what, as `tasks.uncertainty.signals.signals` does."""
+        if not self.noise:
+            return self.noisy[rows] > 0, None
+        return signals(self.noisy[rows], len(self), rate, lambda log_tail: self.margin(log_tail, rows))
+
+    def shares(self, rows: IntArray) -> Shares | None:
+        """Return how much of some cells is noise; None where there is none."""
+        if not self.noise:
+            return EXACT if len(rows) else None
+        unit = self.noise.sigma * np.sqrt(self.terms) / STEPS  # a step of each cell's own noise
+        steps, group = np.rint(self.noisy / unit).astype(np.int64), np.zeros(len(self), dtype=np.int64)
+        mixture = CountMixture(gaussian_density, STEPS, STEPS)
+        mixture.add_cells(steps, group)
+        mixture.add_rows(steps[rows], group[rows], unit[rows])
+        below = [np.count_nonzero(self.noisy < -self.margin(log_tail)) for log_tail in LOG_TAILS]
+        within = [np.count_nonzero(self.noisy[rows] <= self.margin(log_tail, rows)) for log_tail in LOG_TAILS]
+        return shares_from(mixture, BeyondMargins(np.array(below), np.array(within)), len(self), len(rows))
+
+
+def measured_sums(partition: Partition, source: Partition, noisy: IntArray, noise: LevelNoise) -> MeasuredSums:
+    """Return what was measured of the cells of a level or view.
+
+    Args:
+        partition: the level or view.
+        source: the measured one, which is the same or refines it.
+        noisy: of all cells of the source, int64, shape (cells of the source,), records.
+        noise: of one of them; none where they are exact.
+    """
+    place = partition.places(source.cells())
+    sums = np.zeros(len(partition), dtype=np.int64)
+    np.add.at(sums, place, noisy)
+    return MeasuredSums(sums, np.bincount(place, minlength=len(partition)), noise)

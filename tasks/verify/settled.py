@@ -1,0 +1,211 @@
+"""The checks of a folder whose measurements were settled together: its views, and what follows from its noisy counts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL, VARIANCE
+from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
+from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
+from tasks.format.published_tree import (
+    axis_columns,
+    derived_columns,
+    derived_path,
+    tree_of_codebook,
+    view_columns,
+    view_of,
+)
+from tasks.laws.named import noise_of
+from tasks.tree.axis import IntArray
+from tasks.tree.order import Tree
+from tasks.tree.views import Derived, Partition, ViewCells
+from tasks.uncertainty.sources import MeasuredSums, measured_sums
+
+_BY_VIEW = "by view"
+
+
+def view_failures(folder: Path, manifest: Manifest) -> list[str]:
+    """Return what is wrong with the views of a folder, from its tables alone: each must be the sums of the finest level.
+
+    Raises:
+        UNREADABLE: a table cannot be read.
+        polars.exceptions.PolarsError: likewise.
+    """
+    failures = []
+    finest = pl.read_parquet(folder / "counts" / f"level_{manifest.levels[-1].level}.parquet", glob=False)
+    for name, entry in manifest.derived.items():
+        listed = pl.read_parquet(derived_path(folder, name), glob=False)
+        if not {*entry.of, name} <= set(listed.columns) or listed.select(entry.of).is_duplicated().any():
+            return [f"derived/{name}.parquet must list each combination of {', '.join(entry.of)} once."]
+        finest = finest.join(listed.select(*entry.of, name), on=entry.of, how="left")
+    for view in manifest.views:
+        failure = _view_failure(folder, manifest, view, finest)
+        failures += [f"views/{view.name}.parquet {failure}"] if failure else []
+    return failures
+
+
+def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.DataFrame) -> str:
+    table, codes = _table(folder, view), view_columns(manifest, view)
+    if table.columns != [*codes, COUNT, LOW, HIGH]:
+        return f"must have the columns {', '.join([*codes, COUNT, LOW, HIGH])}."
+    if table.height != view.cells or (table[COUNT] != 0).sum() != view.nonzero:
+        return f"must have {view.cells} rows, {view.nonzero} of them with a count, as the manifest says."
+    if sum(map(int, table.null_count().row(0))) or (codes and table.select(codes).is_duplicated().any()):
+        return "must have each cell once, and no missing value."
+    if not ((table[COUNT] >= 0) & (table[LOW] <= table[COUNT]) & (table[COUNT] <= table[HIGH])).all():
+        return "must have counts >= 0 that lie between low and high."
+    if not codes:
+        return "" if int(table[COUNT].sum()) == int(finest[COUNT].sum()) else _NO_SUM
+    sums = finest.group_by(codes).agg(pl.col(COUNT).sum().alias(_BY_VIEW))
+    joined = table.join(sums, on=codes, how="full")
+    same = joined[COUNT].fill_null(-1) == joined[_BY_VIEW].fill_null(0)
+    return "" if same.all() else _NO_SUM
+
+
+_NO_SUM = "does not add up the counts of the finest level."
+
+
+@dataclass(slots=True)
+class Settled:
+    """A folder with noisy counts, whose measurements were settled together. Its tables are correct on their own.
+
+    Attributes:
+        folder: the folder.
+        manifest: its manifest.
+    """
+
+    folder: Path
+    manifest: Manifest
+    _tree: Tree = field(init=False)
+    _derived: Mapping[str, Derived] = field(init=False)
+    _sources: dict[int, tuple[Partition, IntArray]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the tree and the derived columns."""
+        self._tree = tree_of_codebook(self.manifest, pl.read_parquet(self.folder / CODEBOOK, glob=False))
+        self._derived = derived_columns(self.folder, self.manifest)
+
+    def noisy_failures(self) -> list[str]:
+        """Return which noisy counts of views are not those that the manifest describes."""
+        failures = []
+        for view in self.manifest.own_views:
+            table = pl.read_parquet(noisy_view_path(self.folder, view.name), glob=False)
+            if table.height != view.cells or table[NOISY].null_count():
+                failures.append(
+                    f"noisy_counts/view_{view.name}.parquet must have {view.cells} rows without a missing value."
+                )
+            elif not np.isclose(table[VARIANCE].to_numpy(), noise_of(view).variance, rtol=1e-9, atol=0).all():
+                failures.append(
+                    f"noisy_counts/view_{view.name}.parquet has a variance that does not follow from the manifest's sigma."
+                )
+        return failures
+
+    def misfit(self, entry: LevelEntry) -> str:
+        """Return how the rows of a level contradict the noisy counts, as the end of a sentence; empty if they agree."""
+        table = pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+        partition, sums = self._measured(entry)
+        rows, counts = self._places(partition, table), table[COUNT].to_numpy()
+        low, high = sums.row_intervals(rows, counts, self._confidence, self._total)
+        if not _equal(table, low, high):
+            return "does not have the intervals that follow from the noisy counts."
+        signal, _ = sums.signals(rows, self.manifest.intervals.signal_rate)
+        if not np.array_equal(signal, table[SIGNAL].to_numpy()):
+            return f"does not mark the rows as {SIGNAL} that stand out."
+        shares = sums.shares(rows)
+        stated = entry.noise_rows.at_most if entry.noise_rows else None
+        if stated != (shares.noise_at_most if shares else None):
+            return "does not agree with noise_rows of the manifest."
+        return ""
+
+    def view_misfit(self, view: ViewEntry) -> str:
+        """Return how the cells of a view contradict the noisy counts, as the end of a sentence; empty if they agree."""
+        table = _table(self.folder, view)
+        _, sums = self._measured(view)
+        low, high = sums.cell_intervals(table[COUNT].to_numpy(), self._confidence, self._total)
+        return "" if _equal(table, low, high) else "does not have the intervals that follow from the noisy counts."
+
+    @property
+    def _confidence(self) -> float:
+        return self.manifest.intervals.confidence
+
+    @property
+    def _total(self) -> int | None:
+        """The exact count of everything; None where it is not published exactly."""
+        if self.manifest.levels[0].sigma:
+            return None
+        return int(pl.read_parquet(self.folder / "counts" / "level_0.parquet", glob=False)[COUNT].item())
+
+    def _measured(self, entry: LevelEntry) -> tuple[Partition, MeasuredSums]:
+        """Return the cells of a level or view, and what was measured of them."""
+        parts = {part.level: part for part in self.manifest.parts}
+        source = parts[entry.level if entry.source is None else entry.source]
+        partition = Partition(self._tree, view_of(self.manifest, self._tree, entry, self._derived))
+        of_source, noisy = self._source(source)
+        return partition, measured_sums(partition, of_source, noisy, noise_of(source))
+
+    def _source(self, entry: LevelEntry) -> tuple[Partition, IntArray]:
+        """Return the cells of what was measured, and their noisy counts in the order of their areas."""
+        if entry.level not in self._sources:
+            partition = Partition(self._tree, view_of(self.manifest, self._tree, entry, self._derived))
+            is_level = entry.level <= self._tree.depth
+            path = (
+                noisy_counts_path(self.folder, entry.level)
+                if is_level
+                else noisy_view_path(self.folder, self._name(entry))
+            )
+            self._sources[entry.level] = partition, pl.read_parquet(path, glob=False)[NOISY].to_numpy()
+        return self._sources[entry.level]
+
+    def _name(self, entry: LevelEntry) -> str:
+        """Return the name of a view by its number."""
+        return next(view.name for view in self.manifest.own_views if view.level == entry.level)
+
+    def _places(self, partition: Partition, table: pl.DataFrame) -> IntArray:
+        """Return the cells that are rows of a level's table."""
+        areas = []
+        for axis, level in zip(self._tree.axes, partition.view.axis_levels, strict=True):
+            own = axis_columns(self.manifest, axis.name)[:level]
+            numbers = self._paths(axis.name, own, level)
+            areas.append(
+                table.select(own)
+                .join(numbers, on=own, how="left", maintain_order="left")["\0area"]
+                .to_numpy()
+                .astype(np.int64)
+                if level
+                else np.zeros(table.height, dtype=np.int64)
+            )
+        return partition.places(ViewCells(partition.view.axis_levels, tuple(areas)))
+
+    def _paths(self, axis: str, columns: Sequence[str], level: int) -> pl.DataFrame:
+        """Return the codes of all areas of an axis level, with their numbers."""
+        of_axis = next(one for one in self._tree.axes if one.name == axis)
+        every = np.arange(of_axis.areas(level))
+        codes = {
+            name: of_axis.codes[own].gather(of_axis.ancestors(every, level, own + 1))
+            for own, name in enumerate(columns)
+        }
+        return pl.DataFrame(codes | {"\0area": every})
+
+
+def settled_failures(folder: Path, manifest: Manifest) -> list[str]:
+    """Return which tables do not follow from the published noisy counts, one sentence each."""
+    settled = Settled(folder, manifest)
+    failures = settled.noisy_failures()
+    if failures or manifest.intervals.rounded:
+        return failures
+    for entry in manifest.levels:
+        failures += [f"counts/level_{entry.level}.parquet {wrong}"] if (wrong := settled.misfit(entry)) else []
+    for view in manifest.views:
+        failures += [f"views/{view.name}.parquet {wrong}"] if (wrong := settled.view_misfit(view)) else []
+    return failures
+
+
+def _table(folder: Path, view: ViewEntry) -> pl.DataFrame:
+    return pl.read_parquet(folder / "views" / f"{view.name}.parquet", glob=False)
+
+
+def _equal(table: pl.DataFrame, low: IntArray, high: IntArray) -> bool:
+    return np.array_equal(table[LOW].to_numpy(), low) and np.array_equal(table[HIGH].to_numpy(), high)
