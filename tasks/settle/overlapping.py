@@ -1,7 +1,7 @@
 """Least squares for counts of cells that overlap: non-negative values of the leaves, nearest to all that was measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,17 @@ from numpy.typing import NDArray
 from tasks.settle.newton_step import FloatArray, Incidence, newton_step
 
 _MOST_STEPS = 200
+_FEW_STEPS = 25  # before the problem is approached from easier ones
+_LEAST_INVERSES = (
+    1.0,
+    0.3,
+    0.1,
+    0.03,
+    0.01,
+    0.003,
+    0.001,
+    0.0003,
+)  # 1 / w of cells at least, where that of leaves is 1
 _CLOSE = 1e-9  # of the largest count: how far sums may be from where they must be, if no step brings them nearer
 _CLOSEST = 1e-13  # of the largest count: how near is near enough
 _LEAST_LENGTH = 1e-13  # of a step, before the search along it ends
@@ -109,19 +120,43 @@ def settle_overlapping(values: FloatArray, weights: float | FloatArray, grouping
     if not groupings or not len(values):
         return np.maximum(values, 0)
     problem = _posed(values, weights, groupings)
+    point = _minimised(problem, np.zeros(len(problem.counts)), _FEW_STEPS) or _approached(problem)
+    if point is None:
+        raise RuntimeError(
+            f"The overlapping counts did not settle in {_MOST_STEPS} steps. Check that exact counts do not contradict each other."
+        )
+    return point.y
+
+
+def _minimised(problem: _Problem, dual: FloatArray, most_steps: int) -> _Point | None:
+    """Return the minimum of φ, by Newton's method from some μ; None where it takes more steps."""
     scale = 1 + float(abs(problem.counts).max())
-    point, before = problem.at(np.zeros(len(problem.counts))), np.inf
-    for _ in range(_MOST_STEPS):
+    point, before = problem.at(dual), np.inf
+    for _ in range(most_steps):
         gradient = problem.gradient(point)
         missed = float(abs(gradient).max())
         if missed <= _CLOSEST * scale or (missed <= _CLOSE * scale and missed > before / 2):
-            return point.y
+            return point
         before = missed
         step = newton_step(problem.incidence, problem.per_weight, problem.inverse, point.y > 0, gradient)
         point = _search(problem, point, step, float(gradient @ step))
-    raise RuntimeError(
-        f"The overlapping counts did not settle in {_MOST_STEPS} steps. Check that exact counts do not contradict each other."
-    )
+    return None
+
+
+def _approached(problem: _Problem) -> _Point | None:
+    """Return the minimum of φ by way of problems in which the weights of noisy counts are limited, less and less.
+
+    Where many groupings say nearly the same, large weights make H nearly singular, and steps from afar lead nowhere. The
+    minimum of a problem with smaller weights is near enough to begin from.
+    """
+    dual, is_noisy, point = np.zeros(len(problem.counts)), problem.inverse > 0, None
+    for least in (*_LEAST_INVERSES, 0.0):
+        limited = np.where(is_noisy, np.maximum(problem.inverse, least), problem.inverse)
+        point = _minimised(replace(problem, inverse=limited), dual, _MOST_STEPS)
+        if point is None:
+            return None
+        dual = point.dual
+    return point
 
 
 def _posed(values: FloatArray, weights: float | FloatArray, groupings: Sequence[Grouping]) -> _Problem:

@@ -1,5 +1,6 @@
 """The stage that settles everything that was measured together: one table of leaves, whose sums are all levels and views."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -25,14 +26,14 @@ Labels = Mapping[int, NDArray[np.int32]]  # by the number of a level or view, th
 class Together:
     r"""A finish: the leaves are settled together with everything else that was measured; levels and views are their sums.
 
-    .. math:: \min_{y \ge 0} w_1 \|y - x_1\|^2 + \sum_i w_i \|A_i y - x_i\|^2, \qquad w_i = \frac{1}{n_i \sigma_i^2}
+    .. math:: \min_{y \ge 0} w_1 \|y - x_1\|^2 + \sum_i w_i \|A_i y - x_i\|^2, \qquad w_i = \frac{1}{\sqrt{n_i} \sigma_i^2}
 
     with the noisy counts :math:`x_i` of the :math:`n_i` cells of level or view i; exact counts are met. Then y is rounded to
     whole counts.
 
     Source:
-        Fioretto, Lee and Van Hentenryck (2018), whose weights these are where all :math:`\sigma_i` are equal. With
-        :math:`1 / \sigma_i^2`, the counts of small leaves that end at zero bias the sums: docs/mechanisms.md.
+        Fioretto, Lee and Van Hentenryck (2018), with the weights :math:`1 / n_i`. With :math:`1 / \sigma_i^2`, the bias of
+        leaves that end at zero shows in the sums. The weights here lie between the two: docs/mechanisms.md.
     """
 
 
@@ -75,7 +76,7 @@ def _noisy(job: Job, number: int) -> NDArray[np.float64]:
 def _weight(job: Job, number: int) -> float:
     """Return w of a level or view; infinite where its counts are exact."""
     noise, seal = noise_of(job.record.release.parts[number]), job.record.seals[number, TRUNK]
-    return 1 / (noise.variance * seal.cells) if noise else np.inf
+    return 1 / (noise.variance * math.sqrt(seal.cells)) if noise else np.inf
 
 
 def _write_counts(job: Job, partition: Partition, number: int, counts: IntArray) -> FrontierShard:
