@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import polars as pl
 import yaml
 
-from flows.answers.query import check_axes
+from flows.answers.query import check_axes, check_codes
 from flows.spec.file import SpecFile, check_daily, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.query.answers import answer, catalogue_of
-from tasks.query.areas import EVERYTHING, find_area
+from tasks.query.areas import EVERYTHING, Area, find_area
 from tasks.query.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
@@ -92,6 +92,23 @@ class PublishedRelease:
         (rows,) = self.published.collect([self.published.table(level)])
         return rows
 
+    @property
+    def views(self) -> list[str]:
+        """The names of the views, in the order of the spec."""
+        return [view.name for view in self.manifest.views]
+
+    def view(self, name: str) -> pl.DataFrame:
+        """Return a view: codes, `count`, `low` and `high`, a row for every cell.
+
+        Raises:
+            UsageError: the release has no such view.
+        """
+        if name not in self.views:
+            known = ", ".join(self.views) or "none"
+            raise UsageError(f"The release has no view {name}.", field="name", hint=f"Its views are {known}.")
+        (rows,) = self.published.collect([self.published.view(name)])
+        return rows
+
     def query(
         self, where: Mapping[str, Any] | None = None, *, simultaneous: bool = False, **areas: Any
     ) -> pl.DataFrame:
@@ -117,13 +134,25 @@ class PublishedRelease:
             axis: [(_written(one), find_area(self.published, catalogue, axis, one)) for one in _listed(asked.get(axis))]
             for axis in self.published.axes
         }
+        derived = {
+            name: [str(code) for code in _listed(asked[name])] for name in self.manifest.derived if name in asked
+        }
+        for codes in product(*derived.values()):
+            check_codes(self.published, dict(zip(derived, codes, strict=True)))
         rows = []
-        for combination in product(*named.values()):
-            found = answer(self.published, [area for _, area in combination], simultaneous=simultaneous)
+        of_derived = [[(code, Area(0, ())) for code in codes] for codes in derived.values()]
+        for combination in product(*named.values(), *of_derived):
+            areas_of, codes_of = combination[: len(named)], [code for code, _ in combination[len(named) :]]
+            found = answer(
+                self.published,
+                [area for _, area in areas_of],
+                dict(zip(derived, codes_of, strict=True)),
+                simultaneous=simultaneous,
+            )
             written = [text for text, _ in combination]
             rows.append((*written, found.count, found.low, found.high, found.level, found.how))
         numbers = dict.fromkeys(("count", "low", "high", "level"), pl.Int64)
-        schema = dict.fromkeys(named, pl.String) | numbers | {"how": pl.String}
+        schema = dict.fromkeys([*named, *derived], pl.String) | numbers | {"how": pl.String}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -11,6 +11,8 @@ from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import Area, find_area
 from tasks.query.folder import PublishedFolder, open_folder
 
+_SHOWN = 20  # codes that a refusal lists
+
 
 @dataclass(frozen=True, slots=True)
 class AreaCounted:
@@ -88,20 +90,30 @@ def query_answer(
     of_axes = [
         [find_area(published, catalogue, axis, area) for area in asked_for.get(axis, [None])] for axis in published.axes
     ]
-    found = [answer_about(published, areas, simultaneous=simultaneous) for areas in product(*of_axes)]
+    of_derived = [asked_for[name] for name in published.manifest.derived if name in asked_for]
+    names = [name for name in published.manifest.derived if name in asked_for]
+    found = [
+        answer_about(published, areas, dict(zip(names, codes, strict=True)), simultaneous=simultaneous)
+        for areas in product(*of_axes)
+        for codes in product(*of_derived)
+    ]
     return found[0] if len(found) == 1 else QueryAnswers(published.manifest.id, found)
 
 
-def answer_about(published: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool) -> QueryAnswer:
-    """Return the answer about an area of each axis."""
-    found, intervals = answer(published, areas, simultaneous=simultaneous), published.manifest.intervals
+def answer_about(
+    published: PublishedFolder, areas: Sequence[Area], codes: Mapping[str, str], *, simultaneous: bool
+) -> QueryAnswer:
+    """Return the answer about an area of each axis, and a code of each derived column that is named."""
+    check_codes(published, codes)
+    found, intervals = answer(published, areas, codes, simultaneous=simultaneous), published.manifest.intervals
     level = published.manifest.levels[found.level]
     return QueryAnswer(
         id=published.manifest.id,
         where={
             axis: AreaCounted(names[area.level - 1], list(area.path)) if area.level else None
             for (axis, names), area in zip(published.axes.items(), areas, strict=True)
-        },
+        }
+        | {name: AreaCounted(name, [code]) for name, code in codes.items()},
         count=found.count,
         low=found.low,
         high=found.high,
@@ -122,11 +134,23 @@ def check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> N
     Raises:
         UsageError: there is no such axis.
     """
+    known = [*published.axes, *published.manifest.derived]
     for axis in asked_for:
-        if axis not in published.axes:
-            raise UsageError(
-                f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(published.axes)}."
-            )
+        if axis not in known:
+            raise UsageError(f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(known)}.")
+
+
+def check_codes(published: PublishedFolder, codes: Mapping[str, str]) -> None:
+    """Refuse codes that a derived column does not have.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    for name, code in codes.items():
+        known = published.codes_of(name)
+        if code not in known:
+            shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
+            raise UsageError(f"{name} has no code {code}.", field=name, hint=f"Its codes are {shown}.")
 
 
 def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:

@@ -1,13 +1,14 @@
 """Answers to queries: a box's released count, its interval and an explanation, from a published folder alone."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
 from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from storage.errors import UsageError
 from tasks.laws.named import noise_of
 from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
@@ -21,6 +22,7 @@ from tasks.query.explanations import (
     explain_missing_simultaneous,
 )
 from tasks.query.folder import PublishedFolder
+from tasks.query.settled import settled_answer
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.uncertainty.intervals import simultaneous_margins
 
@@ -34,7 +36,8 @@ class Answer:
         level: the coarsest tree level whose whole cells make up the box.
         cells: numbers of cells of that level in the box, where known: `possible`, `released` (with a count other than 0),
             `measured`, and `dropped`, which were not measured because a cell above them was dropped. Also `dropped_under`, the
-            number of those cells above, and `cap`, the most records that they count together.
+            number of those cells above, and `cap`, the most records that they count together. Where everything was settled
+            together: `added`, the cells whose noisy counts the interval adds up.
         how: an explanation of the count and the interval.
         low: the lower end of the interval, records; None where no interval can be stated.
         high: the upper end, likewise.
@@ -53,17 +56,27 @@ def catalogue_of(folder: PublishedFolder) -> Catalogue:
     return Codebook(folder) if folder.manifest.noisy_counts else ReleasedAreas(folder)
 
 
-def answer(folder: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool = False) -> Answer:
+def answer(
+    folder: PublishedFolder,
+    areas: Sequence[Area],
+    codes: Mapping[str, str] | None = None,
+    *,
+    simultaneous: bool = False,
+) -> Answer:
     """Return what a folder says about a box.
 
     Args:
         folder: the published folder.
         areas: one area per axis.
+        codes: the codes of derived columns; none if left out.
         simultaneous: whether the interval must hold together with those of all other boxes.
     Raises:
         StoreError: a file is missing, or differs from what was published.
+        UsageError: no view is made of what the question names.
     """
     manifest = folder.manifest
+    if manifest.is_settled_together:
+        return _of_settled(folder, areas, codes or {}, simultaneous=simultaneous)
     level = level_of(folder.steps, [area.level for area in areas])
     rows = _rows(folder, level, areas)
     known = Answer(int(rows[COUNT].sum()), level, {"released": rows.height})
@@ -76,6 +89,31 @@ def answer(folder: PublishedFolder, areas: Sequence[Area], *, simultaneous: bool
     if manifest.noisy_counts:
         return _of_measured(folder, known, areas, simultaneous=simultaneous)
     return _of_rows(folder, known, rows, is_cell, kind)
+
+
+def _of_settled(
+    folder: PublishedFolder, areas: Sequence[Area], codes: Mapping[str, str], *, simultaneous: bool
+) -> Answer:
+    """Return the answer where everything was settled together."""
+    finest = folder.manifest.levels[-1].level
+    level = finest if codes else level_of(folder.steps, [area.level for area in areas])
+    found = settled_answer(folder, areas, codes)
+    if found is None:
+        raise UsageError(
+            f"No view of the release tells {' and '.join(codes)} apart at these levels.",
+            field=next(iter(codes)),
+            hint="Its views are "
+            + "; ".join(
+                f"{view.name} ({', '.join(filter(None, view.axes.values()))})"
+                for view in folder.manifest.views
+                if view.axes
+            )
+            + ".",
+        )
+    cells = {"added": found.cells} if found.cells else {}
+    if simultaneous:
+        return Answer(found.count, level, cells, explain_missing_simultaneous(found.cells))
+    return Answer(found.count, level, cells, found.how, found.low, found.high)
 
 
 def _rows(folder: PublishedFolder, level: int, areas: Sequence[Area]) -> pl.DataFrame:

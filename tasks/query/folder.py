@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from storage.counts.columns import NOISY
 from storage.errors import StoreError, UsageError
 from tasks.format.manifest import Manifest
-from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
-from tasks.format.published_tree import axes_of, axis_columns, steps_of, tree_of_codebook
+from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
+from tasks.format.published_tree import DERIVED, axes_of, axis_columns, steps_of, tree_of_codebook
 from tasks.query.boxes import reached_by
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
@@ -57,6 +57,19 @@ class PublishedFolder:
     def table(self, level: int) -> pl.LazyFrame:
         """Return the table of released counts of a level, as a lazy scan."""
         return self._read(f"counts/level_{level}.parquet")
+
+    def view(self, name: str) -> pl.LazyFrame:
+        """Return the table of a view, as a lazy scan."""
+        return self._read(f"views/{name}.parquet")
+
+    def codes_of(self, derived: str) -> list[str]:
+        """Return the codes of a derived column."""
+        (found,) = self.collect([self._read(f"{DERIVED}/{derived}.parquet").select(derived).unique().sort(derived)])
+        return found[derived].to_list()
+
+    def noisy_view(self, name: str) -> pl.LazyFrame:
+        """Return the noisy counts of a view, in the order of its table, as a lazy scan."""
+        return self._read(str(noisy_view_path(Path(), name)))
 
     def noisy(self, level: int, areas: Sequence[range]) -> pl.LazyFrame:
         """Return the noisy counts of a level whose areas are in ranges of numbers, one per axis, in the order of the tree."""

@@ -372,9 +372,9 @@ def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: 
     (world.folder / "areas.csv").write_text("region,area\nnorth,a\nsouth,a\n")
     unlisted, listed = {"levels": ["region", "area"]}, {"table": "areas.csv", "levels": ["region", "area"]}
     hierarchy = unlisted if axis == "both" else {"origin": unlisted, "destination": listed}
+    more = {"views": "margins"} if MECHANISMS[mechanism].cells == "views" else {}
+    release = {"tree": "destination", "finest": "area"} | more
     with pytest.raises(SpecError, match=f"must be given with mechanism {mechanism}, .* who is in them") as refused:
-        more = {"views": "margins"} if MECHANISMS[mechanism].cells == "views" else {}
-        release = {"tree": "destination", "finest": "area"} | more
         world.plan(mechanism=mechanism, hierarchy=hierarchy, release=release)
     assert refused.value.field == ("hierarchy.table" if axis == "both" else "hierarchy.origin.table")
     assert "stability_histogram" in refused.value.hint

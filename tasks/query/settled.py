@@ -1,0 +1,159 @@
+"""Answers where everything was settled together: a box's count, and the interval of the measurement that says most about it.
+
+Every cell of what was measured has a noisy count. A box is the sum of whole cells of some of these levels and views; each of them gives
+an interval, by the noise of so many draws. Which one is taken follows from the question and the codebooks: that with the least
+variance. So the interval covers the true count of a box that is fixed beforehand with the stated probability.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY
+from tasks.format.manifest import LevelEntry, ViewEntry
+from tasks.laws.law import LevelNoise
+from tasks.laws.named import noise_of
+from tasks.query.areas import Area
+from tasks.query.boxes import Box, areas_met
+from tasks.query.folder import PublishedFolder
+from tasks.words.levels import place
+
+_PLACE = "\0place"  # no column of codes has such a name
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a level or a view says of a box.
+
+    Attributes:
+        cells: how many of its cells make up the box.
+        noisy: their sum, records; None where noisy counts are not published.
+        noise: of one cell.
+        row: the published interval where the box is one cell that has a row; else None.
+        where: the level or view, in words.
+    """
+
+    cells: int
+    noisy: int | None
+    noise: LevelNoise
+    row: tuple[int, int] | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettledAnswer:
+    """The count of a box, records; its interval, None where none can be stated; how many cells were added up, and how."""
+
+    count: int
+    low: int | None
+    high: int | None
+    cells: int
+    how: str
+
+
+def settled_answer(folder: PublishedFolder, areas: Sequence[Area], codes: Mapping[str, str]) -> SettledAnswer | None:
+    """Return what a folder says about a box; None where no level or view is made of what the question names.
+
+    Args:
+        folder: the published folder.
+        areas: one area per axis.
+        codes: the codes of derived columns.
+    Raises:
+        StoreError: a file is missing, or differs from what was published.
+    """
+    count, found = None, list[_Measured]()
+    for part in [*folder.manifest.levels, *folder.manifest.views]:
+        if _makes_up(folder, part, areas, codes):
+            rows = _rows(folder, part, areas, codes)
+            count = int(rows[COUNT].sum()) if count is None else count
+            if (measured := _measured(folder, part, rows, areas)) is not None:
+                found.append(measured)
+    if count is None:
+        return None
+    best = min(found, key=lambda of: of.cells * of.noise.variance, default=None)
+    if best is None:
+        everything = _rows(folder, folder.manifest.levels[0], [Area(0, ())] * len(areas), {})
+        how = "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
+        return SettledAnswer(count, 0, max(int(everything[HIGH][0]), count), 0, how)
+    low, high = _interval(folder, best, count)
+    return SettledAnswer(
+        count, low, high, best.cells, f"{best.where}: of what was measured, it says most about this question"
+    )
+
+
+def _makes_up(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area], codes: Mapping[str, str]) -> bool:
+    """Return whether a box is made of whole cells of a level or view, which names nothing that the question leaves open in vain."""
+    if not set(codes) <= part.axes.keys():
+        return False
+    return all(
+        area.level <= _reached(names, part.axes.get(axis))
+        for (axis, names), area in zip(folder.axes.items(), areas, strict=True)
+    )
+
+
+def _reached(names: Sequence[str], level: str | None) -> int:
+    return names.index(level) + 1 if level else 0
+
+
+def _rows(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area], codes: Mapping[str, str]) -> pl.DataFrame:
+    """Return the rows of a level or view in a box, with their places in its table."""
+    asked = [
+        pl.col(column) == code
+        for axis, area in zip(folder.axes, areas, strict=True)
+        for column, code in zip(folder.columns(axis, area.level), area.path, strict=True)
+    ]
+    asked += [pl.col(column) == code for column, code in codes.items()]
+    table = folder.view(part.name) if isinstance(part, ViewEntry) else folder.table(part.level)
+    rows = table.with_row_index(_PLACE)
+    (found,) = folder.collect([(rows.filter(*asked) if asked else rows).select(_PLACE, COUNT, LOW, HIGH)])
+    return found
+
+
+def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, areas: Sequence[Area]) -> _Measured | None:
+    """Return what a level or view says of a box; None where nothing follows from what is published of it.
+
+    A view lists all its cells, so that its rows are the cells of the box. A level leaves out those that count 0, and is asked by its
+    noisy counts, or by the row of its one cell.
+    """
+    if part.summed:
+        return None
+    cells, noisy = rows.height, None
+    if isinstance(part, ViewEntry):
+        where = f"view {part.name}"
+        if folder.manifest.noisy_counts and part.same_as is None:
+            (counts,) = folder.collect([folder.noisy_view(part.name).select(NOISY)])
+            noisy = int(counts[NOISY].to_numpy()[rows[_PLACE].to_numpy()].sum())
+    else:
+        where = f"level {part.level} ({place(part.axes) or 'everything'})"
+        if folder.manifest.noisy_counts:
+            met = areas_met(folder.tree, part.level, Box(*zip(*((of.level, of.number) for of in areas), strict=True)))
+            (counts,) = folder.collect([folder.noisy(part.level, met).select(pl.col(NOISY).sum())])
+            cells, noisy = math.prod(map(len, met)), int(counts[NOISY][0])
+        elif rows.height != 1 or not _is_cell(folder, part, areas):
+            return None
+    row = (int(rows[LOW][0]), int(rows[HIGH][0])) if rows.height == 1 and cells == 1 else None
+    if row is None and noisy is None:
+        return None
+    text = f"the cell of {where}" if cells == 1 else f"sum of {cells:,} cells of {where}"
+    return _Measured(cells, noisy, noise_of(part), row, text)
+
+
+def _is_cell(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area]) -> bool:
+    """Return whether a box is one cell of a level."""
+    return all(
+        area.level == _reached(names, part.axes.get(axis))
+        for (axis, names), area in zip(folder.axes.items(), areas, strict=True)
+    )
+
+
+def _interval(folder: PublishedFolder, best: _Measured, count: int) -> tuple[int, int]:
+    """Return the interval that a measurement gives, with the released count inside, and no further than an exact total."""
+    if best.noisy is None:
+        low, high = best.row or (0, count)
+        return min(low, count), max(high, count)
+    z = best.noise.quantile(math.log((1 - folder.manifest.intervals.confidence) / 2), best.cells)
+    total = folder.manifest.levels[0]
+    most = int(folder.collect([folder.table(0)])[0][COUNT][0]) if not total.sigma else best.noisy + z
+    return min(max(best.noisy - z, 0), count), max(min(max(best.noisy + z, 0), most), count)
