@@ -26,9 +26,9 @@ from flows.execution.backups import Restored, back_up
 from flows.execution.driver import make_release
 from flows.execution.ending import clean
 from flows.execution.reservation import new_release
+from flows.forecast.answer import plan_answer
+from flows.forecast.check import check_answer
 from flows.mechanisms import MECHANISMS
-from flows.planning.check import check_answer
-from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.explanations import (
     Model,

@@ -24,8 +24,8 @@ from tasks.query.folder import PublishedFolder, open_folder
 if TYPE_CHECKING:
     from flows.answers.ledger import LedgerStatement
     from flows.answers.verify import Verification
-    from flows.planning.check import FailedCheck, PassedCheck
-    from flows.planning.forecast import Forecast
+    from flows.forecast.check import FailedCheck, PassedCheck
+    from flows.forecast.values import Forecast
 
 Spec: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]  # the path of a spec, or its keys
 
@@ -178,7 +178,7 @@ def plan(spec: Spec) -> "Forecast":
 
 @public_errors
 def _planned(spec: Spec) -> "Forecast":
-    from flows.planning.forecast import plan_answer
+    from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
 
     return plan_answer(make_plan(_file(spec)))
@@ -192,7 +192,7 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
     Args:
         spec: as for `plan`.
     """
-    from flows.planning.check import check_answer
+    from flows.forecast.check import check_answer
 
     if isinstance(spec, Mapping):
         return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(spec))

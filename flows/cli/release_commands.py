@@ -194,7 +194,7 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     from dataclasses import replace
 
     from flows.execution.driver import rehearse
-    from flows.planning.forecast import plan_answer
+    from flows.forecast.answer import plan_answer
     from flows.walks.runner import submit_to
 
     planned = _planned(spec, records=records)

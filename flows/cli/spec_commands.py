@@ -39,7 +39,7 @@ def new(
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
     """List every problem of a spec, or confirm that it can be released. Reads no row of the confidential table."""
     terminal.doing(f"checking {spec}")
-    from flows.planning.check import check_answer
+    from flows.forecast.check import check_answer
 
     answer = check_answer(spec)
     print_answer(answer, as_json, show_check)
@@ -62,7 +62,7 @@ def plan(
 
     Spends nothing and does not read the confidential table.
     """
-    from flows.planning.forecast import plan_answer
+    from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec, parse_target
 

@@ -12,7 +12,7 @@ from tasks.words.numbers import format_bound, format_cells, format_cost, format_
 
 if TYPE_CHECKING:
     from flows.answers.release_status import ShownLevel
-    from flows.planning.forecast import PlannedLevel
+    from flows.forecast.values import PlannedLevel
 
     Level = ShownLevel | PlannedLevel
 

@@ -16,8 +16,8 @@ from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
 
 if TYPE_CHECKING:
-    from flows.planning.check import FailedCheck, PassedCheck, Problem
-    from flows.planning.forecast import BudgetForecast, DiskUse, Forecast, PlannedDays
+    from flows.forecast.check import FailedCheck, PassedCheck, Problem
+    from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
     from flows.spec.starter import WrittenStarter
 
 

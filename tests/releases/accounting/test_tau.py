@@ -22,9 +22,9 @@ from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
+from flows.forecast.answer import plan_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, standing_of
-from flows.planning.forecast import plan_answer
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together
 from flows.planning.plan import make_plan
 from flows.planning.scheme import scheme_of

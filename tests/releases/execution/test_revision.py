@@ -21,7 +21,7 @@ from flows.console.release_view import show_one, show_releases
 from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release, reserve_release
-from flows.planning.forecast import plan_answer
+from flows.forecast.answer import plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Submit, report_nothing, submit_to

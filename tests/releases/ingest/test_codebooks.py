@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from flows.api import open_release, release
-from flows.planning.check import check_answer
+from flows.forecast.check import check_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from storage.errors import InputError, SpecError, TrellisError

@@ -25,10 +25,10 @@ from flows.console.plan_view import show_plan
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
+from flows.forecast.answer import plan_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.admission import check_budget
 from flows.planning.costs import Cost
-from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.sections.privacy import Target

@@ -14,7 +14,7 @@ from flows.answers.ledger import ledger_answer
 from flows.answers.query import query_answer
 from flows.answers.verify import verify_answer
 from flows.api import release
-from flows.planning.forecast import plan_answer
+from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison, trials_of

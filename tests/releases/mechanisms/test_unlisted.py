@@ -28,8 +28,8 @@ from flows.console.release_view import show_one
 from flows.execution.driver import finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
+from flows.forecast.answer import plan_answer
 from flows.mechanisms import MECHANISMS
-from flows.planning.forecast import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of

@@ -16,7 +16,8 @@ from flows.console import terminal
 from flows.console.plan_view import show_plan
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.planning.forecast import DiskUse, Forecast, plan_answer
+from flows.forecast.answer import plan_answer
+from flows.forecast.values import DiskUse, Forecast
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to

@@ -11,7 +11,7 @@ import yaml
 
 from flows.cli import main as cli
 from flows.execution.series import declare_series
-from flows.planning.check import FailedCheck, PassedCheck, check_answer
+from flows.forecast.check import FailedCheck, PassedCheck, check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec, parse_spec
 from flows.spec.starter import FILL_IN, starter

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.console.plan_view import show_plan
-from flows.planning.forecast import plan_answer
+from flows.forecast.answer import plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, faults_of, load_spec
 from storage.counts.columns import column_name, flat_features

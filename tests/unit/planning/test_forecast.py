@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.planning.forecast import plan_answer
+from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.sections.privacy import Target

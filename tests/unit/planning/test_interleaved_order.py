@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.planning.check import FailedCheck, check_answer
+from flows.forecast.check import FailedCheck, check_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from storage.errors import SpecError

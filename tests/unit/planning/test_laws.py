@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from flows.console.plan_view import show_plan
+from flows.forecast.answer import plan_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.admission import check_budget
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, releases_within, standing_of
-from flows.planning.forecast import plan_answer
 from flows.planning.guarantee import epsilon_of_series, holds_together
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec

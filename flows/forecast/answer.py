@@ -1,17 +1,26 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.forecast.values import (
+    BudgetForecast,
+    DiskUse,
+    Forecast,
+    LawForecast,
+    PlannedDays,
+    PlannedLevel,
+    TargetCost,
+    TypicalCells,
+)
 from flows.planning.admission import check_supersedes
 from flows.planning.budget import agreed_terms, users_of_table
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.costs import CapTerms, Cost
-from flows.planning.guarantee import CurvePoint, Guarantee, guarantee_for
+from flows.planning.guarantee import Guarantee, guarantee_for
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
 from flows.spec.sections.privacy import Target
@@ -30,200 +39,6 @@ from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.validate.size import disk_size, expected_leaves
 
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLevel:
-    """One level of a planned release.
-
-    Attributes:
-        level: 0 for everything, T for the finest.
-        axes: per axis, the name of the axis level reached, None where it is not refined yet.
-        possible_cells: None where no codebook lists them.
-        rho: what the level would cost; 0 where it is not measured, or is only (ε, δ).
-        sigma: the standard deviation of the noise, records.
-        l2_sensitivity: Δ₂, records.
-        derivation: how Δ₂ comes about, in words.
-        bound: with 95% probability, every count at this level is within this many records of the true count; None where
-            none is stated.
-        half_width: of the interval around the noisy count of a cell that is fixed beforehand, records; None where intervals
-            differ from cell to cell. How wide the intervals of rows are depends on how many rows there will be.
-        typical_count: of a cell, if a public total were spread evenly; None without such a total.
-        summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
-        same_as: the level that this one repeats, since every cell above it holds one cell of this level.
-        law: of the noise, by its name in specs, where the level is measured.
-        mechanism: what is drawn, where it is only (ε, δ).
-        epsilon: of that; likewise `delta`, `scale` (records; where there is no ε, σ is the scale) and `threshold`, the least noisy count that is kept.
-    """
-
-    level: int
-    axes: Mapping[str, str | None]
-    possible_cells: int | None
-    rho: float
-    sigma: float
-    l2_sensitivity: float
-    derivation: str
-    bound: float | None
-    half_width: int | None
-    typical_count: float | None
-    summed: bool | None = None
-    same_as: int | None = None
-    law: str | None = None
-    mechanism: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    scale: float | None = None
-    threshold: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LawForecast:
-    """What a release would be by one of the noise laws that its mechanism can use.
-
-    Attributes:
-        law: by its name in specs.
-        is_chosen: whether this release is drawn by it.
-        sigma: the standard deviation of the noise at the finest level, records.
-        epsilon: of the release.
-        rho: of the release; 0 where the noise costs ε.
-        releases: how many such releases fit the cap, with nothing else.
-    """
-
-    law: str
-    is_chosen: bool
-    sigma: float
-    epsilon: float
-    rho: float
-    releases: int
-
-
-@dataclass(frozen=True, slots=True)
-class TypicalCells:
-    """What of the counts would stand above twice the noise.
-
-    Attributes:
-        total: a public guess of the number of records.
-        from_: where the guess is from: `expected_total`, or an earlier release.
-        finest_above_noise: the finest level at which the mean count does; None for none.
-        records_above: per level the least and the greatest share of records in cells that do, for typical tables: their counts are
-            uneven, and few are like the mean. Nothing where a threshold decides, or the number of cells is unknown.
-    """
-
-    total: int
-    from_: str
-    finest_above_noise: int | None
-    records_above: Sequence[Sequence[float]]
-
-
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """The bytes that a release would leave on disk.
-
-    Attributes:
-        upper_bound: whether it may leave fewer, since nothing is known of the total.
-    """
-
-    shards: int
-    published: int
-    store: int
-    total: int
-    upper_bound: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedDays:
-    """The releases of a schedule.
-
-    Attributes:
-        until: where the series ends; None for a schedule without an end.
-        declared: whether the series is declared, and so reserved.
-        releases: the ids of its releases, or of the next ones of a schedule without an end.
-    """
-
-    cron: str
-    timezone: str
-    until: str | None
-    declared: bool
-    releases: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetForecast:
-    """The cap of a dataset's people, and what is spent before and after the planned release."""
-
-    cap: CapTerms
-    before: Cost
-    after: Cost
-
-
-@dataclass(frozen=True, slots=True)
-class TargetCost:
-    """What an error bound would cost.
-
-    Attributes:
-        level: the name of the level.
-        max_error: records; no count of the level is further off.
-        confidence: the probability with which that holds.
-        epsilon: that it takes, at the spec's δ; likewise `rho`.
-    """
-
-    level: str
-    max_error: float
-    confidence: float
-    epsilon: float
-    rho: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """What a release would protect, cost and be worth.
-
-    Attributes:
-        law: of the noise, by its name in specs; never `auto`.
-        laws: what the release would be by every law that the spec allows, the chosen one among them.
-        epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
-        tau: how far the sampler may be from its law, in total variation.
-        statement: the guarantee, in words.
-        confidence: with which an interval holds the true count.
-        unprotected: what is published exactly, in words.
-        unlisted: the axes whose codes no codebook lists.
-        curve: the δ that holds at other values of ε.
-        typical: None without a public total.
-        disk: None where nothing is known of the codes.
-        schedule: None without a schedule.
-        caution: what the owner should know before the release; may be empty.
-        warnings: what must be settled before the release.
-        for_: the cost of an error bound, where one was asked for.
-        dry_run: True after a rehearsal.
-    """
-
-    name: str
-    dataset: str
-    supersedes: str | None
-    mechanism: str
-    neighbours: str
-    epsilon: float
-    delta: float
-    rho: float
-    accountant: str
-    law: str
-    laws: Sequence[LawForecast]
-    sampler: str
-    tau: float
-    statement: str
-    levels: Sequence[PlannedLevel]
-    confidence: float
-    unprotected: Sequence[str]
-    unlisted: Sequence[str]
-    curve: Sequence[CurvePoint]
-    typical: TypicalCells | None
-    disk: DiskUse | None
-    schedule: PlannedDays | None
-    caution: str
-    warnings: Sequence[str]
-    budget: BudgetForecast
-    for_: TargetCost | None = None
-    dry_run: bool | None = None
 
 
 def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:

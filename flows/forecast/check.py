@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeVar
 
 import duckdb
 
+from flows.forecast.answer import plan_answer
+from flows.forecast.values import BudgetForecast, Forecast, PlannedLevel
 from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.compatibility import incompatible_keys, mechanism_named, mechanism_of
-from flows.planning.forecast import BudgetForecast, Forecast, PlannedLevel, plan_answer
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
 from flows.spec.starter import FILL_IN, left_to_fill_in
