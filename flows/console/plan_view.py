@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.table import Table
+
 from flows.console.levels_table import (
     format_level_numbers,
     level_table,
@@ -12,8 +14,9 @@ from flows.console.levels_table import (
     show_unprotected,
 )
 from flows.console.terminal import escaped, format_bytes, out, print_line, say
+from storage.counts.columns import column_name
 from tasks.words.levels import place
-from tasks.words.numbers import rounded_up
+from tasks.words.numbers import format_sigma, rounded_up
 
 if TYPE_CHECKING:
     from flows.forecast.check import FailedCheck, PassedCheck, Problem
@@ -28,6 +31,7 @@ def show_plan(forecast: "Forecast") -> None:
     _show_guarantee(forecast, by_map=by_map)
     out.print(level_table(forecast.levels, {"possible cells": [level.possible_cells for level in forecast.levels]}))
     show_bound_note(forecast.levels)
+    _show_views(forecast)
     _show_intervals(forecast)
     show_unlisted(forecast.unlisted)
     show_threshold_note(forecast.levels)
@@ -84,6 +88,43 @@ def _show_laws(forecast: "Forecast") -> None:
         sigma, many = f"σ = {law.sigma:.4g} at ε = {rounded_up(law.epsilon, 4)}", f"{law.releases:,}"
         releases = f"{many} release{'' if law.releases == 1 else 's'}"
         out.print(f"  {law.law}: {sigma}, {releases}{' (this plan)' if law.is_chosen else ''}")
+
+
+def _show_views(forecast: "Forecast") -> None:
+    """Draw the views, and how far off the totals of one axis would be with views and without."""
+    if forecast.views:
+        table = Table("view", "of", box=None)
+        for heading in ("cells", "σ"):
+            table.add_column(heading, justify="right")
+        for view in forecast.views:
+            of = ", ".join(level for level in view.axes.values() if level) or "everything"
+            table.add_row(view.view, of, f"{view.possible_cells:,}", format_sigma(view.sigma, summed=False))
+        out.print("\nviews beside the tree:")
+        out.print(table)
+        drowned = [
+            str(view.view)
+            for view in forecast.views
+            if view.typical_count is not None and view.typical_count < view.sigma
+        ]
+        if drowned:
+            out.print(f"[bold yellow]the mean count of a cell is less than the noise in {', '.join(drowned)}[/]")
+    if not forecast.margins:
+        return
+    table = Table("totals by", box=None)
+    for heading in ("areas", "with views", "without"):
+        table.add_column(heading, justify="right")
+    for margin in forecast.margins:
+        numbers = (margin.expected_error, margin.without_views)
+        written = ("–" if number is None else f"± {number:,.3g}" for number in numbers)
+        name = margin.axis if margin.axis == margin.level else column_name(margin.axis, margin.level)
+        table.add_row(name, f"{margin.cells:,}", *written)
+    which = (
+        "the spec's views"
+        if forecast.views or any(level.view for level in forecast.levels)
+        else "release.views: margins"
+    )
+    out.print(f"\nmean error to expect of the totals of one axis, in records, with {which} and without:")
+    out.print(table)
 
 
 def _show_intervals(forecast: "Forecast") -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.forecast.margins import planned_margins
 from flows.forecast.values import (
     BudgetForecast,
     DiskUse,
@@ -31,6 +32,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
 from storage.ledger.events import read_books
 from storage.releases.register import published_specs
+from storage.releases.terms import LevelTerms
 from tasks.accounting.floats import float_above
 from tasks.laws.named import noise_of
 from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
@@ -70,6 +72,8 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         tau=float_above(guarantee.tau),
         statement=plan.statement(),
         levels=_levels(plan, total),
+        views=[_planned(plan, level, total, None) for level in plan.views],
+        margins=planned_margins(plan),
         confidence=spec.release.intervals.confidence,
         unprotected=plan.unprotected,
         unlisted=plan.unlisted,
@@ -86,27 +90,29 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 
 def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     confidence = plan.file.spec.release.intervals.confidence
+    if plan.scheme.is_summed or plan.scheme.is_together:
+        return [_planned(plan, level, total, None) for level in plan.levels]
     own = [noise_of(level) for level in own_levels(plan.levels)]
-    margins = [] if plan.scheme.is_summed else for_every_level(plan.levels, margins_of(own, confidence))
-    return [
-        PlannedLevel(
-            level=level.level,
-            axes=dict(level.axes),
-            possible_cells=level.possible_cells,
-            rho=float(level.rho),
-            sigma=level.sigma,
-            l2_sensitivity=level.l2_sensitivity,
-            derivation=level.derivation,
-            bound=level.bound,
-            half_width=margins[level.level].own if margins else None,
-            typical_count=total / level.possible_cells
-            if total is not None and level.possible_cells is not None
-            else None,
-            law=plan.law if level.is_charged else None,
-            **asdict(level.charge_details),
-        )
-        for level in plan.levels
-    ]
+    margins = for_every_level(plan.levels, margins_of(own, confidence))
+    return [_planned(plan, level, total, margins[level.level].own) for level in plan.levels]
+
+
+def _planned(plan: Plan, level: LevelTerms, total: int | None, half_width: int | None) -> PlannedLevel:
+    return PlannedLevel(
+        level=level.level,
+        axes=dict(level.axes),
+        possible_cells=level.possible_cells,
+        rho=float(level.rho),
+        sigma=level.sigma,
+        l2_sensitivity=level.l2_sensitivity,
+        derivation=level.derivation,
+        bound=level.bound,
+        half_width=half_width,
+        typical_count=total / level.possible_cells if total is not None and level.possible_cells is not None else None,
+        view=level.view or None,
+        law=plan.law if level.is_charged else None,
+        **asdict(level.charge_details),
+    )
 
 
 def _laws(plan: Plan, books: Books) -> list[LawForecast]:

@@ -26,6 +26,7 @@ class PlannedLevel:
         typical_count: of a cell, if a public total were spread evenly; None without such a total.
         summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
         same_as: the level that this one repeats, since every cell above it holds one cell of this level.
+        view: the name of the view that it is, or whose cells it has; left out for other levels.
         law: of the noise, by its name in specs, where the level is measured.
         mechanism: what is drawn, where it is only (ε, δ).
         epsilon: of that; likewise `delta`, `scale` (records; where there is no ε, σ is the scale) and `threshold`, the least noisy count that is kept.
@@ -43,12 +44,33 @@ class PlannedLevel:
     typical_count: float | None
     summed: bool | None = None
     same_as: int | None = None
+    view: str | None = None
     law: str | None = None
     mechanism: str | None = None
     epsilon: float | None = None
     delta: float | None = None
     scale: float | None = None
     threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMargin:
+    """The totals of one axis at one of its levels, such as all trips that begin in each zone.
+
+    Attributes:
+        axis: the name of the axis.
+        level: the name of its level.
+        cells: how many areas it has.
+        expected_error: the mean absolute error that is to be expected of a total where views are measured, records: those of the spec,
+            or `views: margins` where it has none. None where views cannot be measured.
+        without_views: likewise without views.
+    """
+
+    axis: str
+    level: str
+    cells: int
+    expected_error: float | None
+    without_views: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +181,8 @@ class Forecast:
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
         tau: how far the sampler may be from its law, in total variation.
         statement: the guarantee, in words.
+        views: the views that have not the cells of a level.
+        margins: how far off the totals of one axis would be, with views and without.
         confidence: with which an interval holds the true count.
         unprotected: what is published exactly, in words.
         unlisted: the axes whose codes no codebook lists.
@@ -187,6 +211,8 @@ class Forecast:
     tau: float
     statement: str
     levels: Sequence[PlannedLevel]
+    views: Sequence[PlannedLevel]
+    margins: Sequence[PlannedMargin]
     confidence: float
     unprotected: Sequence[str]
     unlisted: Sequence[str]

@@ -256,6 +256,13 @@ def _mapped_levels(scheme: Scheme, epsilon: float) -> tuple[MappedLevel, ...]:
     return tuple(levels)
 
 
+def noises_like(scheme: Scheme, guarantee: Guarantee) -> list[LevelNoise]:
+    """Return the noise of what another scheme measures at the cost of a guarantee: its ρ, or its ε without τ, shared by the scheme."""
+    if guarantee.measurements:
+        return gaussians(scheme.allocation.measurements(guarantee.rho))
+    return [level.noise for level in _mapped_levels(scheme, guarantee.epsilon)]
+
+
 def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
     """Return the guarantee of the least ρ with which every count of a level stays within the target's error.
 

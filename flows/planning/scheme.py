@@ -1,6 +1,5 @@
 """What a release measures, without the amount of noise: the tree over its codebooks, and how any ρ is shared among its levels."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -20,6 +19,7 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import AddUp, View, level_view
+from tasks.uncertainty.sources import widest
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
 NOTHING = Allocation((), ())
@@ -90,15 +90,10 @@ class Scheme:
         for other, noise in measured.items():
             view = self.view(other)
             if view.refines(own):
-                terms = self._widest(view, own)
+                terms = widest(view, own, self.tree)
                 found.append((terms * noise.variance, other, terms))
         _, best, terms = min(found)
         return best, terms
-
-    def _widest(self, fine: View, coarse: View) -> int:
-        """Return the most cells of a view that one cell of a coarser one holds, or a little more where there are derived columns."""
-        extra = math.prod(len(column.codes) for column in fine.derived if column not in coarse.derived)
-        return extra * self.tree.most_cells_below(coarse.axis_levels, fine.axis_levels)
 
     def noises(self, measured: Sequence[LevelNoise]) -> list[LevelNoise]:
         """Return the noise of levels 0 to T, given that of the measured levels; of sums that of the widest cell.

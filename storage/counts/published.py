@@ -26,7 +26,7 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
 
     A small level is a table. A large one is a view that joins its counts by the numbers of areas, as its shards hold them,
     with the codes of these areas, the published intervals and marks. Views with readable names lie beside them; `published` lists
-    these.
+    these. Tables of views are `view_<name>`.
 
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
@@ -44,6 +44,19 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
             rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
             con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
     _name_levels(con, release_id, rows_of_level)
+    _store_views(con, release_id, folder, levels)
+
+
+def _store_views(con: Connection, release_id: str, folder: Path, levels: int) -> None:
+    """Store the tables of views as `view_<name>`; those that have not the cells of a level are listed among the published ones."""
+    for view in find_release(con, release_id).terms.views:
+        path, name = folder / "views" / f"{view.name}.parquet", f"view_{view.name}"
+        _drop(con, release_id, name)
+        rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
+        con.execute(f"CREATE TABLE {_name(release_id)}.{_name(name)} AS SELECT * FROM {rows}")
+        if view.number >= levels:
+            values = [release_id, view.number, name, pq.read_metadata(path).num_rows]
+            con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", values)
 
 
 def _drop_views(con: Connection, release_id: str) -> None:

@@ -41,7 +41,7 @@ from tasks.format.synthetic_records import finest_columns, record_tables, record
 from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.views import csv_files_of_views, derived_entries, write_views
+from tasks.publish.views import csv_files_of_views, derived_entries, poor_margins, write_views
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
@@ -82,7 +82,7 @@ def publish(release_id: str) -> None:
         ]
         manifest = _write_manifest(beside, record, entries, written, ledger, csv=csv, noisy=noisy)
         how_counted = release.terms.how_counted
-        (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
+        (beside / "README.md").write_text(readme(manifest, how_counted, formulas, poor_margins(job_of(record))))
         page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
         (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())

@@ -13,9 +13,11 @@ from tasks.format.csv import write_csv
 from tasks.format.manifest import DerivedEntry, LevelIntervals, ViewEntry
 from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
+from tasks.laws.named import noise_of
 from tasks.publish.settled_levels import SettledLevels, code_columns
 from tasks.tree.job import Job
 from tasks.tree.views import Partition, View
+from tasks.uncertainty.sources import expected_error
 from tasks.validate.size import CsvKind
 
 VIEWS = "views"  # the folder
@@ -53,6 +55,27 @@ def write_views(folder: Path, job: Job, settled: SettledLevels, *, csv: CsvKind)
         path = derived_path(folder, column.name)
         pq.write_table(pa.table(columns), path, compression="zstd", compression_level=1, store_schema=False)
     return entries
+
+
+def poor_margins(job: Job) -> str:
+    """Return a warning about the totals of one axis that were not measured by themselves; empty if all were."""
+    release, tree, flat = job.record.release, job.tree, flat_features(job.record.release.terms.published_spec)
+    if release.terms.unlisted:
+        return ""
+    measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if terms.is_measured}
+    lines = []
+    for number, axis in enumerate(tree.axes):
+        for level in range(1, axis.depth + 1):
+            margin = View(-1, tuple(level if other == number else 0 for other in range(len(tree.axes))), {})
+            if not any(view.is_same_as(margin) for view, _ in measured.values()):
+                error = expected_error(margin, measured, tree)
+                lines.append(f"`{column_name(axis.name, axis.level_names[level - 1], flat)}` (± {error:,.3g})")
+    if not lines:
+        return ""
+    return (
+        f"Totals of one axis that nothing measures by itself, with the mean error to expect of them in records: {', '.join(lines)}."
+        " Sums of the finest level and of synthetic records are as far off, or further. `release.views: margins` measures them."
+    )
 
 
 def derived_entries(release: Release) -> dict[str, DerivedEntry]:

@@ -36,13 +36,14 @@ _RECORDS = {
 _ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
 
 
-def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "") -> str:
+def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "", poor_margins: str = "") -> str:
     """Return the text of README.md.
 
     Args:
         manifest: the release's manifest.
         how_counted: how its mechanism counts, in words that follow "the noise in one measurement,".
         formulas: a warning about codes, from `formulas_in`; empty if there is nothing to warn of.
+        poor_margins: a warning about totals of one axis that nothing measures by itself; empty likewise.
     """
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
@@ -77,11 +78,11 @@ Not protected, because it is published exactly:
 | level | {" | ".join(columns)} | {" | ".join(heads)} |
 |---|{"---|" * (len(columns) + len(heads))}
 {levels}
-
+{_views(manifest)}{f"{chr(10)}{poor_margins}{chr(10)}" if poor_margins else ""}
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_CSV[manifest.csv]}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
@@ -287,6 +288,11 @@ def _shares(manifest: Manifest) -> str:
 
 def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
     """Return which level to use, and what happens to the noise when counts are added up."""
+    if manifest.is_settled_together:
+        return (
+            "- All levels and views are sums of the finest level, so it does not matter for a count where you read it. Its interval\n"
+            "  does depend on it: read the coarsest level or view that answers your question, or ask `trellis query`, which chooses it."
+        )
     if manifest.levels[0].summed:
         return (
             "- Use any level that answers your question: a coarser level is the sum of the finest, and no closer to the truth than\n"
@@ -297,6 +303,54 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
         f"- Use the coarsest level that answers your question. A sum{apart} carries the noise of each\n"
         f"  of them; only the counts of all children of one {one} add up to its own, less noisy count."
     )
+
+
+def _views(manifest: Manifest) -> str:
+    """Return the views as a table in Markdown; empty if there is none."""
+    if not manifest.views:
+        return ""
+    confidence = format_percent(manifest.intervals.confidence)
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in view_rows(manifest))
+    return f"""
+Views are groupings beside the tree. Each lists all its cells, those with a count of 0 too. With {confidence} probability, the true count of
+a cell that was fixed beforehand lies between `low` and `high`.
+
+| {" | ".join(VIEW_HEADS)} |
+|{"---|" * len(VIEW_HEADS)}
+{rows}
+"""
+
+
+VIEW_HEADS = ("view", "counts by", "cells", "noise (sigma)", "interval", "moved by rounding, at most")
+
+
+def view_rows(manifest: Manifest) -> list[list[str]]:
+    """Return a row per view: its name, what it counts by, its cells, its noise, its interval, and how far rounding has moved it."""
+    return [
+        [
+            view.name,
+            ", ".join(f"{level} of {axis}" if level != axis else axis for axis, level in view.axes.items() if level)
+            or "everything",
+            f"{view.cells:,}",
+            "exact" if not view.sigma else format_sigma(view.sigma, summed=view.summed),
+            "exact" if not view.sigma else "differs" if view.half_width is None else f"± {view.half_width:,}",
+            NOTHING if view.deviation is None else f"{view.deviation:.3g}",
+        ]
+        for view in manifest.views
+    ]
+
+
+def _files_of_views(manifest: Manifest) -> str:
+    """Return the lines about the files of views and of derived columns; empty if there are none."""
+    if not manifest.views:
+        return ""
+    lines = "- `views/<name>.parquet`: one table per view: its codes, `count`, `low` and `high`" + (
+        "; the same as CSV beside it.\n" if manifest.csv else ".\n"
+    )
+    if manifest.derived:
+        names = ", ".join(f"`{name}`" for name in manifest.derived)
+        lines += f"- `derived/<name>.parquet`: what {names} is for every combination of codes on which it depends.\n"
+    return lines
 
 
 def _drawn(privacy: Privacy) -> str:

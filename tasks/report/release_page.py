@@ -19,7 +19,7 @@ from tasks.report.charts import (
 from tasks.report.facts import Facts, Matrix
 from tasks.report.frame import page
 from tasks.report.readme import exact_levels, protection, reading, revision
-from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table
+from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table, view_table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -119,6 +119,7 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 </div>
 <h2>The tables</h2>
 {tables}
+{views}
 {noise}
 <footer><p>Trellis {version} made this release with the mechanism <code>{mechanism}</code>. Everything on this page comes from the
 tables in the same folder and from <code>manifest.json</code>; the page needs no network. <code>trellis verify</code> checks the
@@ -152,6 +153,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         beside=' class="beside"' if _is_small(facts) else "",
         tables=file_table(manifest, facts, checks),
         noise=noise_table(manifest, facts),
+        views=view_table(manifest),
         version=escape(manifest.versions.get("trellis", "")),
         mechanism=escape(manifest.mechanism),
     )

@@ -8,6 +8,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
+from tasks.report.readme import VIEW_HEADS, view_rows
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -54,6 +55,19 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     confidence = f"{format_percent(manifest.intervals.confidence)}{at_once}"
     heads += ["count", f"low ({confidence})", f"high ({confidence})"]
     return f"<div>{title}\n{_caution_about_largest(manifest, level)}{table(heads, rows, kind='largest')}</div>"
+
+
+def view_table(manifest: Manifest) -> str:
+    """Return the views of a release; empty if it has none."""
+    if not manifest.views:
+        return ""
+    about = (
+        "<p>Groupings beside the tree. Each is the sum of the finest level's counts, and lists all its cells, those with a count of 0 too."
+        f" With {format_percent(manifest.intervals.confidence)} probability, the true count of a cell that was fixed beforehand lies in its"
+        " interval.</p>\n"
+    )
+    rows = [[f"<code>views/{escape(row[0])}.parquet</code>", *map(escape, row[1:])] for row in view_rows(manifest)]
+    return f"<h3>Views</h3>\n{about}{table([escape(head) for head in VIEW_HEADS], rows, kind='tables')}"
 
 
 def _caution_about_largest(manifest: Manifest, level: int) -> str:

@@ -89,12 +89,18 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: 
         cells: how many the level has.
     """
     margins: Sequence[IntArray] = [sum_margins(noise, leaves, log_tail) for log_tail in LOG_TAILS]
-    unit = noise.sigma * np.sqrt(leaves) / STEPS  # a step of each row's own noise
-    steps, group = np.rint(noisy / unit).astype(np.int64), np.zeros(len(noisy), dtype=np.int64)
-    mixture = CountMixture(gaussian_density, STEPS, STEPS)
-    mixture.add_cells(steps, group)
+    group = np.zeros(len(noisy), dtype=np.int64)
+    if not len(leaves) or leaves.max() == 1:  # the noise of sums is taken to be normal, and that of leaves is not
+        mixture = CountMixture(noise.density, noise.scale, noise.sigma)
+        mixture.add_cells(noisy, group)
+        mixture.add_rows(noisy, group)
+    else:
+        unit = noise.sigma * np.sqrt(leaves) / STEPS  # a step of each row's own noise
+        steps = np.rint(noisy / unit).astype(np.int64)
+        mixture = CountMixture(gaussian_density, STEPS, STEPS)
+        mixture.add_cells(steps, group)
+        mixture.add_rows(steps, group, unit)
     mixture.add_zeros(cells - len(noisy))
-    mixture.add_rows(steps, group, unit)
     return shares_from(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
 
 

@@ -6,6 +6,7 @@ noise holds for them.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import BoolArray, IntArray
-from tasks.tree.views import Partition
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
 from tasks.uncertainty.mixture import STEPS, CountMixture
 from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins
@@ -93,14 +95,45 @@ class MeasuredSums:
         """Return how much of some cells is noise; None where there is none."""
         if not self.noise:
             return EXACT if len(rows) else None
-        unit = self.noise.sigma * np.sqrt(self.terms) / STEPS  # a step of each cell's own noise
-        steps, group = np.rint(self.noisy / unit).astype(np.int64), np.zeros(len(self), dtype=np.int64)
-        mixture = CountMixture(gaussian_density, STEPS, STEPS)
-        mixture.add_cells(steps, group)
-        mixture.add_rows(steps[rows], group[rows], unit[rows])
+        mixture = self._mixture(rows)
         below = [np.count_nonzero(self.noisy < -self.margin(log_tail)) for log_tail in LOG_TAILS]
         within = [np.count_nonzero(self.noisy[rows] <= self.margin(log_tail, rows)) for log_tail in LOG_TAILS]
         return shares_from(mixture, BeyondMargins(np.array(below), np.array(within)), len(self), len(rows))
+
+    def _mixture(self, rows: IntArray) -> CountMixture:
+        """Return the noisy counts of all cells and of some, to estimate what those are. The noise of sums is taken to be normal."""
+        group = np.zeros(len(self), dtype=np.int64)
+        if self.one_width and self.terms[0] == 1:
+            mixture = CountMixture(self.noise.density, self.noise.scale, self.noise.sigma)
+            mixture.add_cells(self.noisy, group)
+            mixture.add_rows(self.noisy[rows], group[rows])
+            return mixture
+        unit = self.noise.sigma * np.sqrt(self.terms) / STEPS  # a step of each cell's own noise
+        steps = np.rint(self.noisy / unit).astype(np.int64)
+        mixture = CountMixture(gaussian_density, STEPS, STEPS)
+        mixture.add_cells(steps, group)
+        mixture.add_rows(steps[rows], group[rows], unit[rows])
+        return mixture
+
+
+def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> float:
+    """Return the mean absolute error that is to be expected of a cell of a view, records, before counts are settled or repaired.
+
+    It is that of normal noise with the variance of the measurement that says most about the widest cell.
+
+    Args:
+        of: the view.
+        measured: what is measured, by number, with the noise of a cell; one of them refines the view.
+        tree: the axes.
+    """
+    variances = (widest(view, of, tree) * noise.variance for view, noise in measured.values() if view.refines(of))
+    return math.sqrt(2 / math.pi * min(variances))
+
+
+def widest(fine: View, coarse: View, tree: Tree) -> int:
+    """Return the most cells of a view that one cell of a coarser one holds, or a little more where there are derived columns."""
+    extra = math.prod(len(column.codes) for column in fine.derived if column not in coarse.derived)
+    return extra * tree.most_cells_below(coarse.axis_levels, fine.axis_levels)
 
 
 def measured_sums(partition: Partition, source: Partition, noisy: IntArray, noise: LevelNoise) -> MeasuredSums:

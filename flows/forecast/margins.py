@@ -1,0 +1,82 @@
+"""How far off the totals of one axis would be: from what the plan measures, and with views or without them."""
+
+from collections.abc import Mapping
+
+from flows.forecast.values import PlannedMargin
+from flows.mechanisms import MECHANISMS, MOST_SETTLED, mechanism_with
+from flows.planning.guarantee import noises_like
+from flows.planning.plan import Plan
+from flows.planning.scheme import Scheme, scheme_of
+from flows.planning.views import views_of
+from flows.spec.keys import DEFAULT_MECHANISM
+from storage.errors import SpecError
+from tasks.tree.order import Tree
+from tasks.tree.views import View
+from tasks.uncertainty.sources import expected_error
+
+Margin = tuple[int, int]  # an axis, and its level
+
+
+def planned_margins(plan: Plan) -> list[PlannedMargin]:
+    """Return the totals of each axis at each of its levels, with the error that is to be expected of them.
+
+    What an alternative would give is computed for the same cost, without searching for its ρ anew.
+    """
+    if plan.unlisted:
+        return []
+    with_views, without = _schemes(plan)
+    found = [_errors(plan, scheme) if scheme else {} for scheme in (with_views, without)]
+    return [
+        PlannedMargin(
+            axis=axis.name,
+            level=axis.level_names[level - 1],
+            cells=axis.areas(level),
+            expected_error=found[0].get((number, level)),
+            without_views=found[1].get((number, level)),
+        )
+        for number, axis in enumerate(plan.tree.axes)
+        for level in range(1, axis.depth + 1)
+    ]
+
+
+def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
+    """Return what is measured with views, and what is without: one of the two is the plan's."""
+    spec, scheme = plan.file.spec, plan.scheme
+    sampler, law = spec.noise.sampler, plan.scheme.law
+    if scheme.is_together:
+        mechanism = MECHANISMS[spec.mechanism]
+        mechanism = MECHANISMS[DEFAULT_MECHANISM] if mechanism.cells == "views" else mechanism
+        keys = spec.privacy.model_copy(update={"split": "uniform"})
+        return scheme, scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
+    mechanism = mechanism_with(plan.mechanism, has_views=True)
+    many = plan.tree.possible_cells(plan.tree.depth) > MOST_SETTLED
+    if mechanism.cells != "views" or many or spec.privacy.invariants:
+        return None, scheme
+    release = spec.release.model_copy(update={"views": "margins"})
+    try:
+        views = views_of(spec.model_copy(update={"release": release}), plan.tree, {})
+    except SpecError:
+        return None, scheme
+    named = [(terms.name, view) for terms, view in views]
+    keys = spec.privacy.model_copy(update={"target": None, "epsilon": plan.guarantee.epsilon, "rho": None})
+    return scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, named), scheme
+
+
+def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
+    """Return the expected error of every total of one axis, records."""
+    guarantee = plan.guarantee
+    noises = guarantee.noises if scheme is plan.scheme else noises_like(scheme, guarantee)
+    measured = dict(zip(scheme.measured, noises, strict=True))
+    return {
+        (axis, level): expected_error(
+            _margin(plan.tree, axis, level),
+            {number: (scheme.view(number), of) for number, of in measured.items()},
+            plan.tree,
+        )
+        for axis in range(len(plan.tree.axes))
+        for level in range(1, plan.tree.axes[axis].depth + 1)
+    }
+
+
+def _margin(tree: Tree, axis: int, level: int) -> View:
+    return View(-1, tuple(level if number == axis else 0 for number in range(len(tree.axes))), {})
