@@ -31,6 +31,7 @@ class LevelCharge:
         sigma: the standard deviation of the noise, records.
         l2_sensitivity: Δ₂, records.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
+        view: the name of the view that was measured; left out for other levels.
     """
 
     release: str | None = None
@@ -42,6 +43,7 @@ class LevelCharge:
     l2_sensitivity: float
     epsilon: float
     delta: float
+    view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +198,5 @@ def charge_answer(charge: Charge) -> LevelCharge:
         l2_sensitivity=math.sqrt(charge.l2_sensitivity_squared),
         epsilon=charge.epsilon,
         delta=charge.delta,
+        view=charge.view or None,
     )

@@ -132,6 +132,7 @@ class ShownRelease:
         folder: where it is published; None where nothing is there.
         report: the file of its report; None likewise.
         in_ui: whether it ever ran on Prefect, whose UI then lists it.
+        views: the views that have not the cells of a level.
     """
 
     id: str
@@ -152,6 +153,7 @@ class ShownRelease:
     folder: str | None
     report: str | None
     in_ui: bool
+    views: Sequence[ReleasedLevel]
 
 
 def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease:
@@ -228,6 +230,7 @@ def show_answer(release_id: str) -> ShownRelease:
         folder=release.folder if Path(release.folder).is_dir() else None,
         report=str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
         in_ui=in_ui,
+        views=record.released_views(),
     )
 
 

@@ -73,6 +73,11 @@ def show_one(release: "ShownRelease") -> None:
         print_line(f"superseded by {release.superseded_by}")
     out.print()
     show_levels(release.levels)
+    for view in release.views:
+        of = ", ".join(level for level in view.axes.values() if level) or "everything"
+        out.print(
+            f"view {view.view} ({of}): {view.cells:,} cells measured, {view.nonzero:,} with a count, σ {view.sigma:.4g}"
+        )
     show_unlisted(release.unlisted)
     show_unprotected(release.unprotected)
     done = sum(branch.state == "optimised" for branch in release.branches)
@@ -88,7 +93,13 @@ def show_one(release: "ShownRelease") -> None:
         cost = f"ρ {charge.rho:.6g}"
         if charge.epsilon:
             cost = f"ε {rounded_up(charge.epsilon)}, δ {charge.delta:.2g}"
-        out.print(f"charge: level {charge.level} {charge.state}, {cost}, σ {charge.sigma:.4g}")
+        is_view = charge.level >= len(release.levels)
+        of = (
+            f"view {charge.view}"
+            if is_view
+            else f"level {charge.level}{f' (view {charge.view})' if charge.view else ''}"
+        )
+        out.print(f"charge: {of} {charge.state}, {cost}, σ {charge.sigma:.4g}")
     print_line(f"folder: {release.folder or 'not published'}")
 
 

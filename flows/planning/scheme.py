@@ -2,15 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
+from flows.planning.shares import shares_of_scheme
 from flows.spec.keys import Spec
-from flows.spec.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
-from flows.spec.sections.views import LEAVES, TREE
+from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
-from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
+from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of
 from tasks.capacity import cores, default_memory
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
@@ -333,63 +332,3 @@ def released_level(tree: Tree, name: str, field: str) -> int:
         names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
         raise SpecError(f"{field} must be one of the released levels {', '.join(names)}, got {name}.", field=field)
     return level
-
-
-def shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
-    """Return the share of each measured level or view.
-
-    Raises:
-        SpecError: the split does not fit what is measured.
-    """
-    split, measured = scheme.keys.split, scheme.measured
-    if not scheme.is_together:
-        return _shares(scheme.keys, len(measured))
-    if isinstance(split, Minimise):
-        raise SpecError("privacy.split.minimise is not there yet.", field="privacy.split")
-    rest = LEAVES if len(scheme.mechanism.views(scheme.tree)) == 1 else TREE
-    weights = split if isinstance(split, dict) else {}
-    # a level of the tree that a view names is a level still, unless it has a weight of its own
-    named = {
-        number
-        for number, name in scheme.names.items()
-        if number > scheme.tree.depth or rest == LEAVES or name in weights
-    }
-    levels = [number for number in measured if number not in named]
-    views = [number for number in measured if number in named]
-    for name in {LEAVES, TREE} - {rest}:
-        if name in weights:
-            raise SpecError(
-                f"privacy.split must call it {rest}, got {name}: mechanism {scheme.mechanism.name} measures"
-                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views.",
-                field="privacy.split",
-            )
-    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else len(views) * 4)
-    if rest == LEAVES and not isinstance(split, dict | str):
-        raise SpecError(
-            f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}.",
-            field="privacy.split",
-        )
-    within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
-    of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
-    of_number |= {number: _decimal(weights.get(scheme.names[number], 1.0)) for number in views}
-    return shares_of([of_number[number] for number in measured])
-
-
-def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
-    if isinstance(keys.split, Geometric):
-        return geometric(_decimal(keys.split.geometric), measured)
-    if isinstance(keys.split, Finest):
-        return finest(_decimal(keys.split.finest), measured)
-    if isinstance(keys.split, list):
-        if len(keys.split) != measured:
-            raise SpecError(
-                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}.",
-                field="privacy.split",
-            )
-        return shares_of([_decimal(share) for share in keys.split])
-    return uniform(measured)
-
-
-def _decimal(written: float) -> Fraction:
-    """Return the number that was written: 0.1 is exactly one tenth."""
-    return Fraction(repr(written))

@@ -67,8 +67,8 @@ class Minimise(Keys):
 
     Attributes:
         minimise: The weight of each view, by name; `leaves` for the finest level. The shares that Trellis finds minimise the
-            weighted sum of the mean variances of their counts, before these are made non-negative. They depend on codebooks
-            alone.
+            weighted sum of the mean variances of their counts, before these are made non-negative; leaves take a tenth at least.
+            They depend on codebooks alone.
     """
 
     minimise: Annotated[dict[str, Positive], Field(min_length=1)]

@@ -1,0 +1,117 @@
+"""How the budget of a release is shared among what it measures, as its spec says."""
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.spec.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
+from flows.spec.sections.views import LEAVES, TREE
+from storage.errors import SpecError
+from tasks.accounting.allocation import finest, geometric, shares_of, uniform
+from tasks.laws.law import NO_NOISE
+from tasks.settle.shares import MOST_ATOMS, Part, atoms_of, least_error_shares
+from tasks.tree.views import Partition
+
+if TYPE_CHECKING:
+    from flows.planning.scheme import Scheme
+
+
+def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
+    """Return the share of each measured level or view.
+
+    Raises:
+        SpecError: the split does not fit what is measured.
+    """
+    split, measured = scheme.keys.split, scheme.measured
+    if not scheme.is_together:
+        return _shares(scheme.keys, len(measured))
+    if isinstance(split, Minimise):
+        return _minimised(scheme, split)
+    rest = LEAVES if len(scheme.mechanism.views(scheme.tree)) == 1 else TREE
+    weights = split if isinstance(split, dict) else {}
+    # a level of the tree that a view names is a level still, unless it has a weight of its own
+    named = {
+        number
+        for number, name in scheme.names.items()
+        if number > scheme.tree.depth or rest == LEAVES or name in weights
+    }
+    levels = [number for number in measured if number not in named]
+    views = [number for number in measured if number in named]
+    for name in {LEAVES, TREE} - {rest}:
+        if name in weights:
+            raise SpecError(
+                f"privacy.split must call it {rest}, got {name}: mechanism {scheme.mechanism.name} measures"
+                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views.",
+                field="privacy.split",
+            )
+    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else len(views) * 4)
+    if rest == LEAVES and not isinstance(split, dict | str):
+        raise SpecError(
+            f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}.",
+            field="privacy.split",
+        )
+    within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
+    of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
+    of_number |= {number: _decimal(weights.get(scheme.names[number], 1.0)) for number in views}
+    return shares_of([of_number[number] for number in measured])
+
+
+def _minimised(scheme: "Scheme", split: Minimise) -> tuple[Fraction, ...]:
+    """Return the shares with which the views and leaves that the spec weighs have the least error, by the codebooks alone."""
+    tree, numbers = scheme.tree, scheme.measured
+    if len(scheme.mechanism.views(tree)) > 1:
+        able = "a mechanism that measures the leaves and views alone, such as cbdp"
+        raise SpecError(f"privacy.split.minimise needs {able}.", field="privacy.split.minimise")
+    if TREE in split.minimise:
+        raise SpecError(
+            f"privacy.split.minimise must call the leaves {LEAVES}, got {TREE}.", field="privacy.split.minimise"
+        )
+    others = [number for number in scheme.of_measured([NO_NOISE] * len(numbers)) if number != tree.depth]
+    leaves = Partition(tree, scheme.view(tree.depth)).cells()
+    partitions = {number: Partition(tree, scheme.view(number)) for number in others}
+    labels = [partition.places(leaves).astype(np.int32) for partition in partitions.values()]
+    sizes, cells = atoms_of(labels)
+    if len(sizes) > MOST_ATOMS:
+        raise SpecError(
+            f"privacy.split.minimise must have at most {MOST_ATOMS:,} groups of leaves that all views hold together, got"
+            f" {len(sizes):,}.",
+            field="privacy.split.minimise",
+            hint="Name weights by view instead, such as split: {by_mode: 2, leaves: 1}.",
+        )
+    parts = [
+        Part(cell, len(partition), split.minimise.get(scheme.names.get(number, ""), 0.0), number not in numbers)
+        for (number, partition), cell in zip(partitions.items(), cells, strict=True)
+    ]
+    moved = [of.l2_squared if scheme.law.costs_rho else of.l1 for of in scheme.sensitivities]
+    at = {number: place for place, number in enumerate(numbers)}
+    ordered = [*(number for number in others if number in at), tree.depth]
+    scale = np.array([moved[at[number]] for number in ordered], dtype=np.float64)
+
+    def precision(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        return shares / scale if scheme.law.costs_rho else (shares / scale) ** 2
+
+    found = least_error_shares(sizes, parts, split.minimise.get(LEAVES, 0.0), precision)
+    of_number = dict(zip(ordered, (_decimal(round(float(share), 3)) for share in found), strict=True))
+    return shares_of([of_number[number] for number in numbers])
+
+
+def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
+    if isinstance(keys.split, Geometric):
+        return geometric(_decimal(keys.split.geometric), measured)
+    if isinstance(keys.split, Finest):
+        return finest(_decimal(keys.split.finest), measured)
+    if isinstance(keys.split, list):
+        if len(keys.split) != measured:
+            raise SpecError(
+                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}.",
+                field="privacy.split",
+            )
+        return shares_of([_decimal(share) for share in keys.split])
+    return uniform(measured)
+
+
+def _decimal(written: float) -> Fraction:
+    """Return the number that was written: 0.1 is exactly one tenth."""
+    return Fraction(repr(written))

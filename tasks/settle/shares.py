@@ -1,0 +1,119 @@
+"""Shares of a budget among the leaves and the views, with which counts that matter have the least error."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+FloatArray = NDArray[np.float64]
+
+MOST_ATOMS = 2000  # whose covariance is dense
+
+_EXACT = 1e12  # how many times the precision of a leaf that of an exact count is taken to be
+_LEAST = 1e-3  # share of anything that is measured
+_LEAST_LEAVES = (
+    0.1  # their share: least squares alone do not know that counts are not below 0, which takes leaves to see
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Something that is measured beside the leaves.
+
+    Attributes:
+        cell: int64, shape (atoms,): the cell that holds each atom.
+        cells: how many there are.
+        weight: of the mean variance of its cells, >= 0.
+        is_exact: whether its counts are exact, and take no share.
+    """
+
+    cell: NDArray[np.int64]
+    cells: int
+    weight: float
+    is_exact: bool = False
+
+
+def atoms_of(labels: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    """Return the sizes of the atoms, which are the leaves with the same labels, and the label of each atom in every grouping.
+
+    Args:
+        labels: per grouping, the cell of each leaf, shape (leaves,).
+    """
+    together = np.zeros(len(labels[0]), dtype=np.int64)
+    for cell in labels:
+        _, together = np.unique(together * (int(cell.max(initial=0)) + 1) + cell, return_inverse=True)
+    _, first, sizes = np.unique(together, return_index=True, return_counts=True)
+    return sizes, [cell[first].astype(np.int64) for cell in labels]
+
+
+def least_error_shares(
+    sizes: NDArray[np.int64], parts: Sequence[Part], leaf_weight: float, precision: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    r"""Return the shares that minimise the weighted sum of the mean variances of all parts and of the leaves.
+
+    .. math:: \min_s \sum_j \frac{w_j}{n_j} \operatorname{tr} A_j C A_j^T + w_1 v_1, \qquad
+        C = \bigl(\operatorname{diag}(1 / (s_a \sigma_1^2)) + \sum_i A_i^T A_i / \sigma_i^2\bigr)^{-1}
+
+    C is the covariance of the least-squares estimates of the atoms' sums, before counts are made non-negative. With
+    :math:`Q = \sum_j w_j A_j^T A_j / n_j + …` the derivative by :math:`1 / \sigma_i^2` is :math:`-\operatorname{tr} A_i C Q C A_i^T`.
+
+    Args:
+        sizes: leaves of each atom, shape (atoms,).
+        parts: what is measured beside the leaves.
+        leaf_weight: the weight of the mean variance of the leaves, >= 0.
+        precision: from shares, shape (parts that are not exact + 1,), leaves last, to :math:`1 / \sigma^2` up to a factor.
+    Returns:
+        float64, shape (parts that are not exact + 1,), leaves last, in thousandths: at least one each, and a hundred for the leaves.
+    Guarantees:
+        Reads codebooks alone. Deterministic.
+    """
+    noisy = [part for part in parts if not part.is_exact]
+    leaves = int(sizes.sum())
+    wanted = _wanted(sizes, parts, leaf_weight / leaves)
+
+    def objective(logs: FloatArray) -> tuple[float, FloatArray]:
+        shares = np.exp(logs - logs.max())
+        shares /= shares.sum()
+        of_share = precision(shares)
+        inverse = np.diag(of_share[-1] / sizes)
+        for part, own in zip(noisy, of_share, strict=False):
+            inverse += own * _together(part)
+        for part in parts:
+            if part.is_exact:
+                inverse += _EXACT * of_share[-1] * _together(part)
+        covariance = np.linalg.inv(inverse)
+        own_leaves = leaf_weight / leaves * float((sizes - 1).sum()) / of_share[-1]  # within atoms
+        value = float((wanted * covariance).sum()) + own_leaves
+        moved = covariance @ wanted @ covariance
+        by_precision = [-float((moved * _together(part)).sum()) for part in noisy]
+        by_precision.append(-float((moved.diagonal() / sizes).sum()) - own_leaves / of_share[-1])
+        step = 1e-6
+        by_share = np.array(by_precision) * (precision(shares * (1 + step)) - of_share) / (step * shares)
+        by_log = shares * (by_share - float(by_share @ shares))
+        return float(np.log(value)), by_log / value
+
+    start, bounds = np.zeros(len(noisy) + 1), [(-8, 8)] * (len(noisy) + 1)
+    logs = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    if shares[-1] < _LEAST_LEAVES:
+        shares[:-1] *= (1 - _LEAST_LEAVES) / shares[:-1].sum()
+        shares[-1] = _LEAST_LEAVES
+    found: FloatArray = np.maximum(np.round(shares, 3), _LEAST)
+    return found
+
+
+def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> FloatArray:
+    """Return Q, shape (atoms, atoms): the weighted sum of variances is its product with C, but for what is within atoms."""
+    wanted = np.diag(of_leaf / sizes.astype(np.float64))  # the leaves of an atom share its deviation equally
+    for part in parts:
+        if part.weight:
+            wanted += part.weight / part.cells * _together(part)
+    return np.asarray(wanted, dtype=np.float64)
+
+
+def _together(part: Part) -> FloatArray:
+    """Return AᵀA, shape (atoms, atoms): which atoms are in one cell."""
+    return (part.cell[:, None] == part.cell[None, :]).astype(np.float64)
