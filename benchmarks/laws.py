@@ -4,11 +4,16 @@ It prints σ at the leaves, how many such releases a cap of (10, 10⁻⁷) holds
 over the cells that are released, over those with ten true records or more, over those with any, and over all that have a true or a
 released count, most of which count one and are released as zero by any noise. It needs TRELLIS_DATA, the folder that contains
 lodes_ri_2019/. The noise is the table sampler's, and nothing is released or charged.
+
+With `--ratios` it needs no data: it prints how large Laplace noise is beside Gaussian noise, by the number of levels and views that
+are measured with equal shares.
 """
 
 import argparse
+import math
 import os
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -19,10 +24,17 @@ from results import save
 from flows.planning.composition import cap_of, releases_within
 from flows.spec.file import load_spec
 from flows.trials.comparison import Comparison, Entry, make_comparison
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, uniform
+from tasks.accounting.pure import laplace_scale_for
+from tasks.accounting.sensitivity import sensitivity_of
+from tasks.laws.gaussian import gaussian_variance
+from tasks.laws.laplace import standard_deviation
 from tasks.tree.frontier import locate
 
 SPEC = Path(__file__).parent.parent / "deployments/specs/rhode-island.yaml"
 LAWS = ("gaussian", "laplace")
+MEASURED = (1, 2, 3, 4, 5, 6, 7, 8, 10, 13, 20)  # numbers of levels and views, for --ratios
 
 
 def write_spec(folder: Path, law: str) -> Path:
@@ -55,12 +67,37 @@ def leaf_errors(comparison: Comparison, entry: Entry) -> dict[str, float]:
     }
 
 
+def noise_ratio(neighbours: str, measured: int, epsilon: float = 1.0, delta: float = 1e-8) -> float:
+    """Return the standard deviation of Laplace noise divided by that of Gaussian noise, for as many measurements with equal shares.
+
+    A unit has one record, the accountant is `pld`, and none of the measurements is the total.
+    """
+    sensitivity = sensitivity_of(neighbours, 1, None, is_root=False)
+    allocation = Allocation(uniform(measured), (sensitivity.l2_squared,) * measured)
+    rho = ACCOUNTANTS["pld"].largest_rho(allocation, epsilon, delta)
+    sigma = allocation.measurements(Fraction(rho))[0].sigma
+    laplace = standard_deviation(laplace_scale_for(epsilon / measured, sensitivity.l1))
+    return laplace / math.sqrt(gaussian_variance(sigma))
+
+
+def print_ratios() -> None:
+    """Print `noise_ratio` by the number of measurements, for both kinds of neighbours."""
+    print("measured   " + "".join(f"{measured:6}" for measured in MEASURED))
+    for neighbours in ("add_remove", "substitution"):
+        ratios = (noise_ratio(neighbours, measured) for measured in MEASURED)
+        print(f"{neighbours:12}" + "".join(f"{ratio:6.2f}" for ratio in ratios))
+
+
 def main() -> None:
     """Try both laws, and print a line per set of cells."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--mechanism", default="inftda_reconciled")
+    parser.add_argument("--ratios", action="store_true", help="print ratios of noise, which need no data")
     asked = parser.parse_args()
+    if asked.ratios:
+        print_ratios()
+        return
     errors: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRELLIS_HOME"] = f"{folder}/home"
