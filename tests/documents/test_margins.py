@@ -99,9 +99,7 @@ def test_a_split_may_name_views(reader: "User", printed: list[str], monkeypatch:
     assert by_name["leaving"] * 8 == by_name["distances"] * 8 == 1
 
 
-def test_the_example_of_both_marginals_is_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_example_of_both_marginals_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """deployments/specs/ri-both-marginals.yaml publishes its four views: its table of bands lists every pair of counties."""
     folder = tmp_path / "lodes_ri_2019"
     folder.mkdir()
