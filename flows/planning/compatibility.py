@@ -174,7 +174,8 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Seq
     if not found:
         return default  # whose guarantee fails with the reason
     by_target = spec.privacy.target is not None
-    return min(found, key=lambda name: found[name].epsilon if by_target else found[name].noises[-1].sigma)
+    finest = -1 - sum(view.number > tree.depth for _, view in views)  # views come after the levels
+    return min(found, key=lambda name: found[name].epsilon if by_target else found[name].noises[finest].sigma)
 
 
 def guarantees(

@@ -370,7 +370,7 @@ def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTe
         bound=None,
         derivation=scheme.derivation(number),
         is_summed=not is_measured and bool(noise or number),
-        view=scheme.names.get(number, ""),
+        view=next(iter(scheme.names_of(number)), ""),
         source=source,
     )
     if not is_measured:

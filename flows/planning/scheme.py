@@ -70,6 +70,14 @@ class Scheme:
         """Every view that the spec names, by its name."""
         return [(name, self.view(number)) for number, name in self.names.items()]
 
+    def names_of(self, number: int) -> list[str]:
+        """Return the names of the views that have the cells of a level or view, by the public codebooks for those of levels."""
+        if number > self.tree.depth:
+            return [self.names[number]]
+        last = _last_alike(self.tree, number)
+        of_levels = {of: name for of, name in self.names.items() if of <= self.tree.depth}
+        return [name for of, name in of_levels.items() if _last_alike(self.tree, of) == last]
+
     def view(self, number: int) -> View:
         """Return a level or a view by its number."""
         depth = self.tree.depth
@@ -297,13 +305,12 @@ def _measured(
             for level in range(first, tree.depth + 1)
             if isinstance(mechanism.finish, AddUp) or tree.same_as(level) is None
         )
-    # of levels with the same cells the finest is measured; with a public total nothing with the cells of level 0 is
-    least = 1 if total_is_public else 0
+    # of levels with the same cells the finest is measured; with a public total none with the cells of level 0 is
     asked = {*range(first, tree.depth + 1), *names}
     last_of = {level: _last_alike(tree, level) for level in range(tree.depth + 1)}
-    levels = {last_of[level] for level in asked if level <= tree.depth and last_of[level] != last_of[0]}
-    if not least and 0 in asked:
-        levels.add(last_of[0])
+    levels = {last_of[level] for level in asked if level <= tree.depth}
+    if total_is_public:
+        levels.discard(last_of[0])
     return (*sorted(levels), *(number for number in sorted(names) if number > tree.depth))
 
 

@@ -1,5 +1,6 @@
 """How the budget of a release is shared among what it measures, as its spec says."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,8 @@ def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
         return _minimised(scheme, split)
     rest = LEAVES if len(scheme.mechanism.views(scheme.tree)) == 1 else TREE
     weights = split if isinstance(split, dict) else {}
-    # a level of the tree that a view names is a level still, unless it has a weight of its own
-    named = {
-        number
-        for number, name in scheme.names.items()
-        if number > scheme.tree.depth or rest == LEAVES or name in weights
-    }
-    levels = [number for number in measured if number not in named]
-    views = [number for number in measured if number in named]
+    views = {number: own for number in measured if (own := _weight_as_view(scheme, number, weights, rest))}
+    levels = [number for number in measured if number not in views]
     for name in {LEAVES, TREE} - {rest}:
         if name in weights:
             raise SpecError(
@@ -46,7 +41,12 @@ def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
                 f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views.",
                 field="privacy.split",
             )
-    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else len(views) * 4)
+    for name in weights.keys() - {rest, *(name for number in measured for name in scheme.names_of(number))}:
+        raise SpecError(
+            f"privacy.split must not name {name}: it holds everything in one cell, which is published exactly.",
+            field="privacy.split",
+        )
+    of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else max(1, len(views)) * 4)
     if rest == LEAVES and not isinstance(split, dict | str):
         raise SpecError(
             f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}.",
@@ -54,8 +54,21 @@ def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
         )
     within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
     of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
-    of_number |= {number: _decimal(weights.get(scheme.names[number], 1.0)) for number in views}
-    return shares_of([of_number[number] for number in measured])
+    return shares_of([(of_number | views)[number] for number in measured])
+
+
+def _weight_as_view(scheme: "Scheme", number: int, weights: Mapping[str, float], rest: str) -> Fraction | None:
+    """Return the weight of what is measured as a view; None where it has its weight as a level.
+
+    The leaves, and the levels of a mechanism that measures all of them, are levels also where a view has their cells, unless
+    that view has a weight of its own. Views with the same cells add up their weights.
+    """
+    names = scheme.names_of(number)
+    own = [_decimal(weights[name]) for name in names if name in weights]
+    if own:
+        return sum(own, Fraction(0))
+    is_level = number == scheme.tree.depth or (rest == TREE and number <= scheme.tree.depth)
+    return Fraction(1) if names and not is_level else None
 
 
 def _minimised(scheme: "Scheme", split: Minimise) -> tuple[Fraction, ...]:
@@ -81,7 +94,12 @@ def _minimised(scheme: "Scheme", split: Minimise) -> tuple[Fraction, ...]:
             hint="Name weights by view instead, such as split: {by_mode: 2, leaves: 1}.",
         )
     parts = [
-        Part(cell, len(partition), split.minimise.get(scheme.names.get(number, ""), 0.0), number not in numbers)
+        Part(
+            cell,
+            len(partition),
+            sum(split.minimise.get(name, 0.0) for name in scheme.names_of(number)),
+            number not in numbers,
+        )
         for (number, partition), cell in zip(partitions.items(), cells, strict=True)
     ]
     moved = [of.l2_squared if scheme.law.costs_rho else of.l1 for of in scheme.sensitivities]

@@ -21,7 +21,7 @@ from tasks.tree.job import Job
 from tasks.tree.views import Partition, ViewCells
 from tasks.uncertainty.intervals import rounded_outwards, rounding_step, row_log_tail
 from tasks.uncertainty.shares import Shares
-from tasks.uncertainty.sources import MeasuredSums, measured_sums
+from tasks.uncertainty.sources import MeasuredSums, measured_sums, single
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class SettledLevels:
     def half_width(self, view: ViewTerms) -> int | None:
         """Return z of the intervals of a view; None where its cells have different ones."""
         sums = self._measured(view.number)
-        return _single(sums.margin(math.log((1 - self._terms.confidence) / 2)))
+        return single(sums.margin(math.log((1 - self._terms.confidence) / 2)))
 
     def deviation(self, number: int) -> float | None:
         """Return how far rounding has moved the counts of a level or view at most, records; None where it was not measured."""
@@ -137,10 +137,10 @@ class SettledLevels:
             bias=bias,
             bound=None,
             promise="rows",
-            half_width=_single(sums.margin(log_tail)),
+            half_width=single(sums.margin(log_tail)),
             cap_margin=None,
             simultaneous_half_width=None,
-            signal=Signal(rows=marked, above=_single(above)) if marked else None,
+            signal=Signal(rows=marked, above=single(above)) if marked else None,
             shares=sums.shares(cells),
         )
 
@@ -179,8 +179,3 @@ def code_columns(
         codes = column.codes.to_arrow().cast(pa.string())
         found.append((column.name, codes.take(pa.array(of_cells.codes[column.name]))))
     return found
-
-
-def _single(margin: "int | IntArray | None") -> int | None:
-    """Return a margin that is the same for all cells."""
-    return int(margin) if isinstance(margin, int | np.integer) else None

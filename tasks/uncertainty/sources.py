@@ -149,3 +149,8 @@ def measured_sums(partition: Partition, source: Partition, noisy: IntArray, nois
     sums = np.zeros(len(partition), dtype=np.int64)
     np.add.at(sums, place, noisy)
     return MeasuredSums(sums, np.bincount(place, minlength=len(partition)), noise)
+
+
+def single(margin: int | IntArray | None) -> int | None:
+    """Return a margin that is the same for all cells; None where they have different ones."""
+    return int(margin) if isinstance(margin, int | np.integer) else None

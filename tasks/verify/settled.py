@@ -1,5 +1,6 @@
 """The checks of a folder whose measurements were settled together: its views, and what follows from its noisy counts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,8 @@ from tasks.laws.named import noise_of
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, ViewCells
-from tasks.uncertainty.sources import MeasuredSums, measured_sums
+from tasks.uncertainty.intervals import row_log_tail
+from tasks.uncertainty.sources import MeasuredSums, measured_sums, single
 
 _BY_VIEW = "by view"
 
@@ -111,6 +113,11 @@ class Settled:
         low, high = sums.row_intervals(rows, counts, self._confidence, self._total)
         if not _equal(table, low, high):
             return "does not have the intervals that follow from the noisy counts."
+        if entry.half_width != single(sums.margin(row_log_tail(len(sums), len(rows), self._confidence))):
+            return "does not have the half_width that the manifest states."
+        bias = (int(counts.sum()) - int(sums.noisy.sum())) / max(len(sums), 1)
+        if entry.bias is None or not math.isclose(entry.bias, bias, abs_tol=1e-9):
+            return "does not have the bias that the manifest states."
         signal, _ = sums.signals(rows, self.manifest.intervals.signal_rate)
         if not np.array_equal(signal, table[SIGNAL].to_numpy()):
             return f"does not mark the rows as {SIGNAL} that stand out."
@@ -125,7 +132,10 @@ class Settled:
         table = _table(self.folder, view)
         _, sums = self._measured(view)
         low, high = sums.cell_intervals(table[COUNT].to_numpy(), self._confidence, self._total)
-        return "" if _equal(table, low, high) else "does not have the intervals that follow from the noisy counts."
+        if not _equal(table, low, high):
+            return "does not have the intervals that follow from the noisy counts."
+        of_cells = single(sums.margin(math.log((1 - self._confidence) / 2)))
+        return "" if view.half_width == of_cells else "does not have the half_width that the manifest states."
 
     @property
     def _confidence(self) -> float:
