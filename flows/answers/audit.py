@@ -225,9 +225,9 @@ def _seals(
 ) -> Iterator[Finding]:
     """Yield where the store's levels and seals are not those that the ledger has."""
     charges = account.charges_of(release.id)
-    for level in sorted({seal.level for seal in seals} - {terms.level for terms in release.levels}):
+    for level in sorted({seal.level for seal in seals} - {terms.level for terms in release.parts}):
         yield Finding(reserved, "reserved", release.id, f"level {level} is sealed, but the release has no such level.")
-    for terms in release.levels:
+    for terms in release.parts:
         charge = charges.get(terms.level)
         if not as_charged(terms, charge):
             reason = f"the store has a different rho, sigma, sensitivity or tau for level {terms.level}."

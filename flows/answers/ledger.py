@@ -31,11 +31,12 @@ class LevelCharge:
         sigma: the standard deviation of the noise, records.
         l2_sensitivity: Δ₂, records.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
-        view: the name of the view that was measured; left out for other levels.
+        view: the view that has its cells; left out where none has.
     """
 
     release: str | None = None
     level: int
+    view: str | None = None
     state: str
     mechanism: str
     rho: float
@@ -191,6 +192,7 @@ def charge_answer(charge: Charge) -> LevelCharge:
     """Return what one level costs and how far its drawing is, without its release."""
     return LevelCharge(
         level=charge.level,
+        view=charge.view or None,
         state=charge.state,
         mechanism=charge.mechanism,
         rho=float(charge.rho),

@@ -93,13 +93,8 @@ def show_one(release: "ShownRelease") -> None:
         cost = f"ρ {charge.rho:.6g}"
         if charge.epsilon:
             cost = f"ε {rounded_up(charge.epsilon)}, δ {charge.delta:.2g}"
-        is_view = charge.level >= len(release.levels)
-        of = (
-            f"view {charge.view}"
-            if is_view
-            else f"level {charge.level}{f' (view {charge.view})' if charge.view else ''}"
-        )
-        out.print(f"charge: {of} {charge.state}, {cost}, σ {charge.sigma:.4g}")
+        measured = f"level {charge.level} (view {charge.view})" if charge.view else f"level {charge.level}"
+        out.print(f"charge: {measured} {charge.state}, {cost}, σ {charge.sigma:.4g}")
     print_line(f"folder: {release.folder or 'not published'}")
 
 

@@ -211,7 +211,7 @@ def _delete_shards(record: Record, *, counts: bool = True) -> bool:
     release = record.release
     published, kept = release.state == "published", set[Path]()
     if release.terms.keep_noisy_counts:
-        places = [place for place in record.seals if published or not release.levels[place[0]].is_invariant]
+        places = [place for place in record.seals if published or not release.parts[place[0]].is_invariant]
         kept |= {noisy_path(release.id, *place) for place in places}
     if published and counts:
         kept |= {frontier_path(release.id, shard) for shard in record.released.values()}

@@ -181,7 +181,7 @@ class Plan:
         """What the stages need to know of this plan, as the store keeps it."""
         spec = self.file.spec
         asked = spec.release.intervals
-        is_rounded = not (spec.keep_noisy_counts or self.levels[0].is_summed)
+        is_rounded = not (spec.keep_noisy_counts or self.scheme.is_summed)
         tables = {axis.name: axis.codebook for axis in self.source.axes}
         return Terms(
             axes=tuple(axis.name for axis in self.tree.axes),
