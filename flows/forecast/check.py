@@ -157,11 +157,14 @@ def _about_tables(keys: dict[str, Any], folder: Path) -> list[TrellisError]:
 
 
 def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the key, the place and the columns of the confidential table and of every codebook."""
-    given, domains = keys.get("input"), keys.get("hierarchy")
+    """Yield the key, the place and the columns of the confidential table, of every codebook and of every derived column."""
+    given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
     if isinstance(given, dict) and isinstance(given.get("table"), str):
         ends = ("origin", "destination", "features", "count", "unit")
         yield "input.table", given["table"], [column for key in ends for column in _texts(given.get(key))]
+    for name, column in derived.items() if isinstance(derived, dict) else ():
+        if isinstance(column, dict) and isinstance(column.get("table"), str):
+            yield f"derived.{name}.table", column["table"], []  # a plan says more of its columns
     if not isinstance(domains, dict):
         return
     each = {f"hierarchy.{name}": domain for name, domain in domains.items()}

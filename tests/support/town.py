@@ -95,7 +95,7 @@ class Town:
     def spec(self, **changes: Any) -> Path:
         """Write that spec, and return its path."""
         path = self.folder / "spec.yaml"
-        path.write_text(yaml.safe_dump(self.keys(**changes), sort_keys=False))
+        path.write_text(yaml.safe_dump(self.keys(**changes), sort_keys=False, allow_unicode=True))
         return path
 
     def plan(self, **changes: Any) -> Plan:
@@ -132,9 +132,7 @@ def added_up(leaves: pl.DataFrame, codes: list[str]) -> dict[tuple[str, ...], in
     table = leaves.select("from_zone", "to_zone", "count").with_columns(
         from_district=pl.col("from_zone").replace_strict(DISTRICT, return_dtype=pl.String),
         to_district=pl.col("to_zone").replace_strict(DISTRICT, return_dtype=pl.String),
-        mode=pl.Series(
-            [mode_of(*pair) for pair in leaves.select("from_zone", "to_zone").iter_rows()], dtype=pl.String
-        ),
+        mode=pl.Series([mode_of(*pair) for pair in leaves.select("from_zone", "to_zone").iter_rows()], dtype=pl.String),
     )
     if not codes:
         return {(): int(table["count"].sum())}

@@ -16,15 +16,19 @@ import pytest
 from flows.answers.audit import audit_answer
 from flows.answers.ledger import ledger_answer
 from flows.answers.verify import verify_answer
+from flows.execution.ending import abandon_release
 from flows.mechanisms import MECHANISMS
 from storage.database.connections import store
-from storage.releases.register import find_release
+from storage.errors import TrellisError
+from storage.ledger.events import read_books
+from storage.releases.register import list_releases
+from storage.releases.seals import list_seals
 from tasks.laws.law import Sampling
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tests.support.folders import rewrite
 from tests.support.laws import drawn_by
-from tests.support.town import DISTRICT, NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
+from tests.support.town import NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
 
 LAWS, NEIGHBOURS = ["gaussian", "laplace"], ["add_remove", "substitution"]
 CODES = {
@@ -230,3 +234,245 @@ def test_intervals_are_rounded_where_noisy_counts_are_destroyed(tmp_path: Path) 
     assert not list(town.home.rglob("*.noisy.parquet"))
     with store():
         assert audit_answer([folder]).findings == []
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a published folder with views, whose total is public."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", "")
+        yield Town(tmp_path_factory.mktemp("published")).release(privacy__neighbours="substitution")
+
+
+def changed(name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+    """Return what changes a table of a folder, with the right checksum and without the CSV beside it."""
+
+    def of_folder(folder: Path) -> None:
+        path = folder / name
+        schema = pl.read_parquet(path).schema
+        change(pl.read_parquet(path)).cast(dict(schema)).write_parquet(path, compression="zstd")
+        for csv in folder.rglob("*.csv"):
+            csv.unlink()
+        (folder / "metadata.json").unlink(missing_ok=True)
+        with_sums(folder)
+
+    return of_folder
+
+
+def stated(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Return what changes the manifest of a folder, with the right checksum."""
+    return lambda folder: rewrite(folder, change)
+
+
+def of_view(name: str, **values: object) -> Callable[[Path], None]:
+    """Return what changes the entry of a view in a manifest."""
+    return stated(lambda manifest: next(of for of in manifest["views"] if of["name"] == name).update(values))
+
+
+def with_sums(folder: Path) -> None:
+    """Write the checksums of a folder as it is now."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "SHA256SUMS"]
+    lines = (f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files)
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def gone(name: str) -> Callable[[Path], None]:
+    """Return what deletes a file and its checksum."""
+
+    def of_folder(folder: Path) -> None:
+        (folder / name).unlink()
+        with_sums(folder)
+
+    return of_folder
+
+
+def first(column: str, by: int) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Return what adds to the first value of a column."""
+    return lambda table: table.with_columns(
+        pl.when(pl.int_range(pl.len()) == 0).then(pl.col(column) + by).otherwise(pl.col(column)).alias(column)
+    )
+
+
+def swapped(table: pl.DataFrame) -> pl.DataFrame:
+    """Return derived columns of which two rows have each other's code."""
+    modes = table["mode"].to_list()
+    other = next(at for at, mode in enumerate(modes) if mode != modes[0])
+    modes[0], modes[other] = modes[other], modes[0]
+    return table.with_columns(mode=pl.Series(modes))
+
+
+def halved(manifest: dict[str, Any]) -> None:
+    """State of a view half of its squared sensitivity and half of its cost, in agreement with each other."""
+    of, before = manifest["views"][1], manifest["views"][1]["rho"]
+    of.update(l2_sensitivity=1.0, rho=before / 2)
+    manifest["privacy"]["rho"] -= before / 2
+
+
+LIES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "nothing but the CSV": (changed("views/living.parquet", first("count", 0)), ""),
+    "a count and its end": (
+        changed("views/living.parquet", lambda of: first("high", 1000)(first("count", 1)(of))),
+        "views/living.parquet does not add up",
+    ),
+    "the count of one cell": (
+        changed("views/total.parquet", lambda of: of.with_columns(pl.all() + 1)),
+        "views/total.parquet does not add up",
+    ),
+    "a low": (changed("views/by_mode.parquet", first("low", -1)), "by_mode.parquet"),
+    "a high": (changed("views/mode_from.parquet", first("high", 1)), "does not have the intervals"),
+    "a high of a level's view": (changed("views/pairs.parquet", first("high", 1)), "does not have the intervals"),
+    "a noisy count": (
+        changed("noisy_counts/view_working.parquet", first("noisy_count", 60)),
+        "views/working.parquet does not have the intervals",
+    ),
+    "a variance": (changed("noisy_counts/view_working.parquet", first("variance", 1)), "has a variance that"),
+    "a row": (changed("views/working.parquet", lambda of: of[1:]), "must have 4 rows"),
+    "a repeated row": (
+        changed(
+            "views/working.parquet",
+            lambda of: of.with_columns(
+                pl.Series(of_level, [of[of_level][0]] * 2 + of[of_level][2:].to_list()) for of_level in CODES["working"]
+            ),
+        ),
+        "must have each cell once",
+    ),
+    "a derived code": (changed("derived/mode.parquet", swapped), "does not add up"),
+    "a derived row": (
+        changed("derived/mode.parquet", lambda of: pl.concat([of, of[:1]])),
+        "must list each combination",
+    ),
+    "rho": (of_view("living", rho=0.5), "rho"),
+    "sigma": (of_view("living", sigma=1.0), "sigma"),
+    "a sensitivity": (stated(halved), "can move some level further"),
+    "a source that is measured": (of_view("by_mode", source=4), "does not have the intervals"),
+    "a source that is not": (of_view("by_mode", source=1), "must have a source that was measured"),
+    "a half-width": (of_view("by_mode", half_width=1), "half_width"),
+    "a level's half-width": (stated(lambda manifest: manifest["levels"][4].update(half_width=1)), "half_width"),
+    "a level's bias": (stated(lambda manifest: manifest["levels"][4].update(bias=9.0)), "bias"),
+    "a promise": (of_view("by_mode", intervals={"confidence": 0.9, "promise": "rows"}), "does not promise"),
+    "a seal that is missing": (stated(lambda manifest: manifest["seals"].pop()), "must have seals"),
+    "a table": (gone("views/by_mode.parquet"), "missing"),
+    "a noisy table": (gone("noisy_counts/view_by_mode.parquet"), "missing"),
+    "a derived table": (gone("derived/mode.parquet"), "missing"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_verification_finds_what_was_changed(published: Path, tmp_path: Path, lie: str) -> None:
+    """Each number, row or file of a view that is changed with the right checksum is a failure that names it."""
+    change, told = LIES[lie]
+    folder = tmp_path / "folder"
+    shutil.copytree(published, folder)
+    change(folder)
+    failures = verify_answer(folder).failures
+    ours = [failure for failure in failures if "csv" not in failure and "metadata" not in failure]
+    assert [failure for failure in ours if told in failure] if told else ours == [], failures
+
+
+def test_an_abandoned_release_with_views_keeps_what_it_has_sealed(tmp_path: Path) -> None:
+    """A release that fails at a view can be abandoned: what was sealed stays charged and kept, and the exact total is deleted."""
+    town, stopped_at = Town(tmp_path), len(VIEWS)
+
+    def draw(true_counts: IntArray, scale: float) -> IntArray:
+        if len(true_counts) == CELLS["mode_from"]:
+            raise MemoryError
+        return true_counts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(MECHANISMS, "cbdp", drawn_by("cbdp", {"opendp": Sampling(draw)}))
+        with pytest.raises(TrellisError):
+            town.release(privacy__neighbours="substitution")
+    with store() as con:
+        (listed,) = list_releases(con)
+    ended = abandon_release(listed.id)
+    assert ended.state == "abandoned"
+    with store() as con:
+        assert audit_answer([]).findings == []
+        assert sorted(level for level, _ in list_seals(con, listed.id)) == [0, 2, 4, 5, 6, 7]
+        charges = read_books(con).account_of(listed.id)
+    assert charges
+    assert sorted(charges.charges_of(listed.id)) == [2, 4, 5, 6, 7, stopped_at + 2]
+    kept = sorted(path.name for path in town.home.rglob("*.noisy.parquet"))
+    assert kept == [f"level_{number}_trunk.noisy.parquet" for number in (2, 4, 5, 6, 7)]
+
+
+NOTHING: list[tuple[str, str, int]] = []
+EDGES: dict[str, tuple[list[tuple[str, str, int]], dict[str, Any]]] = {
+    "an empty table": (NOTHING, {}),
+    "an empty table, all negative": (NOTHING, {"negative": True}),
+    "all negative": (TRIPS, {"negative": True}),
+    "all negative with a public total": (TRIPS, {"negative": True, "privacy__neighbours": "substitution"}),
+    "one view of one cell": (TRIPS, {"release__views": {"total": {}}}),
+    "no published noisy counts": (TRIPS, {"release__noisy_counts": False}),
+    "levels as the only views of a tree": (
+        TRIPS,
+        {"mechanism": "inftda", "release__views": {"pairs": VIEWS["pairs"]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_edge_cases_are_released_consistent(tmp_path: Path, edge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty tables, noise that is negative everywhere and views of one cell give sums of whole counts, and a public total."""
+    trips, changes = EDGES[edge]
+    changes = dict(changes)
+    if changes.pop("negative", False):
+        sampling = Sampling(lambda true_counts, scale: true_counts * 0 - round(9 * scale))
+        monkeypatch.setitem(MECHANISMS, "cbdp", drawn_by("cbdp", {"opendp": sampling}))
+    town = Town(tmp_path, trips)
+    folder = town.release(**changes)
+    assert verify_answer(folder).failures == []
+    assert_sums(folder, {name: CODES[name] for name in changes.get("release__views", VIEWS)})
+    total = level(folder, 0)["count"].to_list()
+    if "privacy__neighbours" in changes:
+        assert total == [sum(count for *_, count in trips)]
+    elif "negative" in EDGES[edge][1]:
+        assert total == [0]
+    of_level = {entry["name"]: entry for entry in manifest_of(folder)["views"]}.get("pairs")
+    if of_level:
+        assert (of_level["level"], of_level["same_as"], of_level["rho"]) == (2, 2, 0.0)
+        published, codes = level(folder, 2), CODES["pairs"]
+        assert (
+            view(folder, "pairs")
+            .filter(pl.col("count") > 0)
+            .select(*codes, "count")
+            .equals(published.sort(codes).select(*codes, "count"))
+        )
+
+
+def test_a_universe_of_one_leaf_is_released(tmp_path: Path) -> None:
+    """One leaf and a view of everything: the leaf is measured once, at the whole budget, and the view is its count."""
+    town = Town(tmp_path)
+    (tmp_path / "trips.csv").write_text("from,n\nx,5\n")
+    folder = town.release(
+        input={"table": "trips.csv", "features": ["from"], "count": "n"},
+        hierarchy={"from": {"values": ["x"]}},
+        derived=None,
+        release={"order": ["from"], "views": {"all": {}}},
+    )
+    assert verify_answer(folder).failures == []
+    leaf = level(folder, 1)["count"].sum()
+    assert view(folder, "all")["count"].to_list() == level(folder, 0)["count"].to_list() == [leaf]
+    assert [bool(entry.get("summed")) for entry in manifest_of(folder)["levels"]] == [True, False]
+
+
+def test_levels_that_repeat_one_another_are_measured_once(tmp_path: Path) -> None:
+    """Where each district has one zone, the margins of both are one measurement, with a share and a name of its own."""
+    town = Town(tmp_path)
+    (tmp_path / "zones.csv").write_text("country,district,zone\n" + "".join(f"X,d{zone},{zone}\n" for zone in NAMES))
+    codebook = {"table": "zones.csv", "levels": ["country", "district", "zone"]}
+    folder = town.release(
+        hierarchy={"from": codebook, "to": codebook},
+        derived=None,
+        release={"order": ["from", "to"], "views": {"starts": {"from": "district"}, "ends": {"to": "zone"}}},
+        privacy__split={"starts": 3, "ends": 1, "leaves": 1},
+    )
+    assert verify_answer(folder).failures == []
+    with store():
+        (account,) = ledger_answer("town").datasets
+    shares = {charge.level: (charge.view, charge.rho) for charge in account.charges}
+    whole = manifest_of(folder)["privacy"]["rho"]
+    assert {view: round(rho / whole, 9) for view, rho in shares.values()} == {"starts": 0.6, "ends": 0.2, None: 0.2}
+    sums = dict(level(folder, 6).group_by("from_district").agg(pl.col("count").sum()).iter_rows())
+    starts = view(folder, "starts").select("from_district", "count")
+    assert {code: count for code, count in starts.iter_rows() if count} == sums
