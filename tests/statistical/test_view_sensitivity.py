@@ -1,0 +1,210 @@
+"""Sensitivities of stacked views against brute force: all that one unit can change in a universe of twelve leaves."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.typing import NDArray
+
+from flows.mechanisms import MECHANISMS, mechanism_with
+from flows.planning.guarantee import guarantee_of
+from flows.planning.scheme import Scheme, scheme_of
+from flows.spec.sections.privacy import PrivacyKeys
+from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
+from tasks.tree.order import Tree
+from tasks.tree.views import Derived, Partition, View, leaves_of, level_view, numbered_codes
+
+Histograms = NDArray[np.int64]
+
+FROM = [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")]
+TO = [("x",), ("y",), ("z",)]
+LEAVES = list(product(FROM, TO))  # twelve, in the order of the areas
+KINDS = ["near", "far", "far", "near", "far", "far", "near", "near", "far", "far", "near", "far"]  # of a leaf
+SIDES = ["east", "west", "west"]  # of an area of `to`
+
+# What each view sees of a leaf, worked out without the code under test. `level` has the cells of a level of the tree.
+SEES: dict[str, Callable[[int], tuple[str, ...]]] = {
+    "total": lambda _: (),
+    "ends": lambda leaf: LEAVES[leaf][1],
+    "kinds": lambda leaf: (KINDS[leaf],),
+    "sided": lambda leaf: (LEAVES[leaf][0][0], SIDES[leaf % 3]),
+    "level": lambda leaf: (LEAVES[leaf][0][0],),
+    "leaves": lambda leaf: (str(leaf),),
+}
+RELATIONS = [
+    (neighbours, most, exact)
+    for most in (1, 2)
+    for neighbours, exact in ((ADD_REMOVE, False), (SUBSTITUTION, True), (SUBSTITUTION, False))
+    if exact or (neighbours, most) != (SUBSTITUTION, 1)
+]
+DISTINCT = [None, "level_1", "level_2"]  # levels of `from`
+
+
+def town(universe_of: Callable) -> tuple[Tree, dict[str, View]]:
+    """Return the tree, and five views: everything, an axis, a derived column, one with an axis, and a level of the tree."""
+    tree = universe_of([FROM, TO], [0, 0, 1]).tree
+    kind, side = (
+        numbered_codes("kind", [(0, 2), (1, 1)], pl.Series(KINDS)),
+        numbered_codes("side", [(1, 1)], pl.Series(SIDES)),
+    )
+
+    def view(number: int, levels: tuple[int, int], *derived: Derived) -> View:
+        names = {axis.name: axis.level_name(of) for axis, of in zip(tree.axes, levels, strict=True)}
+        return View(number, levels, names | {column.name: column.name for column in derived}, derived)
+
+    return tree, {
+        "total": level_view(tree, 0),
+        "ends": view(4, (0, 1)),
+        "kinds": view(5, (0, 0), kind),
+        "sided": view(6, (1, 0), side),
+        "level": level_view(tree, 1),
+    }
+
+
+def scheme_for(
+    universe_of: Callable, mechanism: str, law: str, relation: tuple[str, int, bool], distinct: str | None
+) -> Scheme:
+    """Return the measurements of a spec with the five views."""
+    tree, views = town(universe_of)
+    neighbours, most, exact = relation
+    keys = PrivacyKeys(
+        unit="one person",
+        neighbours=neighbours,
+        max_records_per_unit=most,
+        exact_records_per_unit=exact or None,
+        distinct=distinct,
+        epsilon=1.0,
+        delta=1e-8,
+        split={"ends": 0.3, "kinds": 7.0},
+    )
+    recipe = mechanism_with(MECHANISMS[mechanism], has_views=True)
+    return scheme_of(keys, tree, tree, recipe, "opendp", recipe.laws[law], list(views.items()))
+
+
+def contributions(most: int, *, exact: bool, distinct: str | None) -> Histograms:
+    """Return the counts of every leaf, one row for all that a unit may contribute."""
+
+    def promised(leaf: int) -> tuple[object, ...]:  # `from` is refined before `to`
+        return LEAVES[leaf][0][: int(distinct[-1])] if distinct else ()
+
+    rows = [
+        np.bincount(np.array(chosen, dtype=np.int64), minlength=len(LEAVES))
+        for size in range(most if exact else 0, most + 1)
+        for chosen in combinations_with_replacement(range(len(LEAVES)), size)
+        if distinct is None or len({promised(leaf) for leaf in chosen}) == size
+    ]
+    return np.array(rows)
+
+
+def moves(relation: tuple[str, int, bool], distinct: str | None) -> Histograms:
+    """Return every difference of two neighbouring tables, as counts of the leaves, a row each."""
+    neighbours, most, exact = relation
+    of_unit = contributions(most, exact=exact, distinct=distinct)
+    if neighbours == ADD_REMOVE:
+        return of_unit
+    return (of_unit[:, None] - of_unit[None, :]).reshape(-1, len(LEAVES))
+
+
+def moved(name: str, differences: Histograms) -> Histograms:
+    """Return by how much the cells of a view change, a row per difference."""
+    cells = [SEES[name](leaf) for leaf in range(len(LEAVES))]
+    columns = {cell: column for column, cell in enumerate(dict.fromkeys(cells))}
+    holds = np.zeros((len(cells), len(columns)), dtype=np.int64)
+    holds[np.arange(len(cells)), [columns[cell] for cell in cells]] = 1
+    return differences @ holds
+
+
+def number_of(name: str, scheme: Scheme) -> int:
+    """Return the number by which a scheme knows a view, or the leaves."""
+    return scheme.tree.depth if name == "leaves" else next(of for of, own in scheme.names.items() if own == name)
+
+
+def test_views_see_what_they_are_said_to_see(universe_of: Callable) -> None:
+    """Each view joins exactly the leaves that it cannot tell apart, and no cell of it is empty."""
+    tree, views = town(universe_of)
+    areas = [of.ravel() for of in np.meshgrid(np.arange(4), np.arange(3), indexing="ij")]
+    for name, view in views.items():
+        partition = Partition(tree, view)
+        places = partition.places(leaves_of(tree, areas)).tolist()
+        told = {(place, SEES[name](leaf)) for leaf, place in enumerate(places)}
+        assert len(told) == len(set(places)) == len(partition) == len({cell for _, cell in told})
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+@pytest.mark.parametrize("distinct", DISTINCT)
+def test_no_unit_moves_a_view_further_than_it_is_charged_for(
+    universe_of: Callable, relation: tuple[str, int, bool], distinct: str | None, law: str
+) -> None:
+    """Over all neighbouring tables no view moves further than its Δ₁ and Δ₂², and without a promise some moves each just so far.
+
+    A public total does not move and is not charged. All views of one pair of tables together move no further than all that is charged.
+    """
+    scheme = scheme_for(universe_of, "cbdp", law, relation, distinct)
+    differences, is_exact = moves(relation, distinct), relation[2]
+    of_number = dict(zip(scheme.measured, scheme.sensitivities, strict=True))
+    assert (0 in of_number) == (not is_exact)
+    stacked_l1, stacked_square = 0, 0
+    for name in SEES:
+        change = moved(name, differences)
+        l1, square = abs(change).sum(1), (change**2).sum(1)
+        stacked_l1, stacked_square = stacked_l1 + l1, stacked_square + square
+        if name == "total" and is_exact:
+            assert l1.max() == 0
+            continue
+        stated = of_number[number_of(name, scheme)]
+        assert l1.max() <= stated.l1
+        assert square.max() <= stated.l2_squared
+        assert (change != 0).sum(1).max() <= stated.cells
+        assert abs(change).max() <= stated.largest
+        if distinct is None:
+            assert (l1.max(), square.max()) == (stated.l1, stated.l2_squared)
+    assert stacked_l1.max() <= sum(of.l1 for of in scheme.sensitivities)
+    assert stacked_square.max() <= sum(of.l2_squared for of in scheme.sensitivities)
+    if distinct == "level_1" and relation[1] == 2 and law == "gaussian":
+        leaves = moved("leaves", differences)
+        assert (leaves**2).sum(1).max() == of_number[3].l2_squared < 2 * 2**2
+
+
+def test_the_stack_of_one_record_moves_as_the_design_says(universe_of: Callable) -> None:
+    """Six partitions and one record: ‖·‖₁ and ‖·‖₂² are 6 under add_remove, and 10 under substitution, where the total rests."""
+    for relation, expected in (((ADD_REMOVE, 1, False), 6), ((SUBSTITUTION, 1, True), 10)):
+        changes = [moved(name, moves(relation, None)) for name in SEES]
+        assert sum(abs(change).sum(1) for change in changes).max() == expected
+        assert sum((change**2).sum(1) for change in changes).max() == expected
+        scheme = scheme_for(universe_of, "cbdp", "laplace", relation, None)
+        assert sum(of.l1 for of in scheme.sensitivities) == expected
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
+@pytest.mark.parametrize("relation", RELATIONS, ids=str)
+def test_shares_of_views_and_levels_add_up_to_the_budget(
+    universe_of: Callable, mechanism: str, law: str, relation: tuple[str, int, bool]
+) -> None:
+    """All shares add up to 1 exactly, ρ of all charges to ρ exactly, and ε of all charges to no more than ε and hardly less."""
+    scheme = scheme_for(universe_of, mechanism, law, relation, None)
+    assert sum(scheme.allocation.shares) == 1
+    guarantee = guarantee_of(scheme)
+    levels = {1, 3} if mechanism == "cbdp" else {1, 2, 3}
+    assert set(scheme.measured) == levels | {4, 5, 6} | (set() if relation[2] else {0})
+    share = dict(zip(scheme.measured, scheme.allocation.shares, strict=True))
+    assert share[4] / share[5] == Fraction(3, 70)
+    if law == "gaussian":
+        assert sum(of.rho for of in guarantee.measurements) == guarantee.rho
+        assert [of.rho for of in guarantee.measurements] == [of * guarantee.rho for of in scheme.allocation.shares]
+        squares = [of.l2_sensitivity_squared for of in guarantee.measurements]
+        assert squares == [of.l2_squared for of in scheme.sensitivities]
+        for of in guarantee.measurements:
+            assert of.sigma**2 * 2 * float(of.rho) == pytest.approx(of.l2_sensitivity_squared, rel=1e-9)
+            assert Fraction(of.sigma) ** 2 * 2 * of.rho >= of.l2_sensitivity_squared
+        return
+    spent = [Fraction(of.cost.epsilon) for of in guarantee.by_map]
+    assert Fraction(999, 1000) < sum(spent) <= 1
+    for of, moves_by, own in zip(guarantee.by_map, scheme.sensitivities, scheme.allocation.shares, strict=True):
+        assert Fraction(of.cost.epsilon) <= own
+        assert of.noise.scale >= moves_by.l1 / own
+        assert of.noise.scale == pytest.approx(float(moves_by.l1 / own), rel=1e-6)
