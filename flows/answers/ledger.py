@@ -44,7 +44,6 @@ class LevelCharge:
     l2_sensitivity: float
     epsilon: float
     delta: float
-    view: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,6 @@ def charge_answer(charge: Charge) -> LevelCharge:
     """Return what one level costs and how far its drawing is, without its release."""
     return LevelCharge(
         level=charge.level,
-        view=charge.view or None,
         state=charge.state,
         mechanism=charge.mechanism,
         rho=float(charge.rho),

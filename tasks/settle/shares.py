@@ -107,7 +107,9 @@ def least_error_shares(
 
 def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> FloatArray:
     """Return Q, shape (atoms, atoms): the weighted sum of variances is its product with C, but for what is within atoms."""
-    wanted: FloatArray = np.diag(of_leaf / sizes.astype(np.float64))  # the leaves of an atom share its deviation equally
+    wanted: FloatArray = np.diag(
+        of_leaf / sizes.astype(np.float64)
+    )  # the leaves of an atom share its deviation equally
     for part in parts:
         if part.weight:
             wanted += part.weight / part.cells * _together(part)
@@ -116,4 +118,5 @@ def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> 
 
 def _together(part: Part) -> FloatArray:
     """Return AᵀA, shape (atoms, atoms): which atoms are in one cell."""
-    return (part.cell[:, None] == part.cell[None, :]).astype(np.float64)
+    together: FloatArray = (part.cell[:, None] == part.cell[None, :]).astype(np.float64)
+    return together

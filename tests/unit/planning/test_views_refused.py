@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.planning.check import FailedCheck, check_answer
+from flows.forecast.check import FailedCheck, check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.errors import TrellisError
