@@ -50,7 +50,7 @@ def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[Mechanism
         for place, result in enumerate(results):
             of_level = result.levels[number]
             table.add_row(
-                "" if place else level.view or str(level.level),
+                "" if place else level.label,
                 result.mechanism,
                 *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
                 *(f"{100 * rate.mean:.1f}%" for rate in (of_level.false_discovery, of_level.false_negative)),
@@ -85,29 +85,25 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     def format_width(group: "GroupIntervals") -> str:
         return f"{group.width.mean:,.1f}" if group.width else ""
 
-    stated = _with_intervals(found, epsilon)
+    stated = [result for result in found.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
     promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
-    out.print(_group_table(stated, (*TRUE_COUNTS, ZEROED), format_share))
+    out.print(_group_table(found.levels, stated, (*TRUE_COUNTS, ZEROED), format_share))
     out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
     out.print("zeroed: cells released as 0 whose true count is not 0; no coverage is promised for them")
     out.print("\n[bold]intervals of questions[/]: mean width in records, by true count")
-    out.print(_group_table(stated, TRUE_COUNTS, format_width))
-
-
-def _with_intervals(found: "TrialResults", epsilon: float) -> "list[MechanismResult]":
-    return [result for result in found.with_intervals if result.epsilon == epsilon]
+    out.print(_group_table(found.levels, stated, TRUE_COUNTS, format_width))
 
 
 def _show_rows(found: "TrialResults", epsilon: float) -> None:
     """Draw what a release would say of its rows, and how it is."""
-    stated = _with_intervals(found, epsilon)
+    stated = [result for result in found.with_any_intervals if result.epsilon == epsilon]
     if not stated:
         return
     out.print("\n[bold]what a release would say of its rows[/], and how it is; means of the runs")
-    out.print(_row_table(stated))
+    out.print(_row_table(found.levels, stated))
     out.print(
         f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
         " measured cells is public; width: in records\n"
@@ -117,8 +113,8 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
     )
 
 
-def _row_table(results: "Sequence[MechanismResult]") -> Table:
-    """Return a table of the published rows: a row per level and mechanism that states intervals there."""
+def _row_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismResult]") -> Table:
+    """Return a table of the published rows: a row per level or view, and mechanism that states intervals there."""
 
     def format_share(share: "Spread | None") -> str:
         return f"{100 * share.mean:.1f}%" if share else ""
@@ -126,14 +122,13 @@ def _row_table(results: "Sequence[MechanismResult]") -> Table:
     table = Table("level", "mechanism", box=None)
     for heading in ("covered", "width", "noise rows", "estimated", "at most", "false marks", "maximum", "bound"):
         table.add_column(heading, justify="right")
-    for of_level in zip(*(result.levels for result in results), strict=True):
-        stated = [
-            (result.mechanism, level) for result, level in zip(results, of_level, strict=True) if level.rows_covered
-        ]
+    for number, compared in enumerate(levels):
+        of_level = [(result.mechanism, result.levels[number]) for result in results]
+        stated = [(mechanism, level) for mechanism, level in of_level if level.rows_covered]
         for place, (mechanism, level) in enumerate(stated):
             shares = (level.false_discovery, level.noise_rows, level.noise_rows_at_most, level.false_signal)
             table.add_row(
-                "" if place else str(level.level),
+                "" if place else compared.label,
                 mechanism,
                 format_share(level.rows_covered),
                 f"{level.row_width.mean:,.1f}" if level.row_width else "",
@@ -145,18 +140,19 @@ def _row_table(results: "Sequence[MechanismResult]") -> Table:
 
 
 def _group_table(
-    results: "Sequence[MechanismResult]", groups: Sequence[str], written: "Callable[[GroupIntervals], str]"
+    levels: "Sequence[ComparedLevel]",
+    results: "Sequence[MechanismResult]",
+    groups: Sequence[str],
+    written: "Callable[[GroupIntervals], str]",
 ) -> Table:
     """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
     table = Table("level", "mechanism", box=None)
     for group in groups:
         table.add_column(group, justify="right")
-    for of_level in zip(*(result.levels for result in results), strict=True):
-        rows = [
-            (result.mechanism, level.level, level.intervals)
-            for result, level in zip(results, of_level, strict=True)
-            if level.intervals
-        ]
-        for place, (mechanism, level, intervals) in enumerate(rows):
-            table.add_row("" if place else str(level), mechanism, *(written(intervals[group]) for group in groups))
+    for number, compared in enumerate(levels):
+        of_level = [(result.mechanism, result.levels[number].intervals) for result in results]
+        rows = [(mechanism, intervals) for mechanism, intervals in of_level if intervals]
+        for place, (mechanism, intervals) in enumerate(rows):
+            cells = (written(intervals[group]) for group in groups)
+            table.add_row("" if place else compared.label, mechanism, *cells)
     return table

@@ -6,7 +6,7 @@ from typing import Any
 
 from tasks.report.coverage_section import coverage_section
 from tasks.report.frame import page, table
-from tasks.report.svg import as_svg, figure, level_ticks, line_style, log_ticks
+from tasks.report.svg import as_svg, figure, label_levels, line_style, log_ticks
 from tasks.report.trial_results import Spread, TrialResults, format_ratio
 from tasks.words.numbers import format_probability
 
@@ -50,12 +50,13 @@ def comparison_page(found: TrialResults) -> str:
     """
     epsilons, mechanisms = found.epsilons, found.mechanisms
     runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
+    views = " The views of the spec follow by their names." if any(level.view for level in found.levels) else ""
     summary = (
         f"This page compares the counts of each mechanism with the true counts of the public table"
         f" <b>{escape(found.name)}</b>: {runs} each, with fresh noise, at"
         f" ε = {', '.join(f'{epsilon:g}' for epsilon in epsilons)} and δ = {found.delta:g}"
         f" ({format_probability(found.delta)}), neighbours by {escape(found.neighbours)}. Level 0 is the total; each"
-        " level below it is finer."
+        f" level below it is finer.{views}"
     )
     refused = "".join(
         f"<p><b>{escape(mechanism)}</b> could not be tried: {escape(reason)}</p>"
@@ -100,7 +101,7 @@ def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str
                 )
             panel.set_title(f"ε = {epsilon:g}")
             panel.set_xlabel("level")
-            panel.set_xticks(level_ticks(len(found.levels), width / len(epsilons)))
+            label_levels(panel, [level.label for level in found.levels], width / len(epsilons))
             if scale == "log" and any(line.get_ydata().size for line in panel.lines):
                 panel.set_yscale("log", nonpositive="clip")
             elif scale != "log":
@@ -186,7 +187,7 @@ def _tables(found: TrialResults, epsilon: float, *, is_open: bool) -> str:
     tables = []
     for measure, title, unit, _ in _FIGURES:
         rows = [
-            [str(level.level)]
+            [escape(level.label)]
             + [_format_spread(results[name].levels[number].measure(measure), measure) for name in mechanisms]
             for number, level in enumerate(found.levels)
         ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from tasks.report.frame import table
-from tasks.report.svg import as_svg, figure, level_ticks, line_style
+from tasks.report.svg import as_svg, figure, label_levels, line_style
 from tasks.report.trial_results import GroupIntervals, MechanismResult, TrialResults
 from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
@@ -32,15 +32,23 @@ def coverage_section(found: TrialResults) -> str:
     Args:
         found: the results of the comparison.
     """
-    stated = found.with_intervals
-    of_epsilons = {epsilon: [result for result in stated if result.epsilon == epsilon] for epsilon in found.epsilons}
-    if not stated:
+    figures, tables = list[str](), list[str]()
+    for epsilon in found.epsilons:
+        asked, stated = (
+            [result for result in results if result.epsilon == epsilon]
+            for results in (found.with_intervals, found.with_any_intervals)
+        )
+        if asked:
+            figures.append(_figure(found, epsilon, asked))
+        if stated:
+            tables.append(_tables(found, epsilon, stated))
+    if not tables:
         return ""
     return _SECTION.format(
         confidence=f"{100 * found.confidence:g}%",
         few=FEW_INTERVALS,
-        figures="\n".join(_figure(found, epsilon, results) for epsilon, results in of_epsilons.items() if results),
-        tables="\n".join(_tables(epsilon, results, found.runs) for epsilon, results in of_epsilons.items() if results),
+        figures="\n".join(figures),
+        tables="\n".join(tables),
     )
 
 
@@ -62,7 +70,7 @@ def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResu
             panel.axhline(found.confidence, color="#444444", linestyle=(0, (6, 3)), linewidth=1)
             panel.set_title(f"true count {_LABELS.get(group, group)}")
             panel.set_xlabel("level")
-            panel.set_xticks(level_ticks(len(found.levels), _WIDTH / len(TRUE_COUNTS)))
+            label_levels(panel, [level.label for level in found.levels], _WIDTH / len(TRUE_COUNTS))
             panel.set_xlim(-0.5, len(found.levels) - 0.5)
         panels[0].set_ylabel("covered")
         lines, names = panels[0].get_legend_handles_labels()
@@ -77,8 +85,8 @@ def _are_few(of: GroupIntervals, runs: int) -> bool:
     return are_few(of.cells * runs)
 
 
-def _tables(epsilon: float, results: Sequence[MechanismResult], runs: int) -> str:
-    tables = "\n".join(_table(result, runs) for result in results)
+def _tables(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> str:
+    tables = "\n".join(_table(found, result) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>Rows: the share of the"
         " published rows whose interval contains the true count, in percent, as the mean over the runs; noise: of those"
@@ -89,13 +97,13 @@ def _tables(epsilon: float, results: Sequence[MechanismResult], runs: int) -> st
     )
 
 
-def _table(result: MechanismResult, runs: int) -> str:
+def _table(found: TrialResults, result: MechanismResult) -> str:
     heads = ["level", "rows", "width", "noise", "estimated", "at most", "false marks"]
     for group in TRUE_COUNTS:
         heads += [_LABELS.get(group, group), "width"]
     heads.append(ZEROED)
-    rows = []
-    for level in result.levels:
+    rows, runs = [], found.runs
+    for compared, level in zip(found.levels, result.levels, strict=True):
         groups = level.intervals or {}
         cells = [
             text for group in TRUE_COUNTS for text in (_covered(groups.get(group), runs), _width(groups.get(group)))
@@ -104,7 +112,7 @@ def _table(result: MechanismResult, runs: int) -> str:
         of_rows.append(f"{level.row_width.mean:,.1f}" if level.row_width else "")
         shares = (level.false_discovery, level.noise_rows, level.noise_rows_at_most, level.false_signal)
         of_rows += [f"{100 * share.mean:.1f}" if share else "" for share in shares]
-        rows.append([str(level.level), *of_rows, *cells, _covered(groups.get(ZEROED), runs)])
+        rows.append([escape(compared.label), *of_rows, *cells, _covered(groups.get(ZEROED), runs)])
     return table(heads, rows, caption=escape(result.mechanism))
 
 

@@ -5,7 +5,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from itertools import count
@@ -61,6 +61,19 @@ def level_ticks(levels: int, inches: float) -> range:
     room = max(1, int(_TICKS_PER_INCH * inches))
     every = next(step for step in _steps() if levels <= step * room)
     return range(0, levels, every)
+
+
+def label_levels(panel: Any, labels: Sequence[str], inches: float) -> None:
+    """Write under an axis of levels and views what they are called, as many as have room; names of views are turned.
+
+    Args:
+        panel: of Matplotlib.
+        labels: of all levels and views, the first one at 0.
+        inches: how wide the panel is.
+    """
+    ticks = level_ticks(len(labels), inches)
+    turned = {} if all(label.isdecimal() for label in labels) else {"rotation": 90}
+    panel.set_xticks(ticks, [labels[tick] for tick in ticks], parse_math=False, **turned)
 
 
 def log_ticks(least: float, most: float) -> list[float]:

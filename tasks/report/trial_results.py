@@ -112,6 +112,11 @@ class ComparedLevel:
     true_cells: int
     view: str = ""
 
+    @property
+    def label(self) -> str:
+        """The name of a view; the number of a level."""
+        return self.view or str(self.level)
+
 
 @dataclass(frozen=True, slots=True)
 class TrialResults:
@@ -159,8 +164,15 @@ class TrialResults:
 
     @property
     def with_intervals(self) -> list[MechanismResult]:
-        """The results of mechanisms that state intervals at some level."""
+        """The results of mechanisms that state intervals of questions at some level."""
         return [result for result in self.results if any(level.intervals for level in result.levels)]
+
+    @property
+    def with_any_intervals(self) -> list[MechanismResult]:
+        """The results of mechanisms that state intervals at some level or view, of questions or of published rows."""
+        return [
+            result for result in self.results if any(level.intervals or level.rows_covered for level in result.levels)
+        ]
 
 
 def format_ratio(spread: Spread | None) -> str:
