@@ -23,7 +23,8 @@ from results import save
 
 from flows.planning.composition import cap_of, releases_within
 from flows.spec.file import load_spec
-from flows.trials.comparison import Comparison, Entry, make_comparison
+from flows.trials.comparison import Comparison, make_comparison
+from flows.trials.entries import Contestant
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, uniform
 from tasks.accounting.pure import laplace_scale_for
@@ -47,7 +48,7 @@ def write_spec(folder: Path, law: str) -> Path:
     return folder / f"{law}.yaml"
 
 
-def leaf_errors(comparison: Comparison, entry: Entry) -> dict[str, float]:
+def leaf_errors(comparison: Comparison, entry: Contestant) -> dict[str, float]:
     """Return the mean absolute error of the leaves of one trial, over some sets of cells."""
     table = comparison.table
     true = table.levels[-1]

@@ -27,7 +27,8 @@ from flows.cli.json_object import json_object
 from flows.planning.plan import level_terms
 from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
-from flows.trials.comparison import Entry, comparison_answer, make_comparison, trials_of
+from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+from flows.trials.entries import Entry
 from flows.trials.in_memory import SeenTable, Trial
 from tasks.laws.law import Sampling
 from tasks.synthesize.areas import Country

@@ -10,7 +10,8 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.trials.comparison import Comparison, Entry, trials_of
+from flows.trials.comparison import Comparison, trials_of
+from flows.trials.entries import Contestant
 from storage.errors import public_errors
 from tasks.capacity import cores
 
@@ -39,7 +40,7 @@ def run_trials(comparison: Comparison, tried: Callable[[int], None]) -> tuple[pl
         tried(len(runs))
         return rows
 
-    entry_of: dict[tuple[str, float], Entry] = {(entry.name, entry.epsilon): entry for entry in comparison.entries}
+    entry_of: dict[tuple[str, float], Contestant] = {(entry.name, entry.epsilon): entry for entry in comparison.entries}
 
     @flow(
         name="compare",

@@ -74,7 +74,12 @@ def plan(
 def compare(
     spec: SpecPath,
     mechanisms: Annotated[
-        str, typer.Option(metavar="NAME,…", help="The mechanisms to try, as a spec names them.")
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric and"
+            " hay:pruned_geometric, by which no release is made.",
+        ),
     ] = "inftda,inftda_reconciled",
     epsilon: Annotated[
         str, typer.Option(metavar="NUMBER,…", help="The values of ε to try. δ is the spec's.")

@@ -8,49 +8,35 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS, Mechanism, mechanism_with
-from flows.planning.compatibility import check_listed
-from flows.planning.guarantee import guarantee_of
-from flows.planning.plan import Plan, level_terms, make_plan, view_terms
-from flows.planning.scheme import check_leaves, scheme_of, tree_over
+from flows.planning.plan import Plan, make_plan
+from flows.planning.scheme import tree_over
 from flows.spec.file import SpecFile, declares_public_data
-from flows.spec.sections.privacy import Minimise, PrivacyKeys
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
-from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
+from flows.trials.entries import Contestant, Tried, check_name, entries_of
+from flows.trials.in_memory import SeenTable, seen_table
 from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
-from storage.ledger.books import reserved_charges
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.ingest.in_memory import read_in_memory
-from tasks.laws.law import Law, LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
-from tasks.tree.order import Tree
 from tasks.tree.views import Partition, sums_of_leaves
-from tasks.uncertainty.intervals import margins_of, rounding_step
-from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.validate.coverage import (
-    Bounds,
     cells_covered,
     false_share,
     level_coverages,
-    measured_bounds,
     rows_covered,
-    summed_bounds,
-    thresholded_bounds,
 )
 from tasks.validate.distances import cell_errors, level_errors
 
@@ -59,58 +45,6 @@ _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
 STATED = ("rows_covered", "row_width", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
-
-WITHOUT_VIEWS = "without_views"  # behind a colon: as if the spec named none
-
-_REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """A mechanism at one ε.
-
-    Attributes:
-        name: as it was asked for: the mechanism, and its priority behind a colon where one was named.
-        epsilon: of every one of its trials.
-        plan: what a release of it would be.
-    """
-
-    name: str
-    epsilon: float
-    plan: Plan
-
-    @property
-    def sigmas(self) -> list[float]:
-        """σ of levels 0 to T, 0 where a level is exact."""
-        return [noise.sigma for noise in self.noises]
-
-    @property
-    def noises(self) -> list[LevelNoise]:
-        """The noise of levels 0 to T."""
-        return self.plan.scheme.noises(self.plan.guarantee.noises)
-
-    def try_on(self, table: SeenTable) -> Trial:
-        """Make a release in memory, by the steps of a release."""
-        plan = self.plan
-        release = reserved_release(plan, self.name, Path())
-        release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
-        sampler = plan.scheme.law.samplers[release.terms.sampler].draw
-        return try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
-
-    def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
-        """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
-        plan, confidence, noises = self.plan, terms.confidence, self.plan.guarantee.noises
-        if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
-            leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
-            return [None] * tree.depth + [leaves]
-        if plan.scheme.is_together:
-            return [None] * (tree.depth + 1)
-        if plan.scheme.is_summed:
-            return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
-        steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
-        own = [self.noises[level.level] for level in own_levels(plan.levels)]
-        margins = for_every_level(plan.levels, margins_of(own, confidence))
-        return list[Bounds | None](measured_bounds(tree, trial.measured, trial.released, margins, steps))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +72,7 @@ class Comparison:
 
     plan: Plan
     table: SeenTable
-    entries: tuple[Entry, ...]
+    entries: tuple[Contestant, ...]
     runs: int
     refused: dict[str, str]
     notes: dict[str, list[str]]
@@ -185,65 +119,84 @@ def make_comparison(
             field="public_data",
             hint=_SYNTHESISE,
         )
-    wanted = [_named(name) for name in dict.fromkeys(mechanisms)]
+    for name in mechanisms:
+        check_name(name)
     plan = make_plan(file)
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.unlisted else plan.tree
     table = seen_table(tree, areas, true_counts, plan.derived)
-    entries: list[Entry] = []
-    refused, notes = {}, {}
-    for mechanism, named in wanted:
-        name = f"{mechanism.name}:{named}" if named else mechanism.name
-        tried, reasons = _entries(plan, name, mechanism, named, epsilons)
-        entries += tried
-        if reasons:
-            refused[name] = " ".join(reasons)
-        if tried and (left_out := _notes(plan, mechanism, named)):
-            notes[name] = left_out
+    asked = {name: entries_of(plan, name, epsilons) for name in dict.fromkeys(mechanisms)}
+    entries = tuple(entry for of in asked.values() for entry in of.entries)
+    refused = {name: " ".join(of.reasons) for name, of in asked.items() if of.reasons}
+    notes = {name: [*of.notes] for name, of in asked.items() if of.notes}
     if not entries:
         raise UsageError(
             f"--mechanisms: none of them can be tried. {next(iter(refused.values()))}", field="--mechanisms"
         )
-    comparison = Comparison(plan, table, tuple(entries), runs, refused, notes)
+    comparison = Comparison(plan, table, entries, runs, refused, notes)
     return replace(comparison, utilities=asked_utilities(file, tree, comparison.true_levels[-1], utilities))
 
 
-def trials_of(comparison: Comparison, entry: Entry, runs: Sequence[int]) -> list[dict[str, Any]]:
+def trials_of(comparison: Comparison, entry: Contestant, runs: Sequence[int]) -> list[dict[str, Any]]:
     """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
     Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
-    where there is nothing to say. Measures of the leaves (`AskedUtility.columns`) are null above the finest level.
+    where there is nothing to say. Measures of the leaves (`AskedUtility.columns`) are null above the finest level. The views of
+    the spec follow the levels, with their errors and what is said of their cells.
     """
-    table, true_levels, rows = comparison.table, comparison.true_levels, []
+    rows = []
     for run in runs:
         began = time.perf_counter()
-        trial = entry.try_on(table)
+        trial = entry.try_on(comparison.table)
         seconds = time.perf_counter() - began
-        coverages = level_coverages(table.tree, true_levels, entry.bounds(table.tree, trial, comparison.interval_terms))
-        is_settled = entry.plan.scheme.is_together
-        published = SettledLevels(trial.job) if is_settled else ReleasedLevels(trial.job)
-        of_run = list[dict[str, Any]]()
-        for true, nodes, covered in zip(true_levels, trial.released, coverages, strict=True):
-            errors = asdict(level_errors(table.tree, true, nodes))
-            row = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run} | errors | {"seconds": seconds}
-            of_rows = published.rows(true.level)
-            stated = rows_covered(table.tree, true, of_rows.areas, *of_rows.bounds[:2]) if of_rows.bounds else None
-            false = false_share(table.tree, true, [areas[of_rows.signal] for areas in of_rows.areas])
-            shares = share_columns(published.shares(true.level))
-            of_run.append(row | coverage_row(covered) | row_columns(stated) | {"false_signal": false} | shares)
-            for utility in comparison.utilities:
-                is_finest = true.level == table.tree.depth
-                of_run[-1] |= utility.row(table.tree, true, nodes) if is_finest else utility.no_row()
-        rows += [row | {"bound_after": of.bound} for row, of in zip(of_run, published.known_after(), strict=True)]
-        for number, view in enumerate(comparison.views, table.tree.depth + 1):
-            counts = sums_of_leaves(view.partition, trial.released[-1])
-            row = dict.fromkeys(of_run[0]) | {"bound_after": None, "mechanism": entry.name, "epsilon": entry.epsilon}
-            row |= {"run": run, "seconds": seconds} | asdict(cell_errors(number, view.true_counts, counts))
-            if isinstance(published, SettledLevels):
-                low, high = published.view_intervals(view.terms)
-                row |= row_columns(cells_covered(view.true_counts, low, high))
-            rows.append(row)
+        of_levels = _rows_of_levels(comparison, entry, trial)
+        nothing = dict.fromkeys(of_levels[0])
+        tried = {"mechanism": entry.name, "epsilon": entry.epsilon, "run": run, "seconds": seconds}
+        rows += [nothing | of | tried for of in [*of_levels, *_rows_of_views(comparison, trial)]]
+    return rows
+
+
+def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> list[dict[str, Any]]:
+    """Return of levels 0 to T the errors, the coverage of questions, what is said of rows, and the measures of the leaves."""
+    tree, true_levels = comparison.table.tree, comparison.true_levels
+    bounds = entry.bounds(tree, trial, comparison.interval_terms)
+    rows = list[dict[str, Any]]()
+    for true, nodes, covered in zip(
+        true_levels, trial.released, level_coverages(tree, true_levels, bounds), strict=True
+    ):
+        row = asdict(level_errors(tree, true, nodes)) | coverage_row(covered)
+        for utility in comparison.utilities:
+            is_finest = true.level == tree.depth
+            row |= utility.row(tree, true, nodes) if is_finest else utility.no_row()
+        rows.append(row)
+    stated = _stated(comparison, trial.published)
+    return [row | said for row, said in zip(rows, stated, strict=True)]
+
+
+def _stated(comparison: Comparison, published: ReleasedLevels | SettledLevels | None) -> list[dict[str, Any]]:
+    """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
+    tree, said = comparison.table.tree, list[dict[str, Any]]()
+    if published is None:
+        return [dict.fromkeys(STATED) for _ in comparison.true_levels]
+    for true in comparison.true_levels:
+        rows = published.rows(true.level)
+        covered = rows_covered(tree, true, rows.areas, *rows.bounds[:2]) if rows.bounds else None
+        false = false_share(tree, true, [areas[rows.signal] for areas in rows.areas])
+        said.append(row_columns(covered) | {"false_signal": false} | share_columns(published.shares(true.level)))
+    after = published.known_after()  # of levels that were read
+    return [of_level | {"bound_after": of.bound} for of_level, of in zip(said, after, strict=True)]
+
+
+def _rows_of_views(comparison: Comparison, trial: Tried) -> list[dict[str, Any]]:
+    """Return of the spec's views the errors, and where a release would state intervals of their cells what is covered."""
+    rows, published = list[dict[str, Any]](), trial.published
+    for number, view in enumerate(comparison.views, comparison.table.tree.depth + 1):
+        row = asdict(cell_errors(number, view.true_counts, sums_of_leaves(view.partition, trial.released[-1])))
+        if isinstance(published, SettledLevels):
+            low, high = published.view_intervals(view.terms)
+            row |= row_columns(cells_covered(view.true_counts, low, high))
+        rows.append(row)
     return rows
 
 
@@ -289,18 +242,6 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
     )
 
 
-def _named(name: str) -> tuple[Mechanism, str]:
-    """Return the mechanism, and what is named behind a colon: one of its priorities, or that it goes without the spec's views."""
-    of, _, priority = name.partition(":")
-    if of not in MECHANISMS:
-        raise UsageError(f"--mechanisms must be among {', '.join(MECHANISMS)}, got {of}.", field="--mechanisms")
-    of_views = [WITHOUT_VIEWS] if MECHANISMS[of].cells == "survivors" else []
-    if priority and priority not in [*MECHANISMS[of].repair, *of_views]:
-        of_it = ", ".join([*MECHANISMS[of].repair, *of_views]) or "none"
-        raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
-    return MECHANISMS[of], priority
-
-
 def _refuse_charged(plan: Plan) -> None:
     """Refuse a table for which a release was charged whose spec did not declare it public.
 
@@ -321,123 +262,7 @@ def _refuse_charged(plan: Plan) -> None:
                 )
 
 
-def _entries(
-    plan: Plan, name: str, mechanism: Mechanism, named: str, epsilons: Sequence[float]
-) -> tuple[list[Entry], list[str]]:
-    """Return a mechanism at every ε at which it can be tried, and why it cannot be at the others."""
-    try:
-        mechanism = _with_views(plan, mechanism, named)
-        check_listed(plan.file.spec, mechanism)
-        check_leaves(plan.file.spec, plan.tree, mechanism)
-    except SpecError as reason:
-        return [], [str(reason)]
-    entries, reasons = [], []
-    for epsilon in dict.fromkeys(epsilons):
-        try:
-            priority = named if named in mechanism.repair else _priority(plan, mechanism)
-            entries.append(_entry(plan, name, mechanism, priority, epsilon))
-        except SpecError as reason:
-            reasons.append(f"At epsilon {epsilon:g}: {reason}")
-    return entries, reasons
-
-
-def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
-    """Return a mechanism as it is with the spec's views, unless it is asked for without them.
-
-    Raises:
-        SpecError: it needs views, and the spec has none.
-    """
-    has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
-    if mechanism.cells == "views" and not has_views:
-        raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")
-    return mechanism if named in mechanism.repair and named else mechanism_with(mechanism, has_views=has_views)
-
-
-def _priority(plan: Plan, mechanism: Mechanism) -> str:
-    """Return the spec's priority where the mechanism has it."""
-    priority = plan.file.spec.priority
-    return priority if priority and priority in mechanism.repair else ""
-
-
-def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
-    """Return which keys of the spec hold for a mechanism in another way than for the others, in sentences."""
-    spec = plan.file.spec
-    notes = [
-        f"privacy.{key} is left out: {reason}."
-        for key, reason in _refused(plan, mechanism).items()
-        if key not in _REPLACED
-        and getattr(spec.privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
-    ]
-    if spec.noise.sampler not in _law(plan, mechanism).samplers:
-        notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
-    if plan.named_views and _with_views(plan, mechanism, named).cells != "views":
-        notes.append("release.views is left out: its views are sums of what it releases.")
-    if spec.priority and not named:
-        has = spec.priority in mechanism.repair
-        notes.append(
-            f"priority is {spec.priority}." if has else f"priority is left out, because it has no {spec.priority}."
-        )
-    return notes
-
-
-def _law(plan: Plan, mechanism: Mechanism) -> Law:
-    """Return the law of the spec's noise where the mechanism has it, otherwise its default."""
-    return mechanism.laws.get(plan.law, mechanism.default_law)
-
-
-def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
-    """Return the keys of the spec's privacy that a mechanism does not take with its law, with the reasons."""
-    return {**_law(plan, mechanism).refused, **mechanism.refused}
-
-
-def _sampler(plan: Plan, mechanism: Mechanism) -> str:
-    """Return the spec's sampler where the mechanism has it, otherwise its first."""
-    sampler: str = plan.file.spec.noise.sampler
-    samplers = _law(plan, mechanism).samplers
-    return sampler if sampler in samplers else next(iter(samplers))
-
-
-def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
-    """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
-    spec = plan.file.spec
-    without = {
-        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in _refused(plan, mechanism)
-    }
-    keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
-    sampler = _sampler(plan, mechanism)
-    law = _law(plan, mechanism)
-    has_views = mechanism.cells == "views"
-    if isinstance(keys.split, dict | Minimise) and not has_views:
-        keys = keys.model_copy(update={"split": "uniform"})
-    views = plan.scheme.named_views if has_views else []
-    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views)
-    guarantee = guarantee_of(scheme)
-    tried = spec.model_copy(
-        update={
-            "mechanism": mechanism.name,
-            "priority": priority or None,
-            "privacy": keys,
-            "noise": spec.noise.model_copy(update={"sampler": sampler}),
-        }
-    )
-    return Entry(
-        name,
-        epsilon,
-        replace(
-            plan,
-            file=replace(plan.file, spec=tried),
-            mechanism=mechanism,
-            law=plan.law if plan.law in mechanism.laws else next(iter(mechanism.laws)),
-            scheme=scheme,
-            guarantee=guarantee,
-            levels=level_terms(scheme, guarantee),
-            views=view_terms(scheme, guarantee) if has_views else (),
-            named_views=plan.named_views if has_views else (),
-        ),
-    )
-
-
-def _result(entry: Entry, rows: pl.DataFrame, utilities: Sequence[AskedUtility]) -> MechanismResult:
+def _result(entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility]) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = [
         LevelResult(

@@ -29,6 +29,8 @@ from tasks.noise.truth import TruthInMemory
 from tasks.optimize.reconcile import UpDown
 from tasks.optimize.second_pass import estimate, settle
 from tasks.optimize.task import add_up, repair, repeat
+from tasks.publish.published_levels import ReleasedLevels
+from tasks.publish.settled_levels import SettledLevels
 from tasks.settle.task import settle_together
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
@@ -85,6 +87,12 @@ class Trial:
         """The released nodes of levels 0 to T."""
         record = self.job.record
         return [joined(level, self.job.level(level, record.released)) for level in range(record.finest + 1)]
+
+    @property
+    def published(self) -> ReleasedLevels | SettledLevels:
+        """What a release would publish of the levels; every call reads them anew."""
+        is_together = self.job.record.release.levels[-1].source is not None
+        return SettledLevels(self.job) if is_together else ReleasedLevels(self.job)
 
     @property
     def measured(self) -> list[MeasuredLevel]:

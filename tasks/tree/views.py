@@ -171,6 +171,52 @@ def sums_of_leaves(partition: Partition, leaves: Frontier) -> IntArray:
     return sums
 
 
+def coarse_to_fine(views: Sequence[View]) -> list[View]:
+    """Return some views such that none comes before a view that it refines, otherwise in their own order."""
+    return sorted(views, key=lambda view: sum(view.refines(other) for other in views))
+
+
+def common_refinement(tree: Tree, number: int, view: View, other: View) -> View:
+    """Return the coarsest view that refines two views, without derived columns that follow from its areas."""
+    levels = tuple(map(max, view.axis_levels, other.axis_levels))
+    columns = {column.name: column for column in (*view.derived, *other.derived)}
+    derived = tuple(column for column in columns.values() if any(levels[axis] < level for axis, level in column.of))
+    names: dict[str, str | None] = {
+        axis.name: axis.level_names[level - 1] if level else None for axis, level in zip(tree.axes, levels, strict=True)
+    }
+    return View(number, levels, names | {column.name: column.name for column in derived}, derived)
+
+
+def nested_views(tree: Tree, views: Sequence[View], most_cells: int) -> list[View]:
+    """Return a chain of views between everything and the leaves, each of which refines the one before.
+
+    Each view is joined with all that come before it (`coarse_to_fine`), so that of views that cross, the second becomes their
+    common refinement. What has the cells of the view before, or of the leaves, is left out, by the codebooks.
+
+    Args:
+        tree: the axes and their order.
+        views: in any order; they may cross.
+        most_cells: of one of the chain, with those that no leaf reaches.
+    Returns:
+        Views without those of level 0 and of the finest level. One with the cells of a tree level has the number of the finest
+        level with these cells; the others are numbered from T + 1.
+    Raises:
+        ValueError: a view of the chain has more cells.
+    """
+    chain, last, cells, number = list[View](), level_view(tree, 0), 1, tree.depth + 1
+    for view in coarse_to_fine(views):
+        joined = common_refinement(tree, number, last, view)
+        if (size := math.prod(joined.sizes(tree))) > most_cells:
+            raise ValueError(f"joined views must have at most {most_cells:,} cells, got {size:,}.")
+        if (reached := len(Partition(tree, joined))) in (cells, tree.possible_cells(tree.depth)):
+            continue
+        alike = [level for level in range(tree.depth) if tree.sizes(level) == joined.sizes(tree)]
+        last, cells = level_view(tree, alike[-1]) if alike else joined, reached
+        number += not alike
+        chain.append(last)
+    return chain
+
+
 def numbered_codes(name: str, of: Sequence[tuple[int, int]], codes: pl.Series) -> Derived:
     """Return a derived column from the code of every combination of areas.
 

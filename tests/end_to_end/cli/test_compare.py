@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import yaml
 
+from flows.trials.baselines import BASELINES
 from flows.trials.comparison import MEASURES
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS
 from tests.support.spec import SPEC
@@ -163,3 +164,44 @@ def test_the_fleet_is_compared(compared: Compared) -> None:
     again = user.run("compare", "fleet.yaml", *options)  # in the same folder, without the measure
     assert again.code == 0, again.stderr
     assert not (folder / "utility.parquet").exists()
+
+
+def test_baselines_are_compared(compared: Compared) -> None:
+    """Every baseline that --help names has its rows beside a mechanism, without intervals, and makes no release."""
+    user, folder = compared.user, compared.user.folder / "baselines"
+    said = " ".join(user.run("compare", "--help").stdout.replace("│", " ").split())
+    assert all(name in said for name in BASELINES)
+    names = ["inftda", *BASELINES]
+    options = ("--epsilon", "1", "--runs", "2", "--json", "--out", str(folder))
+    found = user.run("compare", "public.yaml", "--mechanisms", ",".join(names), *options)
+    assert found.code == 0, found.stderr
+    answer = found.json()
+    assert [result["mechanism"] for result in answer["results"]] == names
+    rows = pl.read_parquet(folder / "errors.parquet")
+    assert rows.height == len(names) * 2 * len(answer["levels"])
+    for result in answer["results"][1:]:
+        assert all(level["intervals"] is level["rows_covered"] is None for level in result["levels"])
+        assert result["levels"][-1]["max_absolute"]["mean"] > 0
+    user.spec("hay.yaml", mechanism="hay")
+    refused = user.run("plan", "hay.yaml")
+    assert (refused.code, "mechanism must be one of inftda, " in refused.stderr) == (2, True)
+
+
+def test_baselines_are_compared_on_views_that_cross(compared: Compared) -> None:
+    """On the city of O5, flat and hierarchical noise have 50 times the error of cbdp at pairs of zones, and views have names."""
+    user = compared.user
+    assert user.run("synthesise", "shuttle", "--out", "city", "--seed", "1").code == 0
+    names = "laplace,hay:pruned_geometric,cbdp"
+    options = ("--epsilon", "1", "--runs", "1", "--utility", "fleet", "--out", "city/compared")
+    said = user.run("compare", "city/o5.yaml", "--mechanisms", names, *options, "--json")
+    assert said.code == 0, said.stderr
+    answer = said.json()
+    views = {level["view"]: place for place, level in enumerate(answer["levels"])}
+    laplace, hay, cbdp = (result["levels"][views["by_zones"]]["l1"]["mean"] for result in answer["results"])
+    assert min(laplace, hay) > 50 * cbdp > 0
+    covered = [result["levels"][views["by_mode"]]["rows_covered"] for result in answer["results"]]
+    assert covered[:2] == [None, None]
+    assert covered[2]["mean"] > 0.5
+    assert all(result["utility"]["fleet"]["busy"]["mean"] > 0 for result in answer["results"])
+    page = (user.folder / "city" / "compared" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<td>by_mode</td>") == len(MEASURES) + 1

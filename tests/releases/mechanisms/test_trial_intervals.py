@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.trials.comparison import Entry
+from flows.trials.entries import Entry
 from flows.trials.in_memory import Trial
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace

@@ -1,0 +1,292 @@
+"""What is tried in a comparison: a mechanism or a baseline at one ε, by the name that was asked for."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from flows.execution.reservation import reserved_release
+from flows.mechanisms import MECHANISMS, Mechanism, mechanism_with
+from flows.planning.compatibility import check_listed
+from flows.planning.guarantee import guarantee_of
+from flows.planning.plan import Plan, level_terms, view_terms
+from flows.planning.scheme import check_leaves, scheme_of
+from flows.spec.sections.privacy import Minimise, PrivacyKeys
+from flows.trials.baselines import BASELINES, baseline_entry
+from flows.trials.in_memory import SeenTable, Trial, try_release
+from storage.errors import SpecError, UsageError
+from storage.ledger.books import reserved_charges
+from storage.releases.terms import IntervalTerms
+from tasks.laws.law import Law, LevelNoise
+from tasks.publish.published_levels import ReleasedLevels
+from tasks.publish.settled_levels import SettledLevels
+from tasks.tree.frontier import Frontier
+from tasks.tree.order import Tree
+from tasks.uncertainty.intervals import margins_of, rounding_step
+from tasks.uncertainty.repeated import for_every_level, own_levels
+from tasks.validate.coverage import Bounds, measured_bounds, summed_bounds, thresholded_bounds
+
+WITHOUT_VIEWS = "without_views"  # behind a colon: as if the spec named none
+
+_REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
+
+
+class Tried(Protocol):
+    """What a trial leaves.
+
+    Attributes:
+        released: the released nodes of levels 0 to T.
+        published: what a release would publish of them; None where there is no such release.
+    """
+
+    @property
+    def released(self) -> list[Frontier]: ...  # noqa: D102
+    @property
+    def published(self) -> ReleasedLevels | SettledLevels | None: ...  # noqa: D102
+
+
+class Contestant(Protocol):
+    """What can be tried at one ε.
+
+    Attributes:
+        name: as it was asked for.
+        epsilon: of every one of its trials.
+        sigmas: σ of levels 0 to T, 0 where a level is exact.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def sigmas(self) -> list[float]: ...  # noqa: D102
+
+    def try_on(self, table: SeenTable) -> Tried:
+        """Try it once."""
+
+    def bounds(self, tree: Tree, trial: Any, terms: IntervalTerms) -> list[Bounds | None]:
+        """Return the intervals of questions about levels 0 to T after one of its own trials; None where it states none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A mechanism at one ε.
+
+    Attributes:
+        name: as it was asked for: the mechanism, and its priority behind a colon where one was named.
+        epsilon: of every one of its trials.
+        plan: what a release of it would be.
+    """
+
+    name: str
+    epsilon: float
+    plan: Plan
+
+    @property
+    def sigmas(self) -> list[float]:
+        """σ of levels 0 to T, 0 where a level is exact."""
+        return [noise.sigma for noise in self.noises]
+
+    @property
+    def noises(self) -> list[LevelNoise]:
+        """The noise of levels 0 to T."""
+        return self.plan.scheme.noises(self.plan.guarantee.noises)
+
+    def try_on(self, table: SeenTable) -> Trial:
+        """Make a release in memory, by the steps of a release."""
+        plan = self.plan
+        release = reserved_release(plan, self.name, Path())
+        release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
+        sampler = plan.scheme.law.samplers[release.terms.sampler].draw
+        return try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
+
+    def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
+        """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
+        plan, confidence, noises = self.plan, terms.confidence, self.plan.guarantee.noises
+        if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
+            leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
+            return [None] * tree.depth + [leaves]
+        if plan.scheme.is_together:
+            return [None] * (tree.depth + 1)
+        if plan.scheme.is_summed:
+            return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
+        steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
+        own = [self.noises[level.level] for level in own_levels(plan.levels)]
+        margins = for_every_level(plan.levels, margins_of(own, confidence))
+        return list[Bounds | None](measured_bounds(tree, trial.measured, trial.released, margins, steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of one name.
+
+    Attributes:
+        entries: at every ε at which it can be tried.
+        reasons: why it cannot be tried at the others.
+        notes: which keys of the spec hold for it in another way than for the others, in sentences.
+    """
+
+    entries: Sequence[Contestant]
+    reasons: Sequence[str]
+    notes: Sequence[str]
+
+
+def check_name(name: str) -> None:
+    """Refuse a name of no mechanism and no baseline.
+
+    Raises:
+        UsageError: there is none, or it has no such priority.
+    """
+    if name not in BASELINES:
+        _named(name)
+
+
+def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
+    """Return a mechanism, or a baseline, at every ε at which it can be tried, and what is to be said of it.
+
+    Args:
+        plan: of the spec.
+        name: as it was asked for, such as `inftda:least_squares`.
+        epsilons: each is taken once.
+    """
+    if name in BASELINES:
+        entries, reasons = _at_every(epsilons, lambda epsilon: baseline_entry(plan, name, epsilon))
+        return Asked(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
+    mechanism, named = _named(name)
+    try:
+        tried = _with_views(plan, mechanism, named)
+        check_listed(plan.file.spec, tried)
+        check_leaves(plan.file.spec, plan.tree, tried)
+    except SpecError as reason:
+        return Asked([], [str(reason)], [])
+    priority = named if named in tried.repair else _priority(plan, tried)
+    entries, reasons = _at_every(epsilons, lambda epsilon: _entry(plan, name, tried, priority, epsilon))
+    return Asked(entries, reasons, _notes(plan, mechanism, named) if entries else [])
+
+
+def _at_every(epsilons: Sequence[float], make: Callable[[float], Contestant]) -> tuple[list[Contestant], list[str]]:
+    entries, reasons = list[Contestant](), []
+    for epsilon in dict.fromkeys(epsilons):
+        try:
+            entries.append(make(epsilon))
+        except SpecError as reason:
+            reasons.append(f"At epsilon {epsilon:g}: {reason}")
+    return entries, reasons
+
+
+def _named(name: str) -> tuple[Mechanism, str]:
+    """Return the mechanism, and what is named behind a colon: one of its priorities, or that it goes without the spec's views."""
+    of, _, priority = name.partition(":")
+    if of not in MECHANISMS:
+        names = dict.fromkeys([*MECHANISMS, *BASELINES])
+        if of in BASELINES:
+            raise UsageError(
+                f"--mechanisms: there is no baseline {name}, only {', '.join(BASELINES)}.", field="--mechanisms"
+            )
+        raise UsageError(f"--mechanisms must be among {', '.join(names)}, got {of}.", field="--mechanisms")
+    of_views = [WITHOUT_VIEWS] if MECHANISMS[of].cells == "survivors" else []
+    if priority and priority not in [*MECHANISMS[of].repair, *of_views]:
+        of_it = ", ".join([*MECHANISMS[of].repair, *of_views]) or "none"
+        raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
+    return MECHANISMS[of], priority
+
+
+def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
+    """Return a mechanism as it is with the spec's views, unless it is asked for without them.
+
+    Raises:
+        SpecError: it needs views, and the spec has none.
+    """
+    has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
+    if mechanism.cells == "views" and not has_views:
+        raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")
+    return mechanism if named in mechanism.repair and named else mechanism_with(mechanism, has_views=has_views)
+
+
+def _priority(plan: Plan, mechanism: Mechanism) -> str:
+    """Return the spec's priority where the mechanism has it."""
+    priority = plan.file.spec.priority
+    return priority if priority and priority in mechanism.repair else ""
+
+
+def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
+    """Return which keys of the spec hold for a mechanism in another way than for the others, in sentences."""
+    spec, notes = plan.file.spec, _left_out(plan, mechanism)
+    if spec.noise.sampler not in _law(plan, mechanism).samplers:
+        notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
+    if plan.named_views and _with_views(plan, mechanism, named).cells != "views":
+        notes.append("release.views is left out: its views are sums of what it releases.")
+    if spec.priority and not named:
+        has = spec.priority in mechanism.repair
+        notes.append(
+            f"priority is {spec.priority}." if has else f"priority is left out, because it has no {spec.priority}."
+        )
+    return notes
+
+
+def _left_out(plan: Plan, mechanism: Mechanism) -> list[str]:
+    """Return which keys of the spec's privacy are left out, with the reasons, in sentences."""
+    privacy = plan.file.spec.privacy
+    return [
+        f"privacy.{key} is left out: {reason}."
+        for key, reason in _refused(plan, mechanism).items()
+        if key not in _REPLACED
+        and getattr(privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
+    ]
+
+
+def _law(plan: Plan, mechanism: Mechanism) -> Law:
+    """Return the law of the spec's noise where the mechanism has it, otherwise its default."""
+    return mechanism.laws.get(plan.law, mechanism.default_law)
+
+
+def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
+    """Return the keys of the spec's privacy that a mechanism does not take with its law, with the reasons."""
+    return {**_law(plan, mechanism).refused, **mechanism.refused}
+
+
+def _sampler(plan: Plan, mechanism: Mechanism) -> str:
+    """Return the spec's sampler where the mechanism has it, otherwise its first."""
+    sampler: str = plan.file.spec.noise.sampler
+    samplers = _law(plan, mechanism).samplers
+    return sampler if sampler in samplers else next(iter(samplers))
+
+
+def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
+    """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
+    spec = plan.file.spec
+    without = {
+        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in _refused(plan, mechanism)
+    }
+    keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
+    sampler = _sampler(plan, mechanism)
+    law = _law(plan, mechanism)
+    has_views = mechanism.cells == "views"
+    if isinstance(keys.split, dict | Minimise) and not has_views:
+        keys = keys.model_copy(update={"split": "uniform"})
+    views = plan.scheme.named_views if has_views else []
+    scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views)
+    guarantee = guarantee_of(scheme)
+    tried = spec.model_copy(
+        update={
+            "mechanism": mechanism.name,
+            "priority": priority or None,
+            "privacy": keys,
+            "noise": spec.noise.model_copy(update={"sampler": sampler}),
+        }
+    )
+    return Entry(
+        name,
+        epsilon,
+        replace(
+            plan,
+            file=replace(plan.file, spec=tried),
+            mechanism=mechanism,
+            law=plan.law if plan.law in mechanism.laws else next(iter(mechanism.laws)),
+            scheme=scheme,
+            guarantee=guarantee,
+            levels=level_terms(scheme, guarantee),
+            views=view_terms(scheme, guarantee) if has_views else (),
+            named_views=plan.named_views if has_views else (),
+        ),
+    )
