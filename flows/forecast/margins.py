@@ -67,6 +67,8 @@ def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
     guarantee = plan.guarantee
     noises = guarantee.noises if scheme is plan.scheme else noises_like(scheme, guarantee)
     measured = dict(zip(scheme.measured, noises, strict=True))
+    if not (scheme.is_together or scheme.is_summed):  # a level that repeats another is as good as that one
+        measured = dict(enumerate(scheme.noises(noises)))
     return {
         (axis, level): expected_error(
             _margin(plan.tree, axis, level),

@@ -62,7 +62,7 @@ def poor_margins(job: Job) -> str:
     release, tree, flat = job.record.release, job.tree, flat_features(job.record.release.terms.published_spec)
     if release.terms.unlisted:
         return ""
-    measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if terms.is_measured}
+    measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if not terms.is_summed}
     lines = []
     for number, axis in enumerate(tree.axes):
         for level in range(1, axis.depth + 1):
