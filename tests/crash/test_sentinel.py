@@ -42,6 +42,11 @@ mechanism: inftda
 privacy: {unit: one commuter, neighbours: substitution, max_records_per_unit: 1, epsilon: 3.0e-7, delta: 1.0e-8}
 budget: {epsilon: 3.0e-7, delta: 1.0e-8}
 """
+# The same with views that cross the tree, one of them of a derived column.
+SPEC_WITH_VIEWS = f"""
+{SPEC.replace("inftda", "cbdp").replace("y}", "y, views: {homes: {origin: municipality}, near: {near: near}}}", 1)}
+derived: {{near: {{table: near.csv, of: [origin, destination]}}}}
+"""
 CODEBOOK = "region,municipality\nnorth,n1\nnorth,n2\nsouth,s1\nsouth,s2\n"
 PLANTED = [918273645 + 7654321 * number for number in range(16)]  # of the pairs of municipalities, in their order
 
@@ -105,12 +110,15 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     """Return the maker of a release of the planted counts, and of a further row if one is given, with a sampler."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
-    def make(sampler: Sampler, row: str = "", *, named: str = "opendp") -> Made:
+    def make(sampler: Sampler, row: str = "", *, named: str = "opendp", has_views: bool = False) -> Made:
         places = ["n1", "n2", "s1", "s2"]
+        mechanism, spec = ("cbdp", SPEC_WITH_VIEWS) if has_views else ("inftda", SPEC)
+        near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
+        (tmp_path / "near.csv").write_text("\n".join(["origin,destination,near", *near]) + "\n")
         rows = [f"{home},{work},{count}" for (home, work), count in zip(product(places, places), PLANTED, strict=True)]
         (tmp_path / "trips.csv").write_text("\n".join(["home,work,people", *rows, row]) + "\n")
         (tmp_path / "codebook.csv").write_text(CODEBOOK)
-        (tmp_path / "spec.yaml").write_text(f"{SPEC}noise: {{sampler: {named}}}\n")
+        (tmp_path / "spec.yaml").write_text(f"{spec}noise: {{sampler: {named}}}\n")
         secrets: set[int] = set()
         meanwhile: set[str] = set()
         fault = None
@@ -123,8 +131,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 
         monkeypatch.setitem(
             MECHANISMS,
-            "inftda",
-            drawn_by("inftda", {named: Sampling(note_the_truth, GAUSSIAN.samplers[named].tau)}),
+            mechanism,
+            drawn_by(mechanism, {named: Sampling(note_the_truth, GAUSSIAN.samplers[named].tau)}),
         )
         plan = make_plan(load_spec(tmp_path / "spec.yaml"))
         release = new_release(plan)
@@ -191,6 +199,27 @@ def test_the_search_finds_a_count_that_is_there(make: Make, named: str) -> None:
     assert {f"{out}/counts/level_{level}.parquet" for level in range(1, 5)} | {f"{out}/counts.csv"} <= found
     assert {f"{made.release_id}.level_{level}" for level in range(1, 5)} <= found
     assert f"{out}/counts/level_0.parquet" not in found
+
+
+def test_views_hold_no_true_count(make: Make) -> None:
+    """Where views are measured too, no count of a view or a leaf is in any file or record."""
+    made = make(hiding("opendp"), has_views=True)
+    assert made.fault is None
+    places = range(4)
+    homes = {sum(PLANTED[4 * home + work] for work in places) for home in places}
+    near = {sum(PLANTED[4 * home + work] for home in places for work in places if home // 2 == work // 2)}
+    assert {*PLANTED} | homes | near <= made.secrets
+    assert made.exposed() == set()
+    assert made.meanwhile == set()
+    assert made.secrets_in(made.said) == set()
+
+
+def test_the_search_finds_counts_of_views(make: Make) -> None:
+    """Without noise the same search finds true counts in the tables of views and in their noisy counts."""
+    found = make(return_the_truth, has_views=True).exposed()
+    assert {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"} <= {
+        Path(file).name for file in found
+    }
 
 
 @pytest.mark.parametrize(("level", "named"), [(1, "opendp"), (3, "opendp"), (3, "table")])

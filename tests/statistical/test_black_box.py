@@ -67,16 +67,25 @@ class Audit:
         return (1, 0, 0, 0), (0, 0, 0, 1) if self.neighbours == "substitution" else (0, 0, 0, 0)
 
     @property
+    def has_views(self) -> bool:
+        """Whether a view that crosses the tree is measured too: those who live in a and in b."""
+        return self.mechanism == "cbdp"
+
+    @property
     def tables(self) -> tuple[Values, Values]:
-        """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells."""
+        """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells.
+
+        With views those who live in a and in b follow.
+        """
         one, other = (np.array(extra, dtype=np.float64) + PEOPLE for extra in self.extra)
-        return all_counts(one), all_counts(other)
+        return all_counts(one, has_views=self.has_views), all_counts(other, has_views=self.has_views)
 
 
-def all_counts(cells: Values) -> Values:
-    """Return the seven counts of a table, from its four cells."""
+def all_counts(cells: Values, *, has_views: bool) -> Values:
+    """Return the seven or nine counts of a table, from its four cells."""
     by_home_and_work = cells.reshape(2, 2)
-    return np.array([cells.sum(), *by_home_and_work.sum(0), *cells])
+    by_home = by_home_and_work.sum(1) if has_views else ()
+    return np.array([cells.sum(), *by_home_and_work.sum(0), *cells, *by_home])
 
 
 LONG = [  # each makes four times as many releases as it says, some ninety in a minute of processor time
@@ -90,6 +99,8 @@ LONG = [  # each makes four times as many releases as it says, some ninety in a 
     Audit("inftda_reconciled", "substitution", "table", law="laplace", releases=560),
     Audit("stability_histogram", "substitution", law="laplace", releases=220),
     Audit("stability_histogram", "add_remove", law="laplace", releases=220),
+    Audit("cbdp", "substitution"),
+    Audit("cbdp", "add_remove", "table", law="laplace", releases=560),
 ]
 SHORT = [
     Audit("inftda", "substitution", releases=14),
@@ -97,6 +108,8 @@ SHORT = [
     Audit("inftda_reconciled", "substitution", releases=14),
     Audit("inftda_lenient", "substitution", releases=14),
     Audit("stability_histogram", "add_remove", law="laplace", releases=16),
+    pytest.param(Audit("cbdp", "substitution", releases=14), marks=pytest.mark.audit),
+    Audit("cbdp", "add_remove", law="laplace", releases=16),
 ]
 
 
@@ -122,6 +135,9 @@ def write_spec(folder: Path, audit: Audit, claim: Claim, extra: tuple[int, ...] 
         },
         "budget": {"epsilon": 90.0, "delta": 0.1},
     }
+    if audit.has_views:
+        views = {"total": {}, "work": {"destination": "area"}, "home": {"origin": "area"}}
+        spec["release"] |= {"views": views}
     if audit.mechanism == "stability_histogram":
         del spec["release"]["noisy_counts"]  # its counts are its noisy counts
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
@@ -129,13 +145,14 @@ def write_spec(folder: Path, audit: Audit, claim: Claim, extra: tuple[int, ...] 
 
 
 def scales_of(folder: Path, audit: Audit, claim: Claim) -> Values:
-    """Return the scale of the noise of each of the seven counts, in its law and as planned; 0 where none is drawn."""
+    """Return the scale of the noise of each of the counts, in its law and as planned; 0 where none is drawn."""
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
 
     guarantee = make_plan(load_spec(write_spec(folder, audit, claim))).guarantee
     measured = [noise.scale for noise in guarantee.noises]
-    return np.repeat([0.0] * (3 - len(measured)) + measured, [1, 2, 4])
+    cells = [1, 2, 4, 2] if audit.has_views else [1, 2, 4]
+    return np.repeat([0.0] * (len(cells) - len(measured)) + measured, cells)
 
 
 @contextmanager
@@ -201,7 +218,8 @@ def published(folder: Path) -> Values:
 
     Returns:
         Shape (4, 7): the noisy counts, the lower and the upper ends of the intervals and the counts, each of the total, of
-        those who work in a and in b, and of the four cells. Where no noisy counts are published, the counts take their place.
+        those who work in a and in b, and of the four cells; with views shape (4, 9), with those who live in a and in b. Where no
+        noisy counts are published, the counts take their place.
     """
     import polars as pl
 
@@ -218,6 +236,12 @@ def published(folder: Path) -> Values:
         noisy = folder / "noisy_counts" / f"level_{level}.parquet"
         for *areas, noisy_count in rows(noisy, "noisy_count") if noisy.exists() else ():
             found[tuple("ab"[area] for area in areas)][0] = noisy_count
+    by_home = folder / "views" / "home.parquet"
+    if by_home.exists():
+        noisy_counts = pl.read_parquet(folder / "noisy_counts" / "view_home.parquet")["noisy_count"]
+        of_view = zip(noisy_counts, rows(by_home, "low", "high", "count"), strict=True)
+        found |= {("home", home): [noisy_count, *of] for noisy_count, (home, *of) in of_view}
+        keys += [("home", home) for home in "ab"]
     return np.array([found[key] for key in keys], dtype=np.float64).T
 
 

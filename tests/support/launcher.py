@@ -184,7 +184,7 @@ def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bo
     return durable.moments
 
 
-def finish(release_id: str, sampler: str) -> list[tuple[int, str, int]]:
+def finish(release_id: str, sampler: str, mechanism: str = "inftda") -> list[tuple[int, str, int]]:
     """Finish a release; return level, branch and number of cells of all that it drew.
 
     The store is kept open meanwhile, since opening it is most of the time.
@@ -192,10 +192,11 @@ def finish(release_id: str, sampler: str) -> list[tuple[int, str, int]]:
     Args:
         release_id: the release.
         sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
+        mechanism: that of the release.
     """
     claimed = GAUSSIAN.samplers[sampler]
     draws = Draws(sampler=claimed.draw)
-    MECHANISMS["inftda"] = drawn_by("inftda", {sampler: Sampling(draws.sample, claimed.tau)})
+    MECHANISMS[mechanism] = drawn_by(mechanism, {sampler: Sampling(draws.sample, claimed.tau)})
     with store(), ThreadPoolExecutor(2) as executor:
         finish_release(release_id, draws.submit_to(executor), report_nothing)
     return [(*place, cells) for place, cells in draws.cells.items()]

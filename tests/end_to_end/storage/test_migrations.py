@@ -1,5 +1,6 @@
 """A store of an older version: copied, brought to this version in one transaction, and left as it was where that fails."""
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,9 @@ from storage.database.connections import store
 from storage.errors import SealedAlready, StoreError
 from storage.ledger.events import head, note
 from storage.machine.home import home
+from storage.releases.register import find_release
 from storage.releases.seals import Seal, add_seal, list_seals
+from tests.support.steps import TERMS
 
 # Brings the store to a further version, and is killed on the way: with a copy that is not finished, with one that is,
 # or with a step that is not committed.
@@ -226,3 +229,23 @@ def test_a_store_from_before_repeated_levels_is_brought_here(monkeypatch: pytest
     with store() as con:
         assert con.execute("SELECT release_id, same_as FROM levels").fetchall() == [("old", None)]
         assert con.execute("SELECT count(*) FROM published").fetchall() == [(0,)]
+
+
+def test_a_store_from_before_views_is_brought_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The levels of its releases have no view and no source, and terms that do not know of views are read without any."""
+    steps, old = connections.STEPS, json.loads(TERMS.to_json())
+    del old["views"], old["derived"]
+    monkeypatch.setattr(connections, "STEPS", steps[:2])
+    with store() as con:
+        con.execute(
+            "INSERT INTO levels SELECT 'old', 0, '{}', '1', true, '0', 0, 0, 0, '', '0', false, 'x', 0, 0, 0, 0, NULL"
+        )
+        con.execute(
+            "INSERT INTO releases VALUES ('old', 'old', 'people', 'published', '', '', '', ?, '', NULL)",
+            [json.dumps(old)],
+        )
+    monkeypatch.setattr(connections, "STEPS", steps)
+    with store() as con:
+        release = find_release(con, "old")
+    assert (release.terms, release.views) == (TERMS, ())
+    assert [(level.view, level.source) for level in release.levels] == [("", None)]
