@@ -147,8 +147,9 @@ def least_share(groups: int) -> float:
     return float(shares[divergences >= log(groups / FALSE_ALARM) / COPIES].max())
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
+@pytest.mark.parametrize(
+    ("mechanism", "law"), [("cbdp", "gaussian"), ("cbdp", "laplace"), ("inftda_reconciled", "laplace")]
+)
 def test_cells_of_views_are_covered_as_is_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, law: str, mechanism: str
 ) -> None:
