@@ -46,6 +46,7 @@ These are not part of `make bench`. Their figures are in [docs/mechanisms.md](..
 | `python benchmarks/accuracy.py` | errors compared with the paper's InfTDA at the same ε and δ; options `--only` (some sets), `--runs`, `--seed` |
 | `python benchmarks/laws.py` | discrete Laplace noise compared with discrete Gaussian noise, on Rhode Island; options `--runs`, `--ratios` |
 | `python benchmarks/settling.py` | errors with other weights and another rounding for views, on a made-up city; options `--runs`, `--seed` |
+| `python benchmarks/views.py` | what views give, on the city, Rhode Island and Adult, and seconds for 811,200 leaves; options `--runs`, `--only` |
 | `python benchmarks/rejected.py` | the same errors for ideas that we tried and did not keep |
 | `python benchmarks/report_picture.py` | nothing; it draws docs/report.png, the picture of a report in the README |
 

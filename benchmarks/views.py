@@ -28,7 +28,9 @@ from results import markdown, save
 
 from flows.spec.file import load_spec
 from flows.synthetic import synthesise_city_answer
-from flows.trials.comparison import Comparison, Entry, make_comparison
+from flows.trials.baselines import BASELINES
+from flows.trials.comparison import Comparison, make_comparison
+from flows.trials.entries import Contestant
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.tree.frontier import Frontier
@@ -88,7 +90,7 @@ def city(folder: Path, runs: int) -> list[Asked]:
     synthesise_city_answer("morning", folder / "city", SEED)
     errors: dict[str, list[Errors]] = {}
     ratios: list[Mapping[str, float | None]] = []
-    five = compared(folder / "city" / "o5.yaml", ["cbdp", WITHOUT], ["fleet"])
+    five = compared(folder / "city" / "o5.yaml", ["cbdp", WITHOUT, *BASELINES], ["fleet"])
     views = views_of_city(five)
     for name in ("o3", "o4", "o5"):
         comparison = five if name == "o5" else compared(folder / "city" / f"{name}.yaml", ["cbdp"])
@@ -100,7 +102,6 @@ def city(folder: Path, runs: int) -> list[Asked]:
                 if key == "o5":
                     (fleet,) = five.utilities
                     ratios.append(fleet.measure(five.table.tree, five.true_levels[-1], released, fleet.terms))
-    errors["laplace"] = [view_errors(views, five.true_levels[-1], flat_laplace(five)) for _ in range(runs)]
     means = mean_errors(errors)
     print_errors(means)
     vehicles = {name: fmean(run[name] or 0.0 for run in ratios) for name in ratios[0]}
@@ -295,7 +296,7 @@ def compared(spec: Path, mechanisms: Sequence[str], utilities: Sequence[str] = (
     return make_comparison(load_spec(spec), mechanisms, [1.0], 1, utilities)
 
 
-def released_by(comparison: Comparison, entry: Entry) -> Frontier:
+def released_by(comparison: Comparison, entry: Contestant) -> Frontier:
     """Return the leaves of one trial."""
     return entry.try_on(comparison.table).released[-1]
 
@@ -329,17 +330,6 @@ def mean_errors(errors: Mapping[str, Sequence[Errors]]) -> dict[str, Errors]:
 def mean_noise(sigma: float) -> float:
     """Return the mean of the absolute noise, nearly: that of a normal variable."""
     return sigma * math.sqrt(2 / math.pi)
-
-
-def flat_laplace(comparison: Comparison) -> Frontier:
-    """Return leaves with discrete Laplace noise that takes all of ε; those below zero are zero."""
-    leaves, true = leaves_of_tree(comparison), comparison.true_levels[-1]
-    ratio = math.exp(-comparison.plan.file.spec.privacy.epsilon)
-    generator = np.random.default_rng()
-    one, other = (generator.geometric(1 - ratio, len(leaves)) for _ in range(2))
-    counts = np.maximum(sums_of_leaves(leaves, true) + one - other, 0)
-    kept = np.flatnonzero(counts)
-    return Frontier(true.level, leaves.cells(kept).areas, counts[kept])
 
 
 def write_bands(path: Path) -> None:
