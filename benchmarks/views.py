@@ -215,10 +215,10 @@ def large(folder: Path, runs: int) -> list[Asked]:  # noqa: ARG001 (the parts ha
     """Settle and round a day of the city: 811,200 leaves, and 1, 48, 768 and 576 cells."""
     synthesise_city_answer("weekday", folder / "day", SEED)
     comparison = compared(folder / "day" / "o5.yaml", ["cbdp"])
-    (entry,) = comparison.entries
-    tree, true, scheme = comparison.table.tree, comparison.true_levels[-1], entry.plan.scheme
+    tree, true, plan = comparison.table.tree, comparison.true_levels[-1], comparison.plan
+    scheme = plan.scheme
     generator = np.random.default_rng(SEED)
-    noises, groupings = scheme.of_measured(entry.plan.guarantee.noises), list[Grouping]()
+    noises, groupings = scheme.of_measured(plan.guarantee.noises), list[Grouping]()
     leaves = Partition(tree, level_view(tree, tree.depth))
     cells, own = leaves.cells(), np.zeros(0)
     for number, noise in noises.items():

@@ -38,9 +38,11 @@ def show_plan(forecast: "Forecast") -> None:
     _show_typical(forecast)
     _show_disk(forecast.disk)
     out.print(f"\n{'how' if by_map else 'Δ₂, how'} far one unit moves a level:")
-    for derivation in dict.fromkeys(level.derivation for level in forecast.levels):
+    for derivation in dict.fromkeys(level.derivation for level in [*forecast.levels, *forecast.views]):
         of = [level.level for level in forecast.levels if level.derivation == derivation]
-        out.print(f"  {format_level_numbers(of)}: {derivation}")
+        names = [str(view.view) for view in forecast.views if view.derivation == derivation]
+        named = [f"view{'s' if names[1:] else ''} {', '.join(names)}"] if names else []
+        out.print(f"  {' and '.join([*([format_level_numbers(of)] if of else []), *named])}: {derivation}")
     if forecast.curve:
         out.print("the same noise, read at other ε:")
     for point in forecast.curve:

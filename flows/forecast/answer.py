@@ -127,11 +127,12 @@ def _laws(plan: Plan, books: Books) -> list[LawForecast]:
         if name != plan.law
     }
     found[plan.law] = plan.guarantee
+    finest = -1 - len(plan.views)  # views come after the levels
     return [
         LawForecast(
             law=name,
             is_chosen=name == plan.law,
-            sigma=found[name].noises[-1].sigma,
+            sigma=found[name].noises[finest].sigma,
             epsilon=found[name].epsilon,
             rho=float(found[name].rho),
             releases=releases_within(cap, found[name].spending),

@@ -157,7 +157,7 @@ class Scheme:
             if level == 0 and self.keys.total_is_public:
                 return "published exactly"
             return "sums of the finest level's counts"
-        if level < self.first_measured:
+        if level < self.first_measured and not self.is_together:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if (same := self.same_as(level)) is not None:
             return f"same as level {same}: each of its cells holds one cell of this level, so nothing is measured"

@@ -1,0 +1,126 @@
+"""Questions about releases whose measurements were settled together: the measurement that says most about each is asked."""
+
+import json
+import math
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import trellis
+from flows.answers.query import QueryAnswers, query_answer
+from storage.errors import UsageError
+from tests.support.town import Town, level, view
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
+    """Return a town."""
+    return Town(tmp_path_factory.mktemp("town"))
+
+
+@pytest.fixture(scope="module")
+def folder(town: Town) -> Path:
+    """Release its views and leaves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", "")
+        return town.release()
+
+
+def asked(folder: Path, *where: str, simultaneous: bool = False):
+    """Return the answer to one question."""
+    return query_answer(folder, None, None, where, simultaneous=simultaneous)
+
+
+def test_the_total_of_one_axis_is_asked_of_its_view(folder: Path) -> None:
+    """The count is that of the view and of the leaves; the interval is that of the one noisy count of the cell."""
+    row = view(folder, "living").row(by_predicate=pl.col("from_zone") == "A1", named=True)
+    answer = asked(folder, "from=A1")
+    leaves = level(folder, 4).filter(pl.col("from_zone") == "A1")
+    assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
+    assert answer.count == leaves["count"].sum()
+    assert answer.how.startswith("the cell of view living")
+    assert answer.cells == {"added": 1}
+    assert answer.promise == "question"
+
+
+def test_a_derived_column_is_asked_like_an_axis(folder: Path) -> None:
+    """A mode alone, and within a district, are cells of two views; the codes are in the answer."""
+    by_mode = view(folder, "by_mode").row(by_predicate=pl.col("mode") == "rail", named=True)
+    alone, within = asked(folder, "mode=rail"), asked(folder, "mode=rail", "from=A")
+    assert (alone.count, alone.low, alone.high) == (by_mode["count"], by_mode["low"], by_mode["high"])
+    row = view(folder, "mode_from").row(
+        by_predicate=(pl.col("mode") == "rail") & (pl.col("from_district") == "A"), named=True
+    )
+    assert (within.count, within.low, within.high) == (row["count"], row["low"], row["high"])
+    assert within.where["mode"].path == ["rail"]
+    several = asked(folder, "mode=rail", "mode=bus")
+    assert isinstance(several, QueryAnswers)
+    assert [answer.where["mode"].path for answer in several.answers] == [["rail"], ["bus"]]
+
+
+def test_a_question_that_no_view_is_made_for_is_refused_or_added_up(folder: Path) -> None:
+    """Modes of a single zone follow from no view, and an unknown code is named; pairs of zones are leaves."""
+    with pytest.raises(UsageError, match="No view of the release tells mode apart") as refused:
+        asked(folder, "mode=rail", "from=A1")
+    assert "mode_from" in refused.value.hint
+    with pytest.raises(UsageError, match="mode has no code tram"):
+        asked(folder, "mode=tram")
+    with pytest.raises(UsageError, match="no axis tram"):
+        asked(folder, "tram=mode")
+    assert asked(folder, "from=A3", "to=A1").how.startswith("the cell of level 4")
+
+
+def test_the_question_decides_and_not_the_noise(folder: Path, tmp_path: Path) -> None:
+    """With noisy counts that say anything else, the same measurement is asked."""
+    twin = tmp_path / "twin"
+    twin.mkdir()
+    for path in folder.rglob("*"):
+        copy = twin / path.relative_to(folder)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+        else:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    for path in (twin / "noisy_counts").glob("*.parquet"):
+        table = pl.read_parquet(path)
+        if "noisy_count" in table.columns:
+            table.with_columns(pl.col("noisy_count") * 0 + 500).write_parquet(path)
+    for where in (["from=A"], ["to=A1"], ["mode=walk"], ["from=A", "to=B"], []):
+        assert asked(twin, *where).how == asked(folder, *where).how
+
+
+def test_sums_of_several_cells_have_the_noise_of_all_of_them(folder: Path) -> None:
+    """All trips from a district are its three zones in the view of zones, or two cells of pairs of districts, whichever has less noise."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    answer = asked(folder, "from=A")
+    sigma = {of["name"]: of["sigma"] for of in manifest["views"]}
+    least = min(math.sqrt(3) * sigma["living"], math.sqrt(2) * sigma["pairs"])
+    assert answer.count == view(folder, "living").filter(pl.col("from_district") == "A")["count"].sum()
+    assert answer.high - answer.low < 2 * 1.8 * least + 2
+
+
+def test_without_noisy_counts_rows_answer(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell of a view has its row; a sum of several is at most the total; nothing holds simultaneously."""
+    monkeypatch.setenv("TRELLIS_HOME", "")
+    folder = town.release(release__noisy_counts=False, name="without")
+    row = view(folder, "by_mode").row(by_predicate=pl.col("mode") == "bus", named=True)
+    answer = asked(folder, "mode=bus")
+    assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
+    total = view(folder, "total")
+    several = asked(folder, "from=A")
+    assert (several.low, several.high) == (0, int(total["high"][0]))
+    assert asked(folder, "mode=bus", simultaneous=True).low is None
+
+
+def test_python_asks_the_same(folder: Path) -> None:
+    """`open_release` lists and returns views, and answers about derived columns."""
+    release = trellis.open_release(folder)
+    assert release.views == ["total", "living", "working", "by_mode", "mode_from", "pairs"]
+    assert release.view("by_mode").equals(view(folder, "by_mode"))
+    with pytest.raises(UsageError, match="no view nothing"):
+        release.view("nothing")
+    found = release.query(mode=["bus", "rail"])
+    assert found["mode"].to_list() == ["bus", "rail"]
+    by_mode = view(folder, "by_mode").filter(pl.col("mode").is_in(["bus", "rail"])).sort("mode")
+    assert found["count"].to_list() == by_mode["count"].to_list()
