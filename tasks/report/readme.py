@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from storage.counts.columns import COUNT, SIGNAL
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
-from tasks.format.manifest import LevelEntry, Manifest, Privacy
+from tasks.format.manifest import LevelEntry, Manifest, Privacy, ViewEntry
 from tasks.laws.named import LAWS
 from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
 from tasks.words.levels import level_columns
@@ -60,7 +60,7 @@ def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "", 
     finest = "areas" if of_trips else "cells"
     return f"""# {manifest.id}
 
-Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}. Trellis
+Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}{_and_views(manifest)}. Trellis
 {manifest.versions["trellis"]} made them with the mechanism `{manifest.mechanism}`.{superseded}
 
 ## What is protected
@@ -86,6 +86,11 @@ Not protected, because it is published exactly:
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
+
+
+def _and_views(manifest: Manifest) -> str:
+    many = len(manifest.views)
+    return f", and in {many} view{'s' if many > 1 else ''}" if many else ""
 
 
 def revision(manifest: Manifest) -> str:
@@ -136,9 +141,10 @@ def _cost(manifest: Manifest) -> str:
     """Return what the noise costs, and how that is computed."""
     privacy, finest = manifest.privacy, manifest.levels[-1]
     if finest.epsilon and not finest.threshold:
-        epsilon = rounded_up(float(sum(Fraction(entry.epsilon) for entry in manifest.levels)))
-        levels = sum(bool(entry.epsilon) for entry in manifest.levels)
-        each = "" if levels == 1 else f", shared among {levels} levels"
+        epsilon = rounded_up(float(sum(Fraction(entry.epsilon) for entry in manifest.parts)))
+        levels, views = (sum(bool(entry.epsilon) for entry in of) for of in (manifest.levels, manifest.own_views))
+        also = f" and {views} view{'s' if views > 1 else ''}" if views else ""
+        each = "" if levels + views == 1 else f", shared among {levels} level{'s' if levels > 1 else ''}{also}"
         return f"The {LAWS[finest.mechanism].called} costs ε = {epsilon} in all{each}, and no δ.\nThis is within ε = {rounded_up(privacy.epsilon)} and {_delta(privacy)}.{_drawn(privacy)}"
     if finest.threshold:
         return (
@@ -321,7 +327,7 @@ a cell that was fixed beforehand lies between `low` and `high`.
 """
 
 
-VIEW_HEADS = ("view", "counts by", "cells", "noise (sigma)", "interval", "moved by rounding, at most")
+VIEW_HEADS = ("view", "counts by", "cells", "cost", "noise (sigma)", "interval", "moved by rounding, at most")
 
 
 def view_rows(manifest: Manifest) -> list[list[str]]:
@@ -332,12 +338,20 @@ def view_rows(manifest: Manifest) -> list[list[str]]:
             ", ".join(f"{level} of {axis}" if level != axis else axis for axis, level in view.axes.items() if level)
             or "everything",
             f"{view.cells:,}",
+            _cost_of_view(view),
             "exact" if not view.sigma else format_sigma(view.sigma, summed=view.summed),
             "exact" if not view.sigma else "differs" if view.half_width is None else f"± {view.half_width:,}",
             NOTHING if view.deviation is None else f"{view.deviation:.3g}",
         ]
         for view in manifest.views
     ]
+
+
+def _cost_of_view(view: ViewEntry) -> str:
+    """Return what a view costs, or with which level it shares its cells and its cost."""
+    if view.same_as is not None:
+        return f"as level {view.level}"
+    return f"ε = {view.epsilon:.4g}" if view.epsilon else f"ρ = {view.rho:.4g}"
 
 
 def _files_of_views(manifest: Manifest) -> str:
