@@ -221,11 +221,15 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     fewer = ["Choose a coarser level"] if is_deep else []
     if spec.input.features and len(tree.axes) > 1:
         fewer.append("leave a feature out" if fewer else "Leave a feature out")
-    other = "mechanism inftda, which measures only below cells with a count"
+    with_views = mechanism.cells == "views"
+    if with_views:
+        other = "a mechanism that walks the tree, without release.views"
+    else:
+        other = "mechanism inftda, which measures only below cells with a count"
     field = "input.features" if spec.input.features and not is_deep else "release.finest"
     raise SpecError(
-        f"{field} must leave at most {most:,} leaves with mechanism {mechanism.name}, which draws and writes noise for"
-        f" every leaf, got {format_cells(leaves)}.",
+        f"{field} must leave at most {most:,} leaves with {'release.views' if with_views else f'mechanism {mechanism.name}'},"
+        f" which {'need' if with_views else 'draws and writes'} noise for every leaf, got {format_cells(leaves)}.",
         field=field,
         hint=f"{', '.join(fewer)}, or choose {other}." if fewer else f"Choose {other}.",
     )
