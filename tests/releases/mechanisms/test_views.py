@@ -322,7 +322,7 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a high": (changed("views/mode_from.parquet", first("high", 1)), "does not have the intervals"),
     "a high of a level's view": (changed("views/pairs.parquet", first("high", 1)), "does not have the intervals"),
     "a noisy count": (
-        changed("noisy_counts/view_working.parquet", first("noisy_count", 60)),
+        changed("noisy_counts/view_working.parquet", first("noisy_count", -60)),
         "views/working.parquet does not have the intervals",
     ),
     "a variance": (changed("noisy_counts/view_working.parquet", first("variance", 1)), "has a variance that"),
