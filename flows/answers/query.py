@@ -90,8 +90,8 @@ def query_answer(
     of_axes = [
         [find_area(published, catalogue, axis, area) for area in asked_for.get(axis, [None])] for axis in published.axes
     ]
-    of_derived = [asked_for[name] for name in published.manifest.derived if name in asked_for]
     names = [name for name in published.manifest.derived if name in asked_for]
+    of_derived = [asked_for[name] for name in names]
     found = [
         answer_about(published, areas, dict(zip(names, codes, strict=True)), simultaneous=simultaneous)
         for areas in product(*of_axes)

@@ -125,7 +125,9 @@ def _show_views(forecast: "Forecast") -> None:
         if forecast.views or any(level.view for level in forecast.levels)
         else "release.views: margins"
     )
-    out.print(f"\nmean error to expect of the totals of one axis, in records, with {which} and without:")
+    out.print(
+        f"\nmean noise in the totals of one axis, in records, with {which} and without; more where many small counts end at zero:"
+    )
     out.print(table)
 
 

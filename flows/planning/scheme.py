@@ -116,8 +116,8 @@ class Scheme:
             of_level = dict(zip(self.measured, measured, strict=True))
             return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]
         leaves = self.tree.axis_levels(self.tree.depth)
-        widest = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
-        return [replace(measured[0], terms=terms) for terms in widest]
+        of_levels = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
+        return [replace(measured[0], terms=terms) for terms in of_levels]
 
     def of_measured(self, measured: Sequence[LevelNoise]) -> dict[int, LevelNoise]:
         """Return the noise of what is measured, by number; a public total, which is met exactly, has none."""

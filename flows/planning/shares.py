@@ -82,6 +82,8 @@ def _minimised(scheme: "Scheme", split: Minimise) -> tuple[Fraction, ...]:
             f"privacy.split.minimise must call the leaves {LEAVES}, got {TREE}.", field="privacy.split.minimise"
         )
     others = [number for number in scheme.of_measured([NO_NOISE] * len(numbers)) if number != tree.depth]
+    if not others:
+        return (Fraction(1),)
     leaves = Partition(tree, scheme.view(tree.depth)).cells()
     partitions = {number: Partition(tree, scheme.view(number)) for number in others}
     labels = [partition.places(leaves).astype(np.int32) for partition in partitions.values()]

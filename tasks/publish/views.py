@@ -73,8 +73,9 @@ def poor_margins(job: Job) -> str:
     if not lines:
         return ""
     return (
-        f"Totals of one axis that nothing measures by itself, with the mean error to expect of them in records: {', '.join(lines)}."
-        " Sums of the finest level and of synthetic records are as far off, or further. `release.views: margins` measures them."
+        f"Totals of one axis that nothing measures by itself, with the mean noise of the best sum of measurements, in records: {', '.join(lines)}."
+        " The released sums, and those of synthetic records, can be nearer to the truth; they are further from it where many small"
+        " counts ended at zero. `release.views: margins` measures these totals."
     )
 
 

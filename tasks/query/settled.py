@@ -1,8 +1,9 @@
 """Answers where everything was settled together: a box's count, and the interval of the measurement that says most about it.
 
-Every cell of what was measured has a noisy count. A box is the sum of whole cells of some of these levels and views; each of them gives
-an interval, by the noise of so many draws. Which one is taken follows from the question and the codebooks: that with the least
-variance. So the interval covers the true count of a box that is fixed beforehand with the stated probability.
+Every cell of what was measured has a noisy count. A box is the sum of whole cells of some of these levels and views; each of
+them gives an interval, by the noise of so many draws. Where noisy counts are not published, the intervals of a view's rows are
+widened until all hold at once, and added up. Which measurement is taken follows from the question and the codebooks: that with
+the least variance. So the interval covers the true count of a box that is fixed beforehand with the stated probability.
 """
 
 import math
@@ -31,7 +32,7 @@ class _Measured:
         cells: how many of its cells make up the box.
         noisy: their sum, records; None where noisy counts are not published.
         noise: of one cell.
-        row: the published interval where the box is one cell that has a row; else None.
+        row: the sums of the ends of the published intervals of the cells, where all of them have rows; else None.
         where: the level or view, in words.
     """
 
@@ -133,7 +134,7 @@ def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, are
             cells, noisy = math.prod(map(len, met)), int(counts[NOISY][0])
         elif rows.height != 1 or not _is_cell(folder, part, areas):
             return None
-    row = (int(rows[LOW][0]), int(rows[HIGH][0])) if rows.height == 1 and cells == 1 else None
+    row = (int(rows[LOW].sum()), int(rows[HIGH].sum())) if rows.height == cells and part.source == part.level else None
     if row is None and noisy is None:
         return None
     text = f"the cell of {where}" if cells == 1 else f"sum of {cells:,} cells of {where}"
@@ -152,8 +153,18 @@ def _interval(folder: PublishedFolder, best: _Measured, count: int) -> tuple[int
     """Return the interval that a measurement gives, with the released count inside, and no further than an exact total."""
     if best.noisy is None:
         low, high = best.row or (0, count)
-        return min(low, count), max(high, count)
+        further = best.cells * _further(folder, best)
+        return min(max(low - further, 0), count), max(high + further, count)
     z = best.noise.quantile(math.log((1 - folder.manifest.intervals.confidence) / 2), best.cells)
     total = folder.manifest.levels[0]
     most = int(folder.collect([folder.table(0)])[0][COUNT][0]) if not total.sigma else best.noisy + z
     return min(max(best.noisy - z, 0), count), max(min(max(best.noisy + z, 0), most), count)
+
+
+def _further(folder: PublishedFolder, best: _Measured) -> int:
+    """Return by how much each of several published intervals must be wider so that all of them hold at once, records.
+
+    Each of k intervals then misses with a probability of at most α/k, and the sums of their ends with α.
+    """
+    alpha = 1 - folder.manifest.intervals.confidence
+    return best.noise.quantile(math.log(alpha / 2 / best.cells)) - best.noise.quantile(math.log(alpha / 2))

@@ -174,6 +174,8 @@ def _counts(manifest: Manifest) -> str:
             "- Every count is a whole number above zero. A row that is present has records. A missing row has none, or too\n"
             f"  few for the threshold.{_codes(manifest)}"
         )
+    if manifest.views:
+        return f"- Every count is a whole number, above zero in the tables of levels; those of views list zeros too.\n  In a level, {zero[0].lower()}{zero[1:]}"
     return f"- Every count is a whole number above zero. {zero}"
 
 
@@ -211,6 +213,8 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
     if finest.bound is None:
         known = "before the noise is drawn" if after else "stated"
         measured = f"- Counts are noisy; no error bound is {known}.{after} `sigma` is the standard deviation of the noise in one measurement"
+        if any(level.summed for level in manifest.parts) and manifest.is_settled_together:
+            measured += "\n  or, at a level marked as a sum, in the widest sum of the measurements from which its intervals follow"
         return f"{measured},\n  {how_counted}."
     bound = (
         "- Counts are noisy. With 95% probability, *every* count at a level is within the level's error bound of its true\n"
@@ -297,7 +301,7 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
     if manifest.is_settled_together:
         return (
             "- All levels and views are sums of the finest level, so it does not matter for a count where you read it. Its interval\n"
-            "  does depend on it: read the coarsest level or view that answers your question, or ask `trellis query`, which chooses it."
+            "  does depend on it: read the level or view that answers your question with the least noise. `trellis query` chooses it."
         )
     if manifest.levels[0].summed:
         return (
@@ -341,10 +345,15 @@ def view_rows(manifest: Manifest) -> list[list[str]]:
             _cost_of_view(view),
             "exact" if not view.sigma else format_sigma(view.sigma, summed=view.summed),
             "exact" if not view.sigma else "differs" if view.half_width is None else f"± {view.half_width:,}",
-            NOTHING if view.deviation is None else f"{view.deviation:.3g}",
+            NOTHING if view.deviation is None else _below_one(view.deviation),
         ]
         for view in manifest.views
     ]
+
+
+def _below_one(deviation: float) -> str:
+    """Return a deviation that is not rounded up to 1 where it is below."""
+    return f"{min(deviation, 0.999):.3f}" if deviation < 1 else f"{deviation:.3g}"
 
 
 def _cost_of_view(view: ViewEntry) -> str:
@@ -406,7 +415,8 @@ def _row(level: LevelEntry) -> dict[str, str]:
     return {
         "rows": f"{level.nonzero:,}",
         "noise (sigma)": format_sigma(level.sigma, summed=level.summed, digits=2)
-        + ("" if level.same_as is None else f", same as level {level.same_as}"),
+        + ("" if level.same_as is None else f", same as level {level.same_as}")
+        + (", a sum" if level.summed and level.source is not None else ""),
         "noise rows": noise_rows_of(level),
         "rows, records above 2 sigma": above_noise_of(level),
         "error bound (95%)": format_bound(level.sigma, level.bound, summed=level.summed),

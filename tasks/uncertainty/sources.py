@@ -117,9 +117,10 @@ class MeasuredSums:
 
 
 def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> float:
-    """Return the mean absolute error that is to be expected of a cell of a view, records, before counts are settled or repaired.
+    """Return the mean absolute error of the best sum of measurements for a cell of a view, records, before counts are settled.
 
-    It is that of normal noise with the variance of the measurement that says most about the widest cell.
+    It is that of normal noise with the variance of the measurement that says most about the widest cell. A released count can be
+    nearer; it is further off where many small counts end at zero.
 
     Args:
         of: the view.
