@@ -221,7 +221,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     fewer = ["Choose a coarser level"] if is_deep else []
     if spec.input.features and len(tree.axes) > 1:
         fewer.append("leave a feature out" if fewer else "Leave a feature out")
-    with_views = mechanism.cells == "views"
+    with_views = mechanism.cells == "views" and bool(spec.views)
     if with_views:
         other = "a mechanism that walks the tree, without release.views"
     else:
