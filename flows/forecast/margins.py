@@ -10,8 +10,7 @@ from flows.planning.scheme import Scheme, scheme_of
 from flows.planning.views import views_of
 from flows.spec.keys import DEFAULT_MECHANISM
 from storage.errors import SpecError
-from tasks.tree.order import Tree
-from tasks.tree.views import View
+from tasks.tree.views import margin
 from tasks.uncertainty.sources import expected_error
 
 Margin = tuple[int, int]  # an axis, and its level
@@ -71,14 +70,10 @@ def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
         measured = dict(enumerate(scheme.noises(noises)))
     return {
         (axis, level): expected_error(
-            _margin(plan.tree, axis, level),
+            margin(plan.tree, axis, level),
             {number: (scheme.view(number), of) for number, of in measured.items()},
             plan.tree,
         )
         for axis in range(len(plan.tree.axes))
         for level in range(1, plan.tree.axes[axis].depth + 1)
     }
-
-
-def _margin(tree: Tree, axis: int, level: int) -> View:
-    return View(-1, tuple(level if number == axis else 0 for number in range(len(tree.axes))), {})

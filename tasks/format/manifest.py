@@ -301,7 +301,7 @@ class Manifest(_Part):
         noisy_counts: whether the sealed noisy counts are published. The file leaves out False.
         supersedes: the release that this one replaces; None, and left out of the file, if there is none.
         views: the groupings beside the tree. The file leaves out an empty list.
-        derived: by name, the derived columns that they have. The file leaves it out where there is none.
+        derived: the derived columns of the views, by name. The file leaves it out if there are none.
     """
 
     id: str

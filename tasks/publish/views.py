@@ -16,7 +16,7 @@ from tasks.format.published_tree import DERIVED, derived_path
 from tasks.laws.named import noise_of
 from tasks.publish.settled_levels import SettledLevels, code_columns
 from tasks.tree.job import Job
-from tasks.tree.views import Partition, View
+from tasks.tree.views import Partition, margin, unnumbered
 from tasks.uncertainty.sources import expected_error
 from tasks.validate.size import CsvKind
 
@@ -48,7 +48,7 @@ def write_views(folder: Path, job: Job, settled: SettledLevels, *, csv: CsvKind)
         finest = [0] * len(job.tree.axes)
         for axis, level in column.of:
             finest[axis] = level
-        every = Partition(job.tree, View(-1, tuple(finest), {}))
+        every = Partition(job.tree, unnumbered(finest))
         derived = job.load_derived()[column.name]
         columns = dict(code_columns(every, flat))
         columns[column.name] = derived.codes.to_arrow().cast(pa.string()).take(pa.array(derived.code_of))
@@ -66,9 +66,9 @@ def poor_margins(job: Job) -> str:
     lines = []
     for number, axis in enumerate(tree.axes):
         for level in range(1, axis.depth + 1):
-            margin = View(-1, tuple(level if other == number else 0 for other in range(len(tree.axes))), {})
-            if not any(view.is_same_as(margin) for view, _ in measured.values()):
-                error = expected_error(margin, measured, tree)
+            totals = margin(tree, number, level)
+            if not any(view.is_same_as(totals) for view, _ in measured.values()):
+                error = expected_error(totals, measured, tree)
                 lines.append(f"`{column_name(axis.name, axis.level_names[level - 1], flat)}` (± {error:,.3g})")
     if not lines:
         return ""

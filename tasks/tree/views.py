@@ -154,6 +154,16 @@ def level_view(tree: Tree, level: int) -> View:
     return View(level, tree.axis_levels(level), tree.level_names(level))
 
 
+def unnumbered(levels: Sequence[int]) -> View:
+    """Return the view with an axis level per axis, 0 where it is left out, that nobody measures or names."""
+    return View(-1, tuple(levels), {})
+
+
+def margin(tree: Tree, axis: int, level: int) -> View:
+    """Return the totals of one axis at one of its levels."""
+    return unnumbered([level if number == axis else 0 for number in range(len(tree.axes))])
+
+
 def every_level(tree: Tree) -> tuple[View, ...]:
     """Return the views of all levels, from 0 to T."""
     return tuple(level_view(tree, level) for level in range(tree.depth + 1))
@@ -260,7 +270,7 @@ def _reached(tree: Tree, view: View, sizes: Sequence[int]) -> BoolArray:
     for column in view.derived:
         for axis, level in column.of:
             finest[axis] = max(finest[axis], level)
-    every = Partition(tree, View(-1, tuple(finest), {}))
+    every = Partition(tree, unnumbered(finest))
     reached = np.zeros(math.prod(sizes), dtype=bool)
     reached[_keys(tree, view, sizes, every.cells())] = True
     return reached
