@@ -22,6 +22,7 @@ from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import UpDown, least_squares, settle
 from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
+from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
@@ -65,7 +66,7 @@ class Mechanism:
     views: Callable[[Tree], Sequence[View]]
     cells: Measured
     repair: Mapping[str, Optimiser]
-    finish: UpDown | AddUp | Together | None = None
+    finish: UpDown | AddUp | Together | Calibrate | None = None
     bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
     waived: frozenset[str] = frozenset()
@@ -126,6 +127,17 @@ class Mechanism:
         """
         return all(law.keeps_some for law in self.laws.values())
 
+    @property
+    def measures_views(self) -> bool:
+        """Whether it measures views beside the levels of its tree."""
+        return isinstance(self.finish, Together | Calibrate)
+
+    @property
+    def second_pass(self) -> UpDown | None:
+        """The finish of its tree; None if it has none."""
+        finish = self.finish.second_pass if isinstance(self.finish, Calibrate) else self.finish
+        return finish if isinstance(finish, UpDown) else None
+
     def optimiser(self, priority: str | None) -> Optimiser | None:
         """Return the optimiser that a priority names, or the first one; None if there is nothing to repair."""
         return self.repair[priority] if priority else next(iter(self.repair.values()), None)
@@ -137,8 +149,15 @@ _FROM_SEVERAL = "not in a count: each count is estimated from its own measuremen
 _TOGETHER = (
     "not in a count: each count is settled together with all levels and views, so that none is below 0 and all add up"
 )
+_CALIBRATED = (
+    "not in a count: all counts are calibrated to the totals of single axes, as far as the areas that are left allow"
+)
 _NO_BOUND = "it states no error bound"
+_NO_BOUND_CALIBRATED = (
+    "with views that are totals of single axes, counts are calibrated to these, and no error bound holds"
+)
 _ONLY_TOTAL = "everything is settled together, and only a public total is met exactly"
+_ONLY_TOTAL_CALIBRATED = "counts are calibrated to the totals of single axes, and only a public total is met exactly"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
@@ -237,14 +256,34 @@ MECHANISMS = {
 }
 
 
-def mechanism_with(mechanism: Mechanism, *, has_views: bool) -> Mechanism:
+def is_settled_together(tree: Tree) -> bool:
+    """Return whether a tree has few enough leaves to be settled together with views."""
+    return tree.possible_cells(tree.depth) <= MOST_SETTLED
+
+
+def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = True) -> Mechanism:
     """Return a mechanism as it is for a release with views or without.
 
     With views, a mechanism that goes down a tree measures every cell of every level whatever survives, and everything is settled
-    together: each released count has a measurement of its own, and nothing that was pruned has to be revived.
+    together: each released count has a measurement of its own, and nothing that was pruned has to be revived. Where there are too
+    many leaves for that, it goes down its tree as always; its views are totals of single axes, measured besides, to which its
+    counts are calibrated.
+
+    Args:
+        mechanism: one of the table.
+        has_views: whether there are views.
+        together: whether there are few enough leaves to settle all of it together.
     """
     if not has_views or mechanism.cells != "survivors":
         return mechanism
+    if not together:
+        return replace(
+            mechanism,
+            finish=Calibrate(mechanism.second_pass),
+            bounds=None,
+            refused={**mechanism.refused, "target": _NO_BOUND_CALIBRATED, "invariants": _ONLY_TOTAL_CALIBRATED},
+            how_counted=_CALIBRATED,
+        )
     return replace(
         mechanism,
         cells="views",

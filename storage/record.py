@@ -28,7 +28,7 @@ from storage.releases.terms import LevelTerms
 
 Shard = Seal | FrontierShard | EstimateShard
 
-_SHARDS = ("seals", "frontiers", "estimates", "settled")
+_SHARDS = ("seals", "frontiers", "estimates", "settled", "calibrated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,7 @@ class Record:
         frontiers: the levels that are optimised, by level and branch, in the order of the tree.
         estimates: what a second pass has estimated, by level and branch.
         settled: the levels after a second pass, by level and branch, in the order of the tree.
+        calibrated: the levels, and the totals of single axes, once the leaves are calibrated to these; likewise.
     """
 
     release: Release
@@ -95,6 +96,7 @@ class Record:
     frontiers: Mapping[Place, FrontierShard]
     estimates: Mapping[Place, EstimateShard]
     settled: Mapping[Place, FrontierShard]
+    calibrated: Mapping[Place, FrontierShard] = field(default_factory=dict)
     _parts: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,8 +113,8 @@ class Record:
 
     @property
     def released(self) -> Mapping[Place, FrontierShard]:
-        """The levels as they are published: after the second pass, where there is one."""
-        return self.settled or self.frontiers
+        """The levels as they are published: after calibration or the second pass, where there is one."""
+        return self.calibrated or self.settled or self.frontiers
 
     @property
     def is_drawn(self) -> bool:
@@ -135,7 +137,9 @@ class Record:
         return range(first, (self.branches[parts[0]].cut_level if parts else self.finest) + 1)
 
     def branches_of(self, level: int) -> list[str]:
-        """Return the branches of which a level consists, as far as they are cut, in the order of the tree."""
+        """Return the branches of which a level consists, as far as they are cut, in the order of the tree; a view is the trunk's."""
+        if level > self.finest:
+            return [TRUNK]
         return branches_of_level(self.branches, level)
 
     def cells_of(self, level: int) -> tuple[int, int]:
@@ -168,7 +172,7 @@ class Record:
         for shard in shards:
             kinds[_kind_of(shard)].setdefault((shard.level, shard.branch), shard)
         order = {name: number for number, name in enumerate(self.all_branches)}
-        for name in ("frontiers", "settled"):
+        for name in ("frontiers", "settled", "calibrated"):
             kinds[name] = dict(sorted(kinds[name].items(), key=lambda item: (item[0][0], order[item[0][1]])))
         made = replace(self, **kinds)
         drawn = {level: charge for level, charge in self.charges.items() if charge.state == "drawing"}
@@ -211,7 +215,7 @@ class Record:
 def _kind_of(shard: Shard) -> str:
     """Return where a record has a shard."""
     if isinstance(shard, FrontierShard):
-        return "settled" if shard.is_settled else "frontiers"
+        return "frontiers" if shard.kind == "counts" else shard.kind
     return "seals" if isinstance(shard, Seal) else "estimates"
 
 
@@ -229,9 +233,10 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
         UsageError: there is no release of that id.
         StoreError: the ledger does not add up.
     """
-    settled, estimates = list_settled(con, release_id), list_estimates(con, release_id)
+    calibrated, settled = (list_settled(con, release_id, kind) for kind in ("calibrated", "settled"))
+    estimates = list_estimates(con, release_id)
     frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
     branches = list_branches(con, release_id)
     account = (read_books(con) if books is None else books).account_of(release_id)
     charges = account.charges_of(release_id) if account else {}
-    return Record(find_release(con, release_id), charges, branches, seals, frontiers, estimates, settled)
+    return Record(find_release(con, release_id), charges, branches, seals, frontiers, estimates, settled, calibrated)

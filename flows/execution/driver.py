@@ -161,7 +161,11 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     """Walk, validate and publish; with `only`, publish if no other branch is missing."""
     with store() as con:
         set_state(con, release.id, "running")
-    mechanism = mechanism_with(MECHANISMS[release.terms.mechanism], has_views=bool(release.terms.views))
+    mechanism = mechanism_with(
+        MECHANISMS[release.terms.mechanism],
+        has_views=bool(release.terms.views),
+        together=release.levels[0].source is not None,
+    )
     outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
     if missing:
         with store() as con:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from flows.forecast.values import PlannedMargin
-from flows.mechanisms import MECHANISMS, MOST_SETTLED, mechanism_with
+from flows.mechanisms import MECHANISMS, is_settled_together, mechanism_with
 from flows.planning.guarantee import noises_like
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme, scheme_of
@@ -42,18 +42,18 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
     """Return what is measured with views, and what is without: one of the two is the plan's."""
     spec, scheme = plan.file.spec, plan.scheme
     sampler, law = spec.noise.sampler, plan.scheme.law
-    if scheme.is_together:
+    if scheme.mechanism.measures_views:
         mechanism = MECHANISMS[spec.mechanism]
         mechanism = MECHANISMS[DEFAULT_MECHANISM] if mechanism.cells == "views" else mechanism
         keys = spec.privacy.model_copy(update={"split": "uniform"})
         return scheme, scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
-    mechanism = mechanism_with(plan.mechanism, has_views=True)
-    many = plan.tree.possible_cells(plan.tree.depth) > MOST_SETTLED
-    if mechanism.cells != "views" or many or spec.privacy.invariants:
+    together = is_settled_together(plan.tree)
+    mechanism = mechanism_with(plan.mechanism, has_views=True, together=together)
+    if not mechanism.measures_views or spec.privacy.invariants:
         return None, scheme
     release = spec.release.model_copy(update={"views": "margins"})
     try:
-        views = views_of(spec.model_copy(update={"release": release}), plan.tree, {})
+        views = views_of(spec.model_copy(update={"release": release}), plan.tree, {}, together=together)
     except SpecError:
         return None, scheme
     named = [(terms.name, view) for terms, view in views]
@@ -67,7 +67,8 @@ def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
     noises = guarantee.noises if scheme is plan.scheme else noises_like(scheme, guarantee)
     measured = dict(zip(scheme.measured, noises, strict=True))
     if not (scheme.is_together or scheme.is_summed):  # a level that repeats another is as good as that one
-        measured = dict(enumerate(scheme.noises(noises)))
+        views = {number: noise for number, noise in measured.items() if number > plan.tree.depth}
+        measured = dict(enumerate(scheme.noises(noises))) | views
     return {
         (axis, level): expected_error(
             margin(plan.tree, axis, level),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from flows.mechanisms import MECHANISMS, Mechanism, mechanism_with
+from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import scheme_of
 from flows.spec.keys import Spec
@@ -32,13 +32,14 @@ def mechanism_named(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
-def mechanism_of(spec: Spec) -> Mechanism:
-    """Return the mechanism of a spec, as it is with its views or without.
+def mechanism_of(spec: Spec, tree: Tree | None = None) -> Mechanism:
+    """Return the mechanism of a spec, as it is with its views or without; few leaves are assumed where there is no tree yet.
 
     Raises:
         SpecError: no mechanism has this name.
     """
-    return mechanism_with(mechanism_named(spec.mechanism), has_views=bool(spec.views))
+    together = tree is None or is_settled_together(tree)
+    return mechanism_with(mechanism_named(spec.mechanism), has_views=bool(spec.views), together=together)
 
 
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
@@ -89,7 +90,7 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     if not spec.views:
         return
-    if mechanism.cells != "views":
+    if not mechanism.measures_views:
         able = [recipe.name for recipe in MECHANISMS.values() if recipe.cells in {"survivors", "views"}]
         yield SpecError(
             f"release.views must be left out with mechanism {mechanism.name}; {', '.join(able)} measure views.",
@@ -97,7 +98,7 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     if spec.priority:
         yield SpecError(
-            "priority must be left out with release.views: everything is settled together, and nothing is repaired on the way.",
+            "priority must be left out with release.views: counts are settled with the views, whatever the priority.",
             field="priority",
         )
     if spec.release.intervals.simultaneous:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from flows.mechanisms import Mechanism
+from flows.mechanisms import Mechanism, is_settled_together
 from flows.planning.compatibility import incompatible_keys, law_of, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
@@ -289,10 +289,11 @@ def _plan(file: SpecFile) -> Plan:
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run.max_memory)
+    mechanism = mechanism_of(spec, tree)
     check_leaves(spec, tree, mechanism)
     sources = derived_sources(file)
     derived = derived_columns(sources, source, tree)
-    views = views_of(spec, tree, derived)
+    views = views_of(spec, tree, derived, together=is_settled_together(tree))
     named = [(terms.name, view) for terms, view in views]
     law = law_of(spec, mechanism, tree, whole, named)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)
@@ -341,6 +342,7 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
             derivation=scheme.derivation(level),
             is_summed=above and scheme.is_summed,
             same_as=same,
+            view=next(iter(scheme.names_of(level)), "") if level in scheme.names else "",
         )
         if same is not None:
             term = replace(term, mechanism=terms[same].mechanism, scale=terms[same].scale)

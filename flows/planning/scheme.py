@@ -93,6 +93,8 @@ class Scheme:
             number: of the level or view.
             measured: by number, the noise of what is measured; no noise where that is exact.
         """
+        if not self.is_together:
+            return number, 1
         own, found = self.view(number), list[tuple[float, int, int]]()
         for other, noise in measured.items():
             view = self.view(other)
@@ -140,7 +142,7 @@ class Scheme:
 
         A level that the spec publishes exactly is measured, and one that is summed repeats nothing.
         """
-        if self.is_summed or self.is_together or level < self.first_measured:
+        if self.is_summed or self.is_together or not self.first_measured <= level <= self.tree.depth:
             return None
         same = self.tree.same_as(level)
         # a level that the spec publishes exactly repeats nothing, whatever the codebook says
@@ -303,19 +305,18 @@ def _measured(
     tree: Tree, mechanism: Mechanism, first: int, names: Mapping[int, str], *, total_is_public: bool
 ) -> tuple[int, ...]:
     """Return the numbers of the levels and views that are measured with noise."""
+    views = sorted(number for number in names if number > tree.depth)
     if not isinstance(mechanism.finish, Together):
-        return tuple(
-            level
-            for level in range(first, tree.depth + 1)
-            if isinstance(mechanism.finish, AddUp) or tree.same_as(level) is None
-        )
+        is_summed = isinstance(mechanism.finish, AddUp)
+        own = (level for level in range(first, tree.depth + 1) if is_summed or tree.same_as(level) is None)
+        return (*own, *views)
     # of levels with the same cells the finest is measured; with a public total none with the cells of level 0 is
     asked = {*range(first, tree.depth + 1), *names}
     last_of = {level: _last_alike(tree, level) for level in range(tree.depth + 1)}
     levels = {last_of[level] for level in asked if level <= tree.depth}
     if total_is_public:
         levels.discard(last_of[0])
-    return (*sorted(levels), *(number for number in sorted(names) if number > tree.depth))
+    return (*sorted(levels), *views)
 
 
 def _last_alike(tree: Tree, level: int) -> int:

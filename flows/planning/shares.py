@@ -26,7 +26,7 @@ def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
         SpecError: the split does not fit what is measured.
     """
     split, measured = scheme.keys.split, scheme.measured
-    if not scheme.is_together:
+    if not scheme.mechanism.measures_views:
         return _shares(scheme.keys, len(measured))
     if isinstance(split, Minimise):
         return _minimised(scheme, split)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from flows.mechanisms import MOST_SETTLED
 from flows.spec.file import SpecFile
 from flows.spec.keys import Spec
 from storage.errors import SpecError
@@ -12,6 +13,7 @@ from tasks.ingest.derived import DerivedSource, read_derived
 from tasks.ingest.task import Source
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, View, every_level
+from tasks.words.numbers import format_cells
 from tasks.words.refinements import refinement
 
 MOST_VIEW_CELLS = 10**7
@@ -37,16 +39,27 @@ def derived_columns(sources: Sequence[DerivedSource], of: Source, tree: Tree) ->
     return {source.name: read_derived(source, of.table, codes, of.count, tree) for source in sources}
 
 
-def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tuple[ViewTerms, View], ...]:
+def views_of(
+    spec: Spec, tree: Tree, derived: Mapping[str, Derived], *, together: bool = True
+) -> tuple[tuple[ViewTerms, View], ...]:
     """Return the views of a spec, in its order, with their terms; one with the cells of a tree level has the number of that.
 
+    Args:
+        spec: the spec.
+        tree: the axes and their order.
+        derived: the derived columns, by name.
+        together: whether all is settled together, so that all cells of all levels are measured. Otherwise a release is sure of all
+            cells of levels 0 and 1 alone, and views must be totals of one axis.
     Raises:
-        SpecError: two views have the same cells, or one has too many.
+        SpecError: two views have the same cells, one has too many, or one is not the total of one axis where it must be.
     """
-    found, levels = list[tuple[ViewTerms, View]](), every_level(tree)
-    number = len(levels)
+    levels = every_level(tree)
+    found, number = list[tuple[ViewTerms, View]](), len(levels)
+    levels = levels if together else levels[:2]
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
+        if not together and (len(of) > 1 or view.derived):
+            _refuse_crossing(name, tree)
         for terms, other in found:
             if view.is_same_as(other):
                 raise SpecError(
@@ -66,6 +79,17 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
         columns = tuple(column.name for column in view.derived)
         found.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
     return tuple(found)
+
+
+def _refuse_crossing(name: str, tree: Tree) -> None:
+    """Refuse a view that can only be settled together with the leaves, where there are too many of them."""
+    leaves = tree.possible_cells(tree.depth)
+    raise SpecError(
+        f"release.views.{name} must be the totals of one axis, since there are {format_cells(leaves)} leaves: at most"
+        f" {MOST_SETTLED:,} can be settled together with other groupings.",
+        field=f"release.views.{name}",
+        hint="Name totals of one axis, such as views: margins, or choose a coarser finest level.",
+    )
 
 
 def _view(number: int, of: Mapping[str, str], tree: Tree, derived: Mapping[str, Derived]) -> View:

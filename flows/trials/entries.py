@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS, Mechanism, mechanism_with
+from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
@@ -200,7 +200,11 @@ def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
     has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
     if mechanism.cells == "views" and not has_views:
         raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")
-    return mechanism if named in mechanism.repair and named else mechanism_with(mechanism, has_views=has_views)
+    return (
+        mechanism
+        if named in mechanism.repair and named
+        else mechanism_with(mechanism, has_views=has_views, together=is_settled_together(plan.tree))
+    )
 
 
 def _priority(plan: Plan, mechanism: Mechanism) -> str:
@@ -214,7 +218,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     spec, notes = plan.file.spec, _left_out(plan, mechanism)
     if spec.noise.sampler not in _law(plan, mechanism).samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
-    if plan.named_views and _with_views(plan, mechanism, named).cells != "views":
+    if plan.named_views and not _with_views(plan, mechanism, named).measures_views:
         notes.append("release.views is left out: its views are sums of what it releases.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair
@@ -261,7 +265,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
     sampler = _sampler(plan, mechanism)
     law = _law(plan, mechanism)
-    has_views = mechanism.cells == "views"
+    has_views = mechanism.measures_views
     if isinstance(keys.split, dict | Minimise) and not has_views:
         keys = keys.model_copy(update={"split": "uniform"})
     views = plan.scheme.named_views if has_views else []

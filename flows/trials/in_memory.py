@@ -13,7 +13,7 @@ import numpy as np
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import report_nothing
-from flows.walks.steps import Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
+from flows.walks.steps import CalibrateAll, Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge, reserved_charges
@@ -26,11 +26,11 @@ from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
 from tasks.noise.task import draw
 from tasks.noise.truth import TruthInMemory
-from tasks.optimize.reconcile import UpDown
 from tasks.optimize.second_pass import estimate, settle
 from tasks.optimize.task import add_up, repair, repeat
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.settle.calibrate import calibrate
 from tasks.settle.task import settle_together
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
@@ -243,7 +243,6 @@ def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed
 
 def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, sampler: Any) -> Shard | Sequence[Shard]:
     """Take a step, as the stages do."""
-    finish = mechanism.finish
     match step:
         case Measure(level, branch):
             return draw(job, truth, level, branch, mechanism.cells, sampler)
@@ -253,12 +252,14 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
             return repeat(job, level, branch)
         case Sum(level, branch):
             return add_up(job, level, branch)
-        case Up(branch) if isinstance(finish, UpDown):
-            return estimate(job, branch, finish)
-        case Down(branch) if isinstance(finish, UpDown):
-            return settle(job, branch, finish)
+        case Up(branch) if mechanism.second_pass:
+            return estimate(job, branch, mechanism.second_pass)
+        case Down(branch) if mechanism.second_pass:
+            return settle(job, branch, mechanism.second_pass)
         case SettleTogether():
             return settle_together(job)
+        case CalibrateAll():
+            return calibrate(job)
         case _:
             raise TypeError(f"A release in memory has no {step}.")
 

@@ -7,7 +7,7 @@ from flows.mechanisms import Mechanism
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Place
-from tasks.optimize.reconcile import UpDown
+from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.branches import pieces_of
 from tasks.tree.views import AddUp
@@ -67,6 +67,13 @@ class SettleTogether:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrateAll:
+    """Settle the totals of single axes, and calibrate the counts of all levels to them."""
+
+    branch: str = TRUNK
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """Cut a branch after one of its levels, into branches of at most so many cells of the next level."""
 
@@ -75,7 +82,7 @@ class Cut:
     most_cells: int
 
 
-Step = Measure | Repair | Repeat | Sum | Up | Down | SettleTogether | Cut
+Step = Measure | Repair | Repeat | Sum | Up | Down | SettleTogether | CalibrateAll | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +116,13 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     """
     if isinstance(mechanism.finish, Together):
         return _together(record)
-    if not (record.estimates or record.settled):
+    if not (record.estimates or record.settled or record.calibrated):
         on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
         if on_the_way_down or missing_branches(record):
             return on_the_way_down
+        beside = [terms.level for terms in record.release.views if (terms.level, TRUNK) not in record.seals]
+        if beside:
+            return [_measure(record, beside[0], TRUNK)]
     return _finish(mechanism, record)
 
 
@@ -154,7 +164,7 @@ def _together(record: Record) -> list[Step]:
     """Return what comes next where every cell of levels and views is measured, one after the other, and then settled together."""
     if (record.finest, TRUNK) in record.frontiers:
         return []
-    begun = bool(record.estimates or record.frontiers or record.settled)
+    begun = bool(record.estimates or record.frontiers or record.settled or record.calibrated)
     measured = [terms.level for terms in record.release.parts if terms.is_measured]
     left = [number for number in measured if (number, TRUNK) not in record.seals]
     return [_measure(record, left[0], TRUNK)] if left and not begun else [SettleTogether()]
@@ -177,7 +187,7 @@ def _is_cut_after(record: Record, level: int, branch: str, most_cells: int, whol
 
 def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
     """Return what comes next once everything is sealed."""
-    if isinstance(mechanism.finish, UpDown):
+    if mechanism.second_pass and not record.calibrated:
         estimated = {branch for _, branch in record.estimates}
         up = [
             Up(branch)
@@ -187,13 +197,17 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         if up:
             return list(up)
         settled = {branch for _, branch in record.settled}
-        return [
+        down = [
             Down(branch)
             for branch in record.all_branches
             if branch not in settled and (branch == TRUNK or record.branches[branch].parent in settled)
         ]
+        if down or not settled.issuperset(record.all_branches):
+            return list(down)
     if isinstance(mechanism.finish, AddUp):
         summed = [terms.level for terms in record.release.levels if terms.is_summed]
         missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
         return [Sum(level) for level in missing[:1]]
+    if isinstance(mechanism.finish, Calibrate) and not record.calibrated:
+        return [CalibrateAll()]
     return []

@@ -5,7 +5,7 @@ from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import Future, Report, Submit
-from flows.walks.steps import Cuts, Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
+from flows.walks.steps import CalibrateAll, Cuts, Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
 from flows.walks.walk import walk
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
@@ -26,6 +26,7 @@ from tasks.capacity import cores, memory_of
 from tasks.noise.task import measure_branch
 from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
+from tasks.settle.calibrate import calibrate_release
 from tasks.settle.task import settle_release
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
@@ -64,11 +65,13 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
         case Sum(level, branch):
             return sum_level, level, branch
         case Up(branch):
-            return estimate_branch, branch, mechanism.finish
+            return estimate_branch, branch, mechanism.second_pass
         case Down(branch):
-            return settle_branch, branch, mechanism.finish
+            return settle_branch, branch, mechanism.second_pass
         case SettleTogether():
             return (settle_release,)
+        case CalibrateAll():
+            return (calibrate_release,)
         case _:
             raise TypeError(f"No stage takes {step}.")
 
@@ -106,7 +109,7 @@ class StoredRecord:
                 if isinstance(shard, EstimateShard):
                     add_estimates(con, release_id, shard)
                 elif isinstance(shard, FrontierShard):
-                    (add_settled if shard.is_settled else add_frontier)(con, release_id, shard)
+                    (add_frontier if shard.kind == "counts" else add_settled)(con, release_id, shard)
                 elif (shard.level, shard.branch) not in before.seals:
                     add_seal(con, release_id, shard)
             for level, charge in record.charges.items():

@@ -101,7 +101,7 @@ def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
     for shard in made:
         if isinstance(shard, Seal):
             report(shard.level, *record.cells_of(shard.level))
-        elif isinstance(shard, FrontierShard) and not shard.is_settled:
+        elif isinstance(shard, FrontierShard) and shard.kind == "counts":
             levels = record.release.parts
             if not levels[shard.level].is_measured:
                 report(shard.level, 0, 0)

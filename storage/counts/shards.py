@@ -40,9 +40,14 @@ def settled_name(level: int, branch: str) -> str:
     return f"level_{level}_{branch}.settled"
 
 
+def calibrated_name(level: int, branch: str) -> str:
+    """Return the name of the counts of a level of a branch, or of a view, that are calibrated to totals of single axes."""
+    return f"level_{level}_{branch}.calibrated"
+
+
 def frontier_name(shard: FrontierShard) -> str:
-    """Return the name of a shard of counts, of the first or the second pass."""
-    return (settled_name if shard.is_settled else counts_name)(shard.level, shard.branch)
+    """Return the name of a shard of counts of any kind."""
+    return f"level_{shard.level}_{shard.branch}.{shard.kind}"
 
 
 def shard_path(release_id: str, name: str) -> Path:
@@ -56,7 +61,7 @@ def noisy_path(release_id: str, level: int, branch: str) -> Path:
 
 
 def frontier_path(release_id: str, shard: FrontierShard) -> Path:
-    """Return the path of the counts of a shard, of the first or the second pass."""
+    """Return the path of the counts of a shard."""
     return shard_path(release_id, frontier_name(shard))
 
 

@@ -142,5 +142,17 @@ ALTER TABLE levels ADD COLUMN "view" VARCHAR DEFAULT ''; -- the name of the view
 ALTER TABLE levels ADD COLUMN source INTEGER; -- where everything is settled together, the level or view from whose measurement intervals follow; otherwise null
 """
 
+CALIBRATED = """
+-- one row per shard of counts that are calibrated to totals of single axes, and per shard of these totals
+CREATE TABLE calibrated (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree, or the number of a view
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard
+    nonzero BIGINT NOT NULL,            -- how many cells have a released count that is not 0
+    PRIMARY KEY (release_id, level, branch)
+);
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED)

@@ -6,6 +6,7 @@ A seal is its committed row. Nothing has read a shard that has no row.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import duckdb
 
@@ -14,6 +15,7 @@ from storage.errors import SealedAlready
 from storage.machine.clock import utc_now
 
 Place = tuple[int, str]  # a level and a branch
+CountsKind = Literal["counts", "settled", "calibrated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class FrontierShard:
     """The counts of the nodes that remain of one level of one branch, and the number of cells below them.
 
     Attributes:
-        is_settled: whether the counts are those of a second pass, which does not count the cells below.
+        kind: which counts they are: those of the first pass; `settled`, of a second pass; or `calibrated` to the totals of
+            single axes. Only the first pass counts the cells below.
     """
 
     level: int
@@ -39,7 +42,7 @@ class FrontierShard:
     sha256: str
     nonzero: int
     cells_below: int
-    is_settled: bool = False
+    kind: CountsKind = "counts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +127,25 @@ def list_estimates(con: Connection, release_id: str) -> dict[Place, EstimateShar
 
 
 def add_settled(con: Connection, release_id: str, shard: FrontierShard) -> None:
-    """Record the counts of a second pass; computing them again gives the same result."""
+    """Record settled or calibrated counts; computing them again gives the same result."""
     con.execute(
-        "INSERT OR REPLACE INTO settled VALUES (?, ?, ?, ?, ?)",
+        f"INSERT OR REPLACE INTO {shard.kind} VALUES (?, ?, ?, ?, ?)",
         [release_id, shard.level, shard.branch, shard.sha256, shard.nonzero],
     )
 
 
-def list_settled(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
-    """Return a release's levels after the second pass, by level and branch, in the order of the tree."""
+def list_settled(con: Connection, release_id: str, kind: CountsKind = "settled") -> dict[Place, FrontierShard]:
+    """Return a release's settled or calibrated levels, by level and branch, in the order of the tree."""
     rows = con.execute(
-        "SELECT level, branch, sha256, nonzero, 0, true FROM settled WHERE release_id = ?", [release_id]
+        f"SELECT level, branch, sha256, nonzero, 0, ? FROM {kind} WHERE release_id = ?", [kind, release_id]
     ).fetchall()
     return _in_order(con, release_id, [FrontierShard(*row) for row in rows])
 
 
 def list_released(con: Connection, release_id: str) -> dict[Place, FrontierShard]:
-    """Return a release's levels as they are published: after the second pass, if there is one."""
-    return list_settled(con, release_id) or list_frontiers(con, release_id)
+    """Return a release's levels as they are published: after calibration or a second pass, if there is one."""
+    found = (list_settled(con, release_id, kind) for kind in ("calibrated", "settled"))
+    return next(filter(None, found), None) or list_frontiers(con, release_id)
 
 
 def _in_order(con: Connection, release_id: str, shards: Sequence[FrontierShard]) -> dict[Place, FrontierShard]:

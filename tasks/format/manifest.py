@@ -202,8 +202,20 @@ class LevelEntry(_Part):
         return name
 
 
+class Difference(_Part):
+    """How far the counts of a view are from the sums of the finest level's, over all its cells.
+
+    Attributes:
+        largest: the largest distance, records.
+        mean: the mean distance, records.
+    """
+
+    largest: int
+    mean: float
+
+
 class ViewEntry(LevelEntry):
-    """A view: a grouping beside the tree, whose counts are sums of the finest level's.
+    """A view: a grouping beside the tree, whose counts are sums of the finest level's, unless it states how far they differ.
 
     The fields are those of a level. A view that has the cells of a level is the same as that one: its number is the level's, and what it
     cost is stated there.
@@ -212,10 +224,13 @@ class ViewEntry(LevelEntry):
         name: as the spec names it, and the name of its table.
         deviation: the largest distance of one of its counts from what the cell added up to before rounding, records; None where
             the view was not measured by itself.
+        differs: how far its counts are from the sums of the finest level's, where these could only be calibrated to it, since
+            there were too many leaves to settle everything together; otherwise None, and they are these sums.
     """
 
     name: str = Field(min_length=1)
     deviation: float | None = None
+    differs: Difference | None = None
 
 
 class DerivedEntry(_Part):

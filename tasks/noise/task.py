@@ -67,7 +67,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
         return _draw_leaves_with_records(job, truth, level, branch, sampler)
     release, name = job.record.release, noisy_name(level, branch)
     terms, privacy = release.parts[level], release.terms.privacy
-    if cells == "views":
+    if cells == "views" or level > job.record.finest:
         number, true_chunks = _cells_of_view(job, truth, level)
     elif cells == "universe":
         number, true_chunks = _cells_of_universe(job, truth)

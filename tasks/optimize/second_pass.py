@@ -83,7 +83,7 @@ def settle(job: Job, branch: str, finish: UpDown) -> list[FrontierShard]:
             for group in groups
         )
         sha256 = job.shelf.write(settled_name(level, branch), columns, rows)
-        found.append(FrontierShard(level, branch, sha256, len(left), 0, is_settled=True))
+        found.append(FrontierShard(level, branch, sha256, len(left), 0, "settled"))
     return found
 
 

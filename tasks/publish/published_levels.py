@@ -366,7 +366,7 @@ class ReleasedLevels:
     def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
         """Return which of the kept nodes are released, and their counts."""
         shard = self.record.released[level, branch]
-        if not shard.is_settled:
+        if shard.kind == "counts":
             return slice(None), kept.counts
         columns = self.job.shelf.columns(frontier_name(shard), shard.sha256)
         return columns["row"], columns["count"]

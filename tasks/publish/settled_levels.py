@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT, INTERVAL, column_name
-from storage.counts.shards import counts_name, estimates_name
-from storage.errors import StoreError
+from storage.counts.shards import estimates_name, frontier_name
 from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms, ViewTerms
 from tasks.format.manifest import Signal
@@ -21,12 +20,12 @@ from tasks.tree.job import Job
 from tasks.tree.views import Partition, ViewCells
 from tasks.uncertainty.intervals import rounded_outwards, rounding_step, row_log_tail
 from tasks.uncertainty.shares import Shares
-from tasks.uncertainty.sources import MeasuredSums, measured_sums, single
+from tasks.uncertainty.sources import MeasuredSums, below_zero, measured_sums, single
 
 
 @dataclass(slots=True)
 class SettledLevels:
-    """The levels and views of a release whose measurements were settled together.
+    """The levels and views of a release whose measurements were settled together; or its views alone, where they were not.
 
     Attributes:
         job: the work on the validated release.
@@ -77,9 +76,9 @@ class SettledLevels:
 
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
-        shard = self.job.record.frontiers[number, TRUNK]
+        shard = self.job.record.released[number, TRUNK]
         if number > self.job.record.finest:
-            of_cells: IntArray = self.job.shelf.columns(counts_name(number, TRUNK), shard.sha256)["count"]
+            of_cells: IntArray = self.job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
             return of_cells
         partition, nodes = self.job.partition(number), self.job.nodes(shard)
         counts = np.zeros(len(partition), dtype=np.int64)
@@ -92,9 +91,12 @@ class SettledLevels:
         return single(sums.margin(math.log((1 - self._terms.confidence) / 2)))
 
     def deviation(self, number: int) -> float | None:
-        """Return how far rounding has moved the counts of a level or view at most, records; None where it was not measured."""
+        """Return how far rounding has moved the counts of a level or view at most, records.
+
+        None where it was not measured, or not settled together with all others.
+        """
         shard = self.job.record.estimates.get((number, TRUNK))
-        if shard is None:
+        if shard is None or self.job.record.calibrated:
             return None
         before = self.job.shelf.columns(estimates_name(number, TRUNK), shard.sha256)["value"]
         return float(abs(self.counts(number) - before).max(initial=0.0))
@@ -107,18 +109,19 @@ class SettledLevels:
     def _total(self) -> int | None:
         """The exact count of everything; None where it is not published exactly."""
         release, record = self.job.record.release, self.job.record
-        return int(self.job.nodes(record.frontiers[0, TRUNK]).counts[0]) if release.levels[0].is_invariant else None
+        return int(self.job.nodes(record.released[0, TRUNK]).counts[0]) if release.levels[0].is_invariant else None
 
     def _part(self, number: int) -> LevelTerms:
         return self.job.record.release.parts[number]
 
     def _measured(self, number: int) -> MeasuredSums:
-        """Return what was measured of the cells of a level or view."""
-        source = self._part(number).source
-        if source is None:
-            raise StoreError(f"{self.job.record.release.id} was not settled together.")
-        noise = noise_of(self._part(source))
-        return measured_sums(self.job.partition(number), self.job.partition(source), self.job.all_noisy(source), noise)
+        """Return what was measured of the cells of a level or view: by its source, or by itself where it names none."""
+        stated = self._part(number).source
+        source = number if stated is None else stated
+        partition, noisy = self.job.partition(number), self.job.all_noisy(source)
+        if not len(noisy) < len(self.job.partition(source)):
+            return measured_sums(partition, self.job.partition(source), noisy, noise_of(self._part(source)))
+        return below_zero(len(partition), int(self.job.all_noisy(0)[0]), noise_of(self._part(0)))
 
     def _know(
         self,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -10,13 +11,14 @@ from storage.counts.columns import column_name, flat_features
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
 from tasks.format.csv import write_csv
-from tasks.format.manifest import DerivedEntry, LevelIntervals, ViewEntry
+from tasks.format.manifest import DerivedEntry, Difference, LevelIntervals, ViewEntry
 from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.laws.named import noise_of
 from tasks.publish.settled_levels import SettledLevels, code_columns
+from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
-from tasks.tree.views import Partition, margin, unnumbered
+from tasks.tree.views import Partition, margin, sums_of_leaves, unnumbered
 from tasks.uncertainty.sources import expected_error
 from tasks.validate.size import CsvKind
 
@@ -104,18 +106,28 @@ def csv_files_of_views(folder: Path, views: Sequence[ViewEntry]) -> list[CsvFile
     return found
 
 
+def _difference(job: Job, number: int, counts: IntArray) -> Difference:
+    """Return how far the counts of a view are from the sums of the released leaves."""
+    record, partition = job.record, job.partition(number)
+    distance = counts.copy()
+    for leaves in job.level(record.finest, record.released):
+        distance -= sums_of_leaves(partition, leaves)
+    distance = np.abs(distance)
+    return Difference(largest=int(distance.max()), mean=float(distance.mean()))
+
+
 def _entry(job: Job, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
     """Return what the manifest states about a view."""
     record = job.record
     is_level = view.number <= record.finest
     released = next(part for part in [*record.released_levels(), *record.released_views()] if part.level == view.number)
-    sums = settled.counts(view.number)
+    counts = settled.counts(view.number)
     return ViewEntry(
         name=view.name,
         level=view.number,
         axes={name: level for name, level in released.axes.items() if level},
-        cells=len(sums),
-        nonzero=int((sums != 0).sum()),
+        cells=len(counts),
+        nonzero=int((counts != 0).sum()),
         rho=0.0 if is_level else released.rho,
         sigma=released.sigma,
         l2_sensitivity=0.0 if is_level else released.l2_sensitivity,
@@ -123,6 +135,7 @@ def _entry(job: Job, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
         bound=None,
         same_as=view.number if is_level else None,
         deviation=settled.deviation(view.number),
+        differs=_difference(job, view.number, counts) if record.calibrated and not is_level else None,
         half_width=settled.half_width(view),
         intervals=LevelIntervals(confidence=record.release.terms.intervals.confidence, promise="cells"),
         source=released.source,

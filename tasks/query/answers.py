@@ -22,7 +22,7 @@ from tasks.query.explanations import (
     explain_missing_simultaneous,
 )
 from tasks.query.folder import PublishedFolder
-from tasks.query.settled import settled_answer
+from tasks.query.settled import margin_answer, settled_answer
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.uncertainty.intervals import simultaneous_margins
 
@@ -36,8 +36,8 @@ class Answer:
         level: the coarsest tree level whose whole cells make up the box.
         cells: numbers of cells of that level in the box, where known: `possible`, `released` (with a count other than 0),
             `measured`, and `dropped`, which were not measured because a cell above them was dropped. Also `dropped_under`, the
-            number of those cells above, and `cap`, the most records that they count together. Where everything was settled
-            together: `added`, the cells whose noisy counts the interval adds up.
+            number of those cells above, and `cap`, the most records that they count together. Where a view answers, or
+            everything was settled together: `added`, the cells whose noisy counts the interval adds up.
         how: an explanation of the count and the interval.
         low: the lower end of the interval, records; None where no interval can be stated.
         high: the upper end, likewise.
@@ -78,6 +78,9 @@ def answer(
     if manifest.is_settled_together:
         return _of_settled(folder, areas, codes or {}, simultaneous=simultaneous)
     level = level_of(folder.steps, [area.level for area in areas])
+    of_view = None if simultaneous else margin_answer(folder, areas)
+    if of_view is not None:
+        return Answer(of_view.count, level, {"added": of_view.cells}, of_view.how, of_view.low, of_view.high)
     rows = _rows(folder, level, areas)
     known = Answer(int(rows[COUNT].sum()), level, {"released": rows.height})
     is_cell = folder.reached(level) == tuple(area.level for area in areas)

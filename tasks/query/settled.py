@@ -84,6 +84,23 @@ def settled_answer(folder: PublishedFolder, areas: Sequence[Area], codes: Mappin
     )
 
 
+def margin_answer(folder: PublishedFolder, areas: Sequence[Area]) -> SettledAnswer | None:
+    """Return what a view of its own says of a box that is one of its cells, where the levels are only calibrated to views.
+
+    Args:
+        folder: the published folder.
+        areas: one area per axis.
+    Returns:
+        None where no such view has the box as a cell.
+    """
+    for view in folder.manifest.own_views:
+        if _is_cell(folder, view, areas):
+            count, low, high = (int(of) for of in _rows(folder, view, areas, {}).select(COUNT, LOW, HIGH).row(0))
+            how = f"the cell of view {view.name}, which is measured by itself; sums of the levels may differ from it"
+            return SettledAnswer(count, low, high, 1, how)
+    return None
+
+
 def _makes_up(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area], codes: Mapping[str, str]) -> bool:
     """Return whether a box is made of whole cells of a level or view, which names nothing that the question leaves open in vain."""
     if not set(codes) <= part.axes.keys():

@@ -1,6 +1,7 @@
 """The README of a published folder: what a statistician passes on with the tables."""
 
 from fractions import Fraction
+from textwrap import fill
 
 from storage.counts.columns import COUNT, SIGNAL
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
@@ -211,7 +212,7 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
         else ""
     )
     if finest.bound is None:
-        known = "before the noise is drawn" if after else "stated"
+        known = "known before the noise is drawn" if after else "stated"
         measured = f"- Counts are noisy; no error bound is {known}.{after} `sigma` is the standard deviation of the noise in one measurement"
         if any(level.summed for level in manifest.parts) and manifest.is_settled_together:
             measured += "\n  or, at a level marked as a sum, in the widest sum of the measurements from which its intervals follow"
@@ -328,7 +329,7 @@ a cell that was fixed beforehand lies between `low` and `high`.
 | {" | ".join(VIEW_HEADS)} |
 |{"---|" * len(VIEW_HEADS)}
 {rows}
-"""
+{_below(_wrapped(difference(manifest)))}"""
 
 
 VIEW_HEADS = ("view", "counts by", "cells", "cost", "noise (sigma)", "interval", "moved by rounding, at most")
@@ -349,6 +350,26 @@ def view_rows(manifest: Manifest) -> list[list[str]]:
         ]
         for view in manifest.views
     ]
+
+
+def _wrapped(paragraph: str) -> str:
+    return f"{fill(paragraph, 118, break_on_hyphens=False)}\n" if paragraph else ""
+
+
+def difference(manifest: Manifest) -> str:
+    """Return how far the sums of the finest level are from the views to which it is calibrated; empty where they are the same."""
+    differing = [view for view in manifest.own_views if view.differs]
+    if not differing:
+        return ""
+    about = ", ".join(
+        f"`{view.name}` by {view.differs.largest:,} at most and {view.differs.mean:,.3g} on average"
+        for view in differing
+        if view.differs
+    )
+    return (
+        "The levels are calibrated to these views as far as the areas that are left in them allow. The sums of the finest level differ"
+        f" from their tables, in records: {about}. Read a view for its own totals."
+    )
 
 
 def _below_one(deviation: float) -> str:

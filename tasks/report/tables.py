@@ -8,7 +8,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
-from tasks.report.readme import VIEW_HEADS, view_rows
+from tasks.report.readme import VIEW_HEADS, difference, view_rows
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -61,11 +61,13 @@ def view_table(manifest: Manifest) -> str:
     """Return the views of a release; empty if it has none."""
     if not manifest.views:
         return ""
+    differs = difference(manifest)
+    what = "lists" if differs else "is the sum of the finest level's counts, and lists"
     about = (
-        "<p>Groupings beside the tree. Each is the sum of the finest level's counts, and lists all its cells, those with a count of 0 too."
+        f"<p>Groupings beside the tree. Each {what} all its cells, those with a count of 0 too."
         f" With {format_percent(manifest.intervals.confidence)} probability, the true count of a cell that was fixed beforehand lies in its"
         " interval.</p>\n"
-    )
+    ) + (f"<p>{escape(differs).replace('`', '')}</p>\n" if differs else "")
     rows = [[f"<code>views/{escape(row[0])}.parquet</code>", *map(escape, row[1:])] for row in view_rows(manifest)]
     return f"<h3>Views</h3>\n{about}{table([escape(head) for head in VIEW_HEADS], rows, kind='tables')}"
 

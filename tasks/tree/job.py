@@ -91,7 +91,7 @@ class Job:
 
     def rows_of(self, shard: FrontierShard, branch: Branch) -> slice:
         """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
-        if not shard.is_settled:
+        if shard.kind == "counts":
             return slice(branch.first_node, branch.end_node)
         row = self.shelf.columns(frontier_name(shard), shard.sha256)["row"]
         return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())

@@ -152,6 +152,19 @@ def measured_sums(partition: Partition, source: Partition, noisy: IntArray, nois
     return MeasuredSums(sums, np.bincount(place, minlength=len(partition)), noise)
 
 
+def below_zero(cells: int, noisy_total: int, noise: LevelNoise) -> MeasuredSums:
+    """Return what is known of the cells of a level of which none was measured, since the total was released as 0.
+
+    None of them counts more than everything, so that the noisy total and its noise hold for each.
+
+    Args:
+        cells: how many there are.
+        noisy_total: of everything, records.
+        noise: of it; none where it is exact.
+    """
+    return MeasuredSums(np.full(cells, noisy_total), np.ones(cells, dtype=np.int64), noise)
+
+
 def single(margin: int | IntArray | None) -> int | None:
     """Return a margin that is the same for all cells; None where they have different ones."""
     return int(margin) if isinstance(margin, int | np.integer) else None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from storage.counts.shards import counts_name, is_shard, noisy_path, read_codebook
+from storage.counts.shards import frontier_name, is_shard, noisy_path, read_codebook
 from storage.errors import ChecksFailed
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
@@ -12,9 +12,10 @@ from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Seal
 from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
 from tasks.stage import stage
+from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, cell_counts
 from tasks.tree.job import Job, stored_job
-from tasks.tree.views import sums_of_leaves
+from tasks.tree.views import Partition, sums_of_leaves
 from tasks.validate.consistency import (
     areas_known_once,
     children_add_up,
@@ -52,20 +53,39 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
 
 
 def _checked_view(job: Job, number: int) -> list[CheckRow]:
-    """Check a view: its counts are whole, not negative, and the sums of the released leaves."""
+    """Check a view: its counts are whole, not negative, and the sums of the released leaves; or, where these are only calibrated
+    to it, add up with the other totals of its axis.
+    """
     record, partition = job.record, job.partition(number)
     shard, seal = record.released[number, TRUNK], record.seals[number, TRUNK]
-    counts = job.shelf.columns(counts_name(number, TRUNK), shard.sha256)["count"]
-    leaves = job.nodes(record.released[record.finest, TRUNK])
-    sums = sums_of_leaves(partition, leaves)
+    counts = job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
     found = {
         "counts_whole_and_positive": counts.dtype == np.int64 and bool((counts >= 0).all()),
-        "sums_of_leaves": np.array_equal(counts, sums),
+        **_adds_up(job, partition, counts),
         "every_cell_measured": seal.cells == len(partition) == len(counts),
         "seals_match": is_shard(noisy_path(record.release.id, number, TRUNK), seal.sha256),
         "charged_as_planned": _charged_as_planned(record.release.parts[number], record.charges.get(number)),
     }
     return [(check, number, passed) for check, passed in found.items()]
+
+
+def _adds_up(job: Job, partition: Partition, counts: IntArray) -> dict[str, bool]:
+    """Return whether the counts of a view are the sums that they must be, by the name of the check."""
+    record = job.record
+    if not record.calibrated:
+        leaves = job.nodes(record.released[record.finest, TRUNK])
+        return {"sums_of_leaves": np.array_equal(counts, sums_of_leaves(partition, leaves))}
+    sums = [job.nodes(record.released[0, TRUNK]).counts == counts.sum()]
+    for terms in record.release.views:
+        finer = job.partition(terms.level)
+        if finer.view.refines(partition.view):
+            shard = record.released[terms.level, TRUNK]
+            below = np.zeros(len(counts), dtype=np.int64)
+            np.add.at(
+                below, partition.places(finer.cells()), job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
+            )
+            sums.append(below == counts)
+    return {"adds_up_along_axis": all(of.all() for of in sums)}
 
 
 def _checked(job: Job, level: int) -> list[CheckRow]:

@@ -51,9 +51,9 @@ def noisy_counts_failures(
             failure = "is missing or is not a Parquet file."
         where = "counts" if entry.summed else FOLDER
         failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
-    if manifest.is_settled_together and not failures:
-        return _settled(folder, manifest)
-    if not failures and not released.has_bounds():
+    if manifest.views and not failures:
+        failures = _settled(folder, manifest)
+    if not failures and not manifest.is_settled_together and not released.has_bounds():
         failures.append("manifest.json: bound_after does not follow from the released and the noisy counts.")
     return failures
 

@@ -14,6 +14,7 @@ from storage.database.connections import store
 from tests.support.draws import Books, read_books
 from tests.support.launcher import Launcher, launcher
 from tests.support.town import VIEWS, Town
+from tests.support.wide import Wide, trips
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 
@@ -53,9 +54,9 @@ class Killed:
         assert self.launch.run(self.home, "make", **options, kill_at=moment) == (-signal.SIGKILL, None, False)
         return self.books()
 
-    def finish(self) -> dict[int, int]:
+    def finish(self, mechanism: str = "cbdp") -> dict[int, int]:
         """Finish it, and return how many cells it has drawn of each level and view."""
-        ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism="cbdp")
+        ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism=mechanism)
         assert (ended.code, ended.left) == (0, False)
         return {number: cells for number, _, cells in ended.result}
 
@@ -87,6 +88,35 @@ def test_what_is_sealed_of_views_is_never_drawn_again(killed: Killed, moment: st
     for number in MEASURED:
         assert after.events_of(number) == ["drawing", "sealed", "released"]
     assert [event["event"] for event in after.events].count("reserved") == 1
+    with store():
+        assert audit_answer().findings == []
+    assert verify_answer(killed.out / ID).failures == []
+
+
+WIDE_MEASURED = [0, 1, 2, 3, 4, 5, 6, 7]  # the levels, and the margins beside them
+WIDE_SAMPLE = ["after commit seals 6 trunk", "before commit INSERT calibrated"]
+WIDE_OTHERS = [
+    "after commit INSERT settled",
+    "after rename level_7_trunk.noisy.parquet",
+    "before rename level_1_trunk.calibrated.parquet",
+    "after rename level_5_trunk.calibrated.parquet",
+    "after commit INSERT calibrated",
+]
+
+
+@pytest.mark.parametrize("moment", [*WIDE_SAMPLE, *(pytest.param(of, marks=pytest.mark.crash) for of in WIDE_OTHERS)])
+def test_what_is_sealed_of_margins_is_never_drawn_again(killed: Killed, moment: str) -> None:
+    """The same holds where the levels are calibrated to margins, which are measured after them."""
+    killed.spec = Wide(killed.folder / "wide", trips(flows=40)).spec()
+    before = killed.kill(moment)
+    sealed = {number for number, _ in before.seals}
+    drawn = killed.finish("inftda_reconciled")
+    assert set(drawn) == set(WIDE_MEASURED) - sealed
+    after = killed.books()
+    assert before.seals.items() <= after.seals.items()
+    assert sorted({number for number, _ in after.seals}) == WIDE_MEASURED
+    for number in WIDE_MEASURED[1:]:
+        assert after.events_of(number) == ["drawing", "sealed", "released"]
     with store():
         assert audit_answer().findings == []
     assert verify_answer(killed.out / ID).failures == []

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from flows.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
-from flows.walks.steps import Cut, Cuts, Down, Measure, Repair, SettleTogether, Step, Sum, Up, next_steps
+from flows.walks.steps import CalibrateAll, Cut, Cuts, Down, Measure, Repair, SettleTogether, Step, Sum, Up, next_steps
 from storage.ledger.books import Charge
 from storage.record import Record, Shard
 from storage.releases.register import Release
@@ -16,6 +16,7 @@ from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, 
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
+from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
@@ -36,13 +37,14 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
         return Mechanism("made_up", EVERY_CELL, views, cells, repair={}, finish=Together())
     if cells != "survivors":
         return Mechanism("made_up", EVERY_CELL, finest_level, cells, repair={}, finish=AddUp())
+    second_pass = MECHANISMS["inftda_reconciled"].second_pass
     return Mechanism(
         name="made_up",
         laws=EVERY_CELL,
         views=every_level,
         cells=cells,
         repair={"any": nearest_in_chebyshev},
-        finish=draw(st.sampled_from([None, MECHANISMS["inftda_reconciled"].finish])),
+        finish=draw(st.sampled_from([None, second_pass, Calibrate(), Calibrate(second_pass)])),
     )
 
 
@@ -63,7 +65,7 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
         levels.append(LevelTerms(level, {}, None, is_exact, rho * is_noisy, 2.0 * is_noisy, 1 * is_noisy, None))
         levels[-1] = replace(levels[-1], is_summed=is_summed)
     views = []
-    if isinstance(mechanism.finish, Together):
+    if mechanism.measures_views:
         views = [LevelTerms(depth + 1, {}, None, False, Fraction(1, 8), 2.0, 1, None, view="one_more")]
     release = Release("one", "one", "people", "running", "", "", "", TERMS, "", tuple(levels), None, tuple(views))
     charged = [of for of in release.parts if of.is_charged]
@@ -160,7 +162,11 @@ class Followed:
                 above = [] if branch == TRUNK else [levels[0] - 1]
                 return [EstimateShard(level, branch, "") for level in [*levels, *above]]
             case Down(branch):
-                return [FrontierShard(level, branch, "", 1, 0, is_settled=True) for level in levels]
+                return [FrontierShard(level, branch, "", 1, 0, "settled") for level in levels]
+            case CalibrateAll():
+                numbers = [terms.level for terms in self.record.release.parts]
+                places = [(level, name) for level in numbers for name in self.record.branches_of(level)]
+                return [FrontierShard(level, name, "", 1, 0, "calibrated") for level, name in places]
             case SettleTogether(branch):
                 return [FrontierShard(of.level, branch, "", 1, 0) for of in self.record.release.parts]
             case _:
@@ -168,7 +174,9 @@ class Followed:
 
     def is_released(self) -> bool:
         """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
-        last = self.record.settled if isinstance(self.mechanism.finish, UpDown) else self.record.frontiers
+        record, finish = self.record, self.mechanism.finish
+        last = record.calibrated if isinstance(finish, Calibrate) else record.frontiers
+        last = record.settled if isinstance(finish, UpDown) else last
         numbers = [terms.level for terms in self.record.release.parts]
         places = {(level, name) for level in numbers for name in self.record.branches_of(level)}
         return set(last) == set(self.record.released) == places

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from storage.releases.seals import list_seals
 from tasks.laws.law import Sampling
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tests.support.folders import rewrite
+from tests.support.folders import changed, rewrite, with_sums
 from tests.support.laws import drawn_by
 from tests.support.town import NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
 
@@ -244,21 +243,6 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Town(tmp_path_factory.mktemp("published")).release(privacy__neighbours="substitution")
 
 
-def changed(name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
-    """Return what changes a table of a folder, with the right checksum and without the CSV beside it."""
-
-    def of_folder(folder: Path) -> None:
-        path = folder / name
-        schema = pl.read_parquet(path).schema
-        change(pl.read_parquet(path)).cast(dict(schema)).write_parquet(path, compression="zstd")
-        for csv in folder.rglob("*.csv"):
-            csv.unlink()
-        (folder / "metadata.json").unlink(missing_ok=True)
-        with_sums(folder)
-
-    return of_folder
-
-
 def stated(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     """Return what changes the manifest of a folder, with the right checksum."""
     return lambda folder: rewrite(folder, change)
@@ -267,13 +251,6 @@ def stated(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
 def of_view(name: str, **values: object) -> Callable[[Path], None]:
     """Return what changes the entry of a view in a manifest."""
     return stated(lambda manifest: next(of for of in manifest["views"] if of["name"] == name).update(values))
-
-
-def with_sums(folder: Path) -> None:
-    """Write the checksums of a folder as it is now."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "SHA256SUMS"]
-    lines = (f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files)
-    (folder / "SHA256SUMS").write_text("".join(lines))
 
 
 def gone(name: str) -> Callable[[Path], None]:

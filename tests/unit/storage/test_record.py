@@ -109,10 +109,10 @@ def test_the_second_pass_is_released_once_it_has_settled_anything() -> None:
     with store() as con:
         first = load_record(con, "one")
         add_estimates(con, "one", EstimateShard(0, TRUNK, "e0"))
-        add_settled(con, "one", FrontierShard(0, TRUNK, "t0", 1, 0, is_settled=True))
+        add_settled(con, "one", FrontierShard(0, TRUNK, "t0", 1, 0, "settled"))
         second = load_record(con, "one")
     assert first.released == first.frontiers
-    assert second.released == second.settled == {(0, TRUNK): FrontierShard(0, TRUNK, "t0", 1, 0, is_settled=True)}
+    assert second.released == second.settled == {(0, TRUNK): FrontierShard(0, TRUNK, "t0", 1, 0, "settled")}
     assert second.estimates == {(0, TRUNK): EstimateShard(0, TRUNK, "e0")}
 
 

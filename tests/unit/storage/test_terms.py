@@ -21,6 +21,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 PARTS = ("intervals", "privacy", "run", "files")
+ADDED = {"views", "derived"}  # since the first stores
 
 
 def several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -87,10 +88,10 @@ def test_the_manifest_takes_every_privacy_term(terms: Terms) -> None:
 @pytest.mark.parametrize("part", [None, *PARTS])
 @given(terms=ALL_TERMS, data=st.data())
 def test_a_missing_key_is_an_error(part: str | None, terms: Terms, data: st.DataObject) -> None:
-    """The store refuses terms that lack a key, and names it: no default takes its place."""
+    """The store refuses terms that lack a key, and names it: no default takes its place, but for keys that older stores lack."""
 
     def without_a_key(section: dict[str, Any]) -> str:
-        name = data.draw(st.sampled_from(sorted(section)))
+        name = data.draw(st.sampled_from(sorted(section.keys() - ADDED)))
         del section[name]
         return name
 

@@ -10,10 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.walks.steps import NOWHERE, Cut, Cuts, Down, Measure, Repair, SettleTogether, Step, Sum, Up, next_steps
+from flows.walks.steps import (
+    NOWHERE,
+    CalibrateAll,
+    Cut,
+    Cuts,
+    Down,
+    Measure,
+    Repair,
+    SettleTogether,
+    Step,
+    Sum,
+    Up,
+    next_steps,
+)
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from tasks.settle.calibrate import Calibrate
 from tests.support.steps import Followed, beginnings, line_of, new_record
 
 MOST_TURNS = 5000  # of a release of at most six levels, whose branches are slices of six nodes at most
@@ -95,13 +109,14 @@ def test_nothing_is_measured_after_the_finish_has_begun(release):
     """Once anything is estimated, settled or summed, nothing is measured, repaired or cut: all of it is there."""
     for of in followed(release):
         summed = [level for level, _ in of.record.frontiers if of.record.release.parts[level].is_summed]
-        finishing = [step for step in of.next() if isinstance(step, Up | Down | Sum)]
-        if finishing or of.record.estimates or of.record.settled or summed:
+        finishing = [step for step in of.next() if isinstance(step, Up | Down | Sum | CalibrateAll)]
+        if finishing or of.record.estimates or of.record.settled or of.record.calibrated or summed:
             assert finishing == of.next()
             measured = [level.level for level in of.record.release.parts if not level.is_summed]
             places = {(level, name) for level in measured for name in of.record.branches_of(level)}
             assert places == set(of.record.seals)
-            assert places <= set(of.record.frontiers)
+            levels = {place for place in places if place[0] <= of.record.finest}
+            assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
 
 
 @releases
@@ -109,7 +124,7 @@ def test_nothing_is_measured_after_the_finish_has_begun(release):
 def test_nothing_is_measured_again_once_a_finish_has_begun(release):
     """Where anything is estimated or settled, nothing is drawn, even if the store has lost its seals."""
     for of in followed(release):
-        for made in ("estimates", "settled"):
+        for made in ("estimates", "settled", "calibrated"):
             begun = {(0, TRUNK): getattr(of.record, made).get((0, TRUNK))}
             steps = next_steps(of.mechanism, replace(of.record, **{made: begun}), None, of.cuts)
             assert not [step for step in steps if isinstance(step, Measure)]
@@ -148,6 +163,13 @@ def test_no_step_comes_before_what_it_reads(release):
                     measured = [terms.level for terms in record.release.parts if terms.is_measured]
                     assert {(level, branch) for level in measured} == set(record.seals)
                     assert not record.frontiers
+                case CalibrateAll(branch):
+                    measured = [terms.level for terms in record.release.parts if terms.is_measured]
+                    assert {(level, name) for level in measured for name in record.branches_of(level)} == set(
+                        record.seals
+                    )
+                    assert bool(record.settled) == bool(of.mechanism.second_pass)
+                    assert not record.calibrated
                 case Up(branch):
                     places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
                     assert places <= set(record.frontiers)
@@ -206,7 +228,9 @@ def test_only_leaves_other_branches_as_they_are(release, data):
     before = of.record
     uncut = [f"{name}-00" for name in before.branches]  # may come to be, or not
     only = data.draw(st.sampled_from([*before.all_branches, *uncut, "b77"]))
-    is_finishing = not any(isinstance(step, Measure | Repair | Cut | SettleTogether) for step in of.next())
+    is_finishing = not any(
+        isinstance(step, Measure | Repair | Cut | SettleTogether | CalibrateAll) for step in of.next()
+    )
 
     def is_of_it(branch: str) -> bool:
         if TRUNK in {branch, only}:
@@ -226,7 +250,7 @@ def test_only_leaves_other_branches_as_they_are(release, data):
     others = [name for name in after.branches if not is_of_it(name)]
     if missing:
         for name in others:
-            for made in ("seals", "frontiers", "estimates", "settled"):
+            for made in ("seals", "frontiers", "estimates", "settled", "calibrated"):
                 shards = {place: shard for place, shard in getattr(after, made).items() if place[1] == name}
                 assert shards.items() <= getattr(before, made).items()
         assert after.released == after.frontiers

@@ -1,0 +1,181 @@
+"""The stage that settles the totals of single axes, each axis as a tree of its own, and calibrates the leaves to them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from storage.counts.shards import calibrated_name, frontier_name
+from storage.releases.seals import TRUNK, FrontierShard
+from tasks.laws.named import noise_of
+from tasks.optimize.euclidean import nearest_in_euclid
+from tasks.optimize.reconcile import UpDown
+from tasks.settle.balance import FloatArray, balanced, share_out, swapped
+from tasks.settle.margins import settle_axis
+from tasks.stage import stage
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier
+from tasks.tree.job import Job, stored_job
+from tasks.tree.keys import begins_run
+from tasks.tree.leaves import joined
+from tasks.tree.order import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrate:
+    """A finish: totals of single axes are settled, each axis as a tree of its own, and the leaves are calibrated to them.
+
+    Only the nodes that are left in the tree take part, so that a total without enough of them is not met: then its table and the
+    sums of the leaves differ.
+
+    Attributes:
+        second_pass: the tree's own finish, which comes first; None if it has none.
+    """
+
+    second_pass: UpDown | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Margin:
+    """The totals of one axis at one of its levels.
+
+    Attributes:
+        number: of their view.
+        counts: settled, int64, shape (areas of the level,), records.
+        variance: of the noise of one of them, records squared.
+    """
+
+    number: int
+    counts: IntArray
+    variance: float
+
+
+Margins = Mapping[tuple[int, int], Margin]  # by the number of an axis, and one of its levels
+
+
+@stage("calibrate")
+def calibrate_release(release_id: str) -> list[FrontierShard]:
+    """Settle the totals of single axes, and calibrate all levels to them. Repeated calls give the same result."""
+    return calibrate(stored_job(release_id))
+
+
+def calibrate(job: Job) -> list[FrontierShard]:
+    """Settle the totals of single axes, calibrate the levels to them, and return the counts of all levels and views.
+
+    Levels 0 and 1 stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
+    """
+    margins = _settled_margins(job)
+    views = [_write_view(job, margin) for margin in sorted(margins.values(), key=lambda margin: margin.number)]
+    made = list[FrontierShard]()
+    for level, counts in enumerate(_calibrated(job, margins)):
+        start = 0
+        for (of, _), shard in job.record.released.items():
+            if of == level:
+                made.append(_write_level(job, shard, counts[start : start + shard.nonzero]))
+                start += shard.nonzero
+    return [*made, *views]
+
+
+def _settled_margins(job: Job) -> Margins:
+    """Return the totals of single axes, each axis settled as a tree of its own below what stays as it is."""
+    tree, found = job.tree, dict[tuple[int, int], Margin]()
+    noisy: dict[int, dict[int, tuple[IntArray, float]]] = {}
+    numbers = dict[tuple[int, int], int]()
+    for terms in job.record.release.views:
+        axis, level = next((axis, own) for axis, own in enumerate(job.view(terms.level).axis_levels) if own)
+        noisy.setdefault(axis, {})[level] = job.all_noisy(terms.level), noise_of(terms).variance
+        numbers[axis, level] = terms.level
+    for axis, of_axis in noisy.items():
+        fixed = {0: _released(job, 0).counts}
+        if axis == tree.steps[0]:
+            above = _released(job, 1)
+            fixed[1] = np.zeros(tree.axes[axis].areas(1), dtype=np.int64)
+            fixed[1][above.areas[axis]] = above.counts
+        for level, counts in settle_axis(tree.axes[axis], fixed, of_axis).items():
+            found[axis, level] = Margin(numbers[axis, level], counts, of_axis[level][1])
+    return found
+
+
+def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
+    """Yield the counts of levels 0 to T, each with a count for every node that is left, shape (nodes,)."""
+    tree, above = job.tree, _released(job, 0)
+    totals = above.counts
+    yield totals
+    for level in range(1, tree.depth + 1):
+        job.check_going_on()
+        nodes, axis = _released(job, level), tree.steps[level - 1]
+        counts = nodes.counts
+        if level > 1:
+            first = _first_children(tree, above, nodes)
+            counts = nearest_in_euclid(counts, first, totals)
+            if margin := margins.get((axis, tree.axis_levels(level)[axis])):
+                wanted = _wanted(job, nodes, nodes.areas[axis], counts, margin)
+                counts = _nearer(nodes, first, totals, counts, nodes.areas[axis], wanted)
+        yield counts
+        totals, above = counts, nodes
+
+
+def _wanted(job: Job, nodes: Frontier, area: IntArray, counts: IntArray, margin: Margin) -> FloatArray:
+    """Return the totals that the areas of a level should have: between their sums and the margin, by what noise both have.
+
+    A sum has the noise of each of the nodes that are left in it: the fewer these are, the less they are changed.
+    """
+    left, sums = (np.bincount(area, of, len(margin.counts)) for of in (None, counts))
+    variances = left * noise_of(job.record.release.levels[nodes.level]).variance
+    wanted: FloatArray = sums + (margin.counts - sums) * variances / (variances + margin.variance)
+    return wanted
+
+
+def _nearer(
+    nodes: Frontier, first: IntArray, totals: IntArray, counts: IntArray, area: IntArray, wanted: FloatArray
+) -> IntArray:
+    """Return the counts of the nodes of a level whose families have their totals, and whose areas nearly those that are wanted.
+
+    Args:
+        nodes: as they are before calibration.
+        first: where the children of each parent begin, shape (parents + 1,).
+        totals: of the parents, shape (parents,), records.
+        counts: of the nodes, with these totals, shape (nodes,), records.
+        area: of each node, shape (nodes,).
+        wanted: totals of the areas, float64, shape (areas,), records.
+    """
+    family = np.repeat(np.arange(len(totals)), np.diff(first))
+    whole, exact = share_out(balanced(counts, family, totals, area, wanted), nodes.counts, first, totals)
+    return swapped(whole, exact, family, area, np.rint(wanted).astype(np.int64))
+
+
+def _first_children(tree: Tree, parents: Frontier, nodes: Frontier) -> IntArray:
+    """Return where the nodes of each parent begin, and the end, shape (parents + 1,); every parent has some."""
+    axis = tree.steps[parents.level]
+    above = list(nodes.areas)
+    above[axis] = tree.axes[axis].parent[tree.axis_levels(parents.level)[axis]][above[axis]]
+    return np.append(np.flatnonzero(begins_run(above)), len(nodes))
+
+
+def _released(job: Job, level: int) -> Frontier:
+    """Return all nodes of a level as they are before calibration, in the order of the tree."""
+    return joined(level, job.level(level, job.record.released))
+
+
+def _write_level(job: Job, shard: FrontierShard, counts: IntArray) -> FrontierShard:
+    """Write the calibrated counts of one level of one branch, without zeros below level 0."""
+    axes = [f"area_{axis}" for axis in range(len(job.tree.axes))]
+    before = job.shelf.columns(frontier_name(shard), shard.sha256)
+    row = before["row"] if "row" in before else np.arange(len(counts))
+    left = np.flatnonzero(counts) if shard.level else np.arange(len(counts))
+
+    def groups() -> Iterator[dict[str, IntArray]]:
+        for start in range(0, len(left), CHUNK_CELLS):
+            group = left[start : start + CHUNK_CELLS]
+            yield {name: before[name][group] for name in axes} | {"count": counts[group], "row": row[group]}
+
+    sha256 = job.shelf.write(calibrated_name(shard.level, shard.branch), (*axes, "count", "row"), groups())
+    return FrontierShard(shard.level, shard.branch, sha256, len(left), 0, "calibrated")
+
+
+def _write_view(job: Job, margin: Margin) -> FrontierShard:
+    """Write the counts of all cells of a view, in the order of their areas."""
+    parts = range(0, len(margin.counts), CHUNK_CELLS)
+    groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)
+    sha256 = job.shelf.write(calibrated_name(margin.number, TRUNK), ("count",), groups)
+    return FrontierShard(margin.number, TRUNK, sha256, int(np.count_nonzero(margin.counts)), 0, "calibrated")

@@ -1,0 +1,264 @@
+"""Margins where there are too many leaves to settle everything together: trees of their own, to which the levels are calibrated."""
+
+import json
+import shutil
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tasks.tree.branches
+import trellis
+from flows.answers.audit import audit_answer
+from flows.answers.ledger import ledger_answer
+from flows.answers.query import query_answer
+from flows.answers.verify import verify_answer
+from flows.forecast.answer import plan_answer
+from flows.mechanisms import MECHANISMS, MOST_SETTLED
+from storage.database.connections import store
+from storage.errors import SpecError
+from tasks.laws.law import Sampling
+from tasks.tree.axis import IntArray
+from tests.support.folders import changed, rewrite
+from tests.support.laws import drawn_by
+from tests.support.town import level, view
+from tests.support.wide import COUNTS, DISTRICTS, ZONES, Wide, code_of, trips
+
+OWN = ["origin_district", "origin_zone", "destination_zone"]  # destination_district is level 1
+
+
+@pytest.fixture(autouse=True)
+def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Give each test a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a published folder."""
+    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
+    return content
+
+
+def totals(table: pl.DataFrame, name: str) -> dict[str, int]:
+    """Return what a table counts by the finest code of a margin, without zeros."""
+    sums = table.group_by(name).agg(pl.col("count").sum())
+    return {code: count for code, count in sums.iter_rows() if count}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "law", "neighbours"),
+    [
+        *product(["inftda", "inftda_reconciled"], ["gaussian", "laplace"], ["substitution", "add_remove"]),
+        ("inftda_lenient", "gaussian", "add_remove"),
+        ("tda_l2", "gaussian", "substitution"),
+    ],
+)
+def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(
+    tmp_path: Path, mechanism: str, law: str, neighbours: str
+) -> None:
+    """Each margin is whole and adds up along its axis and to the total; the manifest says how far the leaves are from it."""
+    assert ZONES**2 > MOST_SETTLED
+    wide = Wide(tmp_path, trips())
+    privacy = {"unit": "one trip", "neighbours": neighbours, "max_records_per_unit": 1, "epsilon": 4.0, "delta": 1e-8}
+    folder = wide.release(mechanism=mechanism, noise={"law": law, "sampler": "table"}, privacy=privacy)
+    assert verify_answer(folder).failures == []
+    manifest, leaves = manifest_of(folder), level(folder, 4)
+    total = int(level(folder, 0)["count"].item())
+    if neighbours == "substitution":
+        assert total == sum(count for *_, count in wide.trips)
+    assert [entry["name"] for entry in manifest["views"]] == COUNTS
+    assert {entry["name"]: entry["level"] for entry in manifest["views"]} == dict(
+        zip(COUNTS, [5, 6, 1, 7], strict=True)
+    )
+    for entry in manifest["views"]:
+        name, table = entry["name"], view(folder, entry["name"])
+        assert len(table) == (DISTRICTS if name.endswith("district") else ZONES)
+        assert table["count"].dtype == pl.Int64
+        assert ((table["count"] >= 0) & (table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
+        assert table["count"].sum() == total
+        coarse = name.replace("zone", "district")
+        assert totals(table, coarse) == totals(view(folder, coarse), coarse)
+        sums = totals(leaves, name)
+        distance = [abs(count - sums.get(code, 0)) for code, count in table.select(name, "count").iter_rows()]
+        if name in OWN:
+            assert entry["differs"] == {"largest": max(distance), "mean": pytest.approx(np.mean(distance))}
+        else:
+            assert (entry["differs"], max(distance), entry["same_as"]) == (None, 0, 1)
+    with store():
+        (account,) = ledger_answer("country").datasets
+        assert audit_answer([folder]).findings == []
+    charged = {charge.level: charge.view for charge in account.charges if charge.level}
+    assert charged == {1: "destination_district", 2: None, 3: None, 4: None, 5: COUNTS[0], 6: COUNTS[1], 7: COUNTS[3]}
+
+
+def test_calibration_brings_the_leaves_to_the_margins(tmp_path: Path) -> None:
+    """Sums of leaves over origins are several times nearer to the truth than without views, and the margin's table nearer still."""
+    wide = Wide(tmp_path, trips(flows=2_000))
+    near, far, own = [], [], []
+    true = wide.true_totals("origin_zone")
+    for name, views in [("with", {"views": "margins"}), ("without", {})]:
+        for run in range(2):
+            release = {"tree": "destination", "finest": "zone"} | views
+            folder = wide.release(name=f"{name}-{run}", release=release, noise={"sampler": "table"})
+            sums = totals(level(folder, 4), "origin_zone")
+            error = sum(abs(sums.get(code, 0) - true.get(code, 0)) for code in sums.keys() | true.keys())
+            (near if views else far).append(error)
+            if views:
+                table = totals(view(folder, "origin_zone"), "origin_zone")
+                own.append(sum(abs(table.get(code, 0) - count) for code, count in true.items()))
+    assert 1.5 * np.mean(near) < np.mean(far)
+    assert np.mean(own) < 1.2 * np.mean(near)
+
+
+def test_without_noise_everything_is_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is off, calibration changes nothing: margins and levels are the true counts, in one branch or in many."""
+
+    def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
+        del scale
+        return true_counts.copy()
+
+    name = "inftda_reconciled"
+    sampling = Sampling(return_the_truth, MECHANISMS[name].laws["gaussian"].samplers["opendp"].tau)
+    monkeypatch.setitem(MECHANISMS, name, drawn_by(name, {"opendp": sampling}))
+    wide = Wide(tmp_path, trips())
+    one = wide.release(name="one")
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 200)
+    folders = [one, wide.release(name="other")]
+    with store() as con:
+        branches = [
+            con.execute("SELECT count(*) FROM branches WHERE release_id = ?", [folder.name]).fetchall()[0][0]
+            for folder in folders
+        ]
+    assert branches[1] > branches[0]
+    for folder in folders:
+        assert verify_answer(folder).failures == []
+        for name in COUNTS:
+            assert totals(view(folder, name), name) == wide.true_totals(name)
+        pairs = level(folder, 4).select("origin_zone", "destination_zone", "count")
+        assert set(pairs.iter_rows()) == {(code_of(a)[1], code_of(b)[1], n) for a, b, n in wide.trips}
+        assert {view["name"]: (view["differs"] or {}).get("largest") for view in manifest_of(folder)["views"]} == (
+            dict.fromkeys(COUNTS, 0) | {"destination_district": None}
+        )
+
+
+def test_an_empty_table_has_margins_of_zeros(tmp_path: Path) -> None:
+    """Where nothing is released, every margin adds up to the total, and its intervals hold what the total's noise allows."""
+    privacy = {"unit": "one trip", "neighbours": "add_remove", "max_records_per_unit": 1, "epsilon": 4.0, "delta": 1e-8}
+    released = set()
+    for run in range(6):
+        wide = Wide(tmp_path / str(run), [])
+        folder = wide.release(name=f"empty-{run}", privacy=privacy, noise={"sampler": "table"})
+        assert verify_answer(folder).failures == []
+        total = int(level(folder, 0)["count"].item())
+        assert {view(folder, name)["count"].sum() for name in COUNTS} == {total}
+        districts = view(folder, "destination_district")
+        assert total > 0 or (districts["low"] == 0).all()
+        assert (districts["high"] > 0).any()
+        released.add(total == 0)
+    assert released == {True, False}
+
+
+def test_questions_about_one_axis_are_answered_by_its_margin(tmp_path: Path) -> None:
+    """The totals of an area come from the view, with its interval; other questions come from the tree."""
+    wide = Wide(tmp_path, trips())
+    folder = wide.release(noise={"sampler": "table"})
+    zone = code_of(wide.trips[0][0])[1]
+    row = view(folder, "origin_zone").row(by_predicate=pl.col("origin_zone") == zone, named=True)
+    answer = query_answer(folder, zone, None, [], simultaneous=False)
+    assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
+    assert answer.how.startswith("the cell of view origin_zone")
+    pair = query_answer(folder, zone, code_of(wide.trips[0][1])[1], [], simultaneous=False)
+    assert "level 4" in pair.how
+    opened = trellis.open_release(folder)
+    assert opened.view("origin_zone")["count"].sum() == view(folder, "origin_zone")["count"].sum()
+    assert query_answer(folder, None, "D00", [], simultaneous=False).how.startswith("the cell of level 1")
+
+
+def test_verify_finds_margins_that_were_changed(tmp_path: Path) -> None:
+    """A count that is moved within a margin, a difference that is misstated, and an interval that does not follow are found."""
+    wide = Wide(tmp_path, trips())
+    folder = wide.release(noise={"sampler": "table"})
+    wrong = {
+        "a count moved within the margin": changed("views/origin_zone.parquet", moved),
+        "another difference": of_origins(
+            lambda entry: entry["differs"].update(largest=entry["differs"]["largest"] + 1)
+        ),
+        "no difference": of_origins(lambda entry: entry.update(differs=None)),
+        "another noisy count": changed("noisy_counts/view_origin_zone.parquet", first_more),
+        "another interval": of_origins(lambda entry: entry.update(half_width=entry["half_width"] + 1)),
+    }
+    found = {}
+    for name, change in wrong.items():
+        twin = tmp_path / name
+        shutil.copytree(folder, twin)
+        change(twin)
+        found[name] = verify_answer(twin).failures
+    assert all("origin_zone" in failures[0] for failures in found.values()), found
+
+
+def of_origins(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Return what changes the manifest's entry of origins at zones."""
+    return lambda folder: rewrite(folder, lambda manifest: change(manifest["views"][1]))
+
+
+def moved(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a margin with one record moved from its largest area to its last."""
+    row = pl.int_range(pl.len())
+    return table.with_columns(count=pl.col("count") - (row == pl.col("count").arg_max()) + (row == pl.len() - 1))
+
+
+def first_more(table: pl.DataFrame) -> pl.DataFrame:
+    """Return noisy counts of which the first is far higher."""
+    return table.with_columns(noisy_count=pl.col("noisy_count") + 500 * (pl.int_range(pl.len()) == 0))
+
+
+def test_readers_are_told_how_far_margins_and_leaves_differ(tmp_path: Path) -> None:
+    """README and report state the difference of each margin in records."""
+    wide = Wide(tmp_path, trips())
+    folder = wide.release(noise={"sampler": "table"})
+    largest = {view["name"]: view["differs"]["largest"] for view in manifest_of(folder)["views"] if view["differs"]}
+    readme = " ".join((folder / "README.md").read_text().split())
+    report = (folder / "report.html").read_text()
+    for name in OWN:
+        assert f"`{name}` by {largest[name]} at most" in readme
+        assert f"{name} by {largest[name]} at most" in report
+    assert "is the sum of the finest level" not in report
+
+
+@pytest.mark.parametrize(
+    ("views", "wrong"),
+    [
+        ({"pairs": {"origin": "district", "destination": "district"}}, "release.views.pairs"),
+        ({"starts": {"origin": "zone"}, "both": {"origin": "zone", "destination": "district"}}, "release.views.both"),
+    ],
+)
+def test_crossing_views_need_few_leaves(tmp_path: Path, views: dict[str, Any], wrong: str) -> None:
+    """A grouping by more than one axis is refused with the number of leaves, and what to name instead."""
+    release = {"tree": "destination", "finest": "zone", "views": views}
+    with pytest.raises(SpecError, match="must be the totals of one axis, since there are 10,240,000 leaves") as refused:
+        Wide(tmp_path, []).plan(release=release)
+    assert refused.value.field == wrong
+    assert "views: margins" in refused.value.hint
+
+
+def test_cbdp_needs_few_leaves(tmp_path: Path) -> None:
+    """A mechanism that measures every leaf stays refused."""
+    with pytest.raises(SpecError, match="at most 10,000,000 leaves"):
+        Wide(tmp_path, []).plan(mechanism="cbdp")
+
+
+def test_a_plan_compares_margins_with_and_without_views(tmp_path: Path) -> None:
+    """The plan of either release gives both errors of each margin; that of origins is far smaller with views."""
+    wide = Wide(tmp_path, [])
+    with_views = plan_answer(wide.plan()).margins
+    without = plan_answer(wide.plan(release={"tree": "destination", "finest": "zone"})).margins
+    for one, other in zip(with_views, without, strict=True):
+        assert one.expected_error == pytest.approx(other.expected_error, rel=0.01)
+        assert one.without_views == pytest.approx(other.without_views, rel=0.01)
+    by_name = {(margin.axis, margin.level): margin for margin in with_views}
+    zones = by_name["origin", "zone"]
+    assert zones.without_views > 20 * zones.expected_error

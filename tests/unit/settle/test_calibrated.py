@@ -1,0 +1,159 @@
+"""Totals of an axis, and counts between families and areas: what must add up does, and brute force finds nothing nearer."""
+
+from itertools import product
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.settle.balance import balanced, share_out, swapped
+from tasks.settle.margins import settle_axis
+from tasks.tree.axis import Axis, IntArray, axis_from_codebook
+
+
+def axis_of(shape: list[list[int]]) -> Axis:
+    """Return an axis of three levels, whose areas have so many areas each."""
+    rows = [
+        (f"{one:02}", f"{one:02}{two:02}", f"{one:02}{two:02}{three:02}")
+        for one, areas in enumerate(shape)
+        for two, parts in enumerate(areas)
+        for three in range(parts)
+    ]
+    return axis_from_codebook("home", pl.DataFrame(rows, ["county", "town", "ward"], orient="row"))
+
+
+shapes = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def sums(axis: Axis, fine: int, coarse: int, counts: IntArray) -> IntArray:
+    """Return what the totals of a level add up to at a coarser one."""
+    found = np.zeros(axis.areas(coarse), dtype=np.int64)
+    np.add.at(found, axis.ancestors(np.arange(axis.areas(fine)), fine, coarse), counts)
+    return found
+
+
+@given(shapes, st.sets(st.integers(1, 3), min_size=1), st.integers(0, 500), st.integers(0, 2**32))
+def test_totals_of_an_axis_add_up_to_what_is_known(shape, levels, total, seed):
+    """Whatever was measured, and at whichever levels: the totals are whole, at least 0, and add up to each other and to the total."""
+    axis, generator = axis_of(shape), np.random.default_rng(seed)
+    noisy = {level: (generator.integers(-50, 200, axis.areas(level)), float(level**2)) for level in levels}
+    found = settle_axis(axis, {0: np.array([total])}, noisy)
+    assert set(found) == levels
+    for level, counts in found.items():
+        assert counts.dtype == np.int64
+        assert (counts >= 0).all()
+        assert counts.sum() == total
+        for other in levels:
+            if other < level:
+                assert np.array_equal(sums(axis, level, other, counts), found[other])
+
+
+@given(shapes, st.integers(0, 2**32))
+def test_exact_totals_stay(shape, seed):
+    """Without noise the totals are returned as they are; below a level that is known they add up to that one."""
+    axis, generator = axis_of(shape), np.random.default_rng(seed)
+    wards = generator.integers(0, 50, axis.areas(3))
+    true = {level: sums(axis, 3, level, wards) for level in range(4)}
+    found = settle_axis(axis, {0: true[0]}, {level: (true[level], 1.0) for level in (1, 2, 3)})
+    assert all(np.array_equal(counts, true[level]) for level, counts in found.items())
+    noisy = {level: (true[level] + generator.integers(-9, 9, axis.areas(level)), 1.0) for level in (2, 3)}
+    below = settle_axis(axis, {0: true[0], 1: true[1]}, noisy)
+    assert all(np.array_equal(sums(axis, level, 1, counts), true[1]) for level, counts in below.items())
+
+
+def test_levels_of_an_axis_inform_each_other():
+    """A county's estimate is the mean of its own noisy count and the sum over its wards, by what noise each has."""
+    axis = axis_of([[2], [1, 1]])
+    found = settle_axis(
+        axis, {0: np.array([200])}, {1: (np.array([120, 80]), 1.0), 3: (np.array([40, 40, 60, 60]), 1.0)}
+    )
+    assert found[1].tolist() == [107, 93]  # (120/1 + 80/2)/(1 + 1/2) = 106⅔, and 93⅓
+    assert found[3].tolist() == [54, 53, 47, 46]
+
+
+families = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=5), min_size=1, max_size=6)
+
+
+def numbered(counts: list[list[int]]) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the counts of families as one array, with where each begins, and the family of each."""
+    sizes = [len(family) for family in counts]
+    flat = np.array([count for family in counts for count in family], dtype=np.int64)
+    return flat, np.concatenate(([0], np.cumsum(sizes))), np.repeat(np.arange(len(counts)), sizes)
+
+
+@given(families, st.integers(0, 2**32))
+def test_shares_add_up_and_are_near(counts, seed):
+    """Shares are whole, at least 0, add up to each family's total, and lie within 1 of the real numbers, which add up too."""
+    values, first, family = numbered(counts)
+    totals = np.random.default_rng(seed).integers(0, 300, len(counts))
+    whole, exact = share_out(values.astype(float), np.ones(len(values), dtype=np.int64), first, totals)
+    assert (whole >= 0).all()
+    assert np.array_equal(np.bincount(family, whole, len(totals)), totals)
+    assert np.allclose(np.bincount(family, exact, len(totals)), totals)
+    assert (abs(whole - exact) < 1 + 1e-9).all()
+
+
+def test_a_family_of_zeros_is_shared_by_what_it_was():
+    """Where nothing is left of a family's values, its total goes by the counts that stand for them."""
+    whole, _ = share_out(np.zeros(3), np.array([1, 2, 3]), np.array([0, 3]), np.array([12]))
+    assert whole.tolist() == [2, 4, 6]
+    assert [len(part) for part in share_out(np.zeros(0), *(np.zeros(0, dtype=np.int64),) * 3)] == [0, 0]
+
+
+@given(families, st.integers(1, 4), st.integers(0, 2**32))
+def test_balanced_counts_meet_what_can_be_met(counts, areas, seed):
+    """Where some counts have the wanted totals of areas and families, and none has to become 0, both are met."""
+    values, _, family = numbered(counts)
+    generator = np.random.default_rng(seed)
+    area = generator.integers(0, areas, len(values))
+    moved = values + generator.integers(-3, 4, len(values)) + 60
+    totals = np.bincount(family, moved, len(counts)).astype(np.int64)
+    wanted = np.bincount(area, moved, areas)
+    found = balanced(values + 60, family, totals, area, wanted)
+    assert np.allclose(np.bincount(family, found, len(totals)), totals, atol=1)
+    assert np.allclose(np.bincount(area, found, areas), wanted, atol=1)
+    assert ((found - values - 60) ** 2).sum() <= ((moved - values - 60) ** 2).sum() + len(values)
+
+
+def test_balanced_counts_are_the_nearest():
+    """On a square of two families and two areas the nearest counts are known: what is missing is shared evenly."""
+    family, area = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    found = balanced(np.array([10, 20, 30, 40]), family, np.array([30, 70]), area, np.array([50.0, 50.0]))
+    assert np.allclose(found, [15, 15, 35, 35], atol=0.3)
+
+
+@given(families, st.integers(1, 4), st.integers(0, 2**32))
+def test_swaps_bring_areas_nearer_and_keep_families(counts, areas, seed):
+    """Swaps keep every family's total, leave each count within 1 of its real number, and take no area further off."""
+    values, first, family = numbered(counts)
+    generator = np.random.default_rng(seed)
+    real = values + generator.random(len(values))
+    totals = np.rint(np.bincount(family, real, len(counts))).astype(np.int64)
+    whole, exact = share_out(real, values, first, totals)
+    area = generator.integers(0, areas, len(values))
+    wanted = np.rint(np.bincount(area, exact, areas)).astype(np.int64)
+    found = swapped(whole, exact, family, area, wanted)
+    assert np.array_equal(np.bincount(family, found, len(totals)), totals)
+    assert (found >= 0).all()
+    assert (abs(found - exact) < 1 + 1e-9).all()
+    before, after = (abs(np.bincount(area, of, areas) - wanted) for of in (whole, found))
+    assert (after <= before).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_swaps_reach_what_any_choice_reaches(seed):
+    """In families of two, where only the roundings can be chosen, no choice brings areas nearer than swaps within one record each."""
+    generator = np.random.default_rng(seed)
+    lower = generator.integers(0, 5, 8)
+    exact = lower + 0.5
+    family, area = np.repeat(np.arange(4), 2), np.array([0, 1, 1, 2, 2, 0, 0, 1])
+    whole = lower + np.tile([1, 0], 4)
+    wanted = np.rint(np.bincount(area, exact, 3)).astype(np.int64)
+    choices = (
+        lower + np.array([up for one in choice for up in (one, 1 - one)]) for choice in product((0, 1), repeat=4)
+    )
+    best = min(abs(np.bincount(area, of, 3) - wanted).sum() for of in choices)
+    found = swapped(whole, exact, family, area, wanted)
+    assert abs(np.bincount(area, found, 3) - wanted).sum() <= best + 2
