@@ -6,7 +6,8 @@ from flows.forecast.values import PlannedMargin
 from flows.mechanisms import MECHANISMS, is_settled_together, mechanism_with
 from flows.planning.guarantee import noises_like
 from flows.planning.plan import Plan
-from flows.planning.scheme import Scheme, scheme_of
+from flows.planning.scheme import Scheme
+from flows.planning.shares import scheme_of
 from flows.planning.views import views_of
 from flows.spec.keys import DEFAULT_MECHANISM
 from storage.errors import SpecError

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from flows.planning.guarantee import Guarantee, guarantee_of
-from flows.planning.scheme import scheme_of
+from flows.planning.shares import scheme_of
 from flows.spec.keys import Spec
 from flows.spec.sections.hierarchy import Hierarchy
 from storage.errors import SpecError

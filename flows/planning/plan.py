@@ -9,7 +9,8 @@ from flows.mechanisms import Mechanism, is_settled_together
 from flows.planning.compatibility import incompatible_keys, law_of, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, scheme_of, tree_over
+from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, tree_over
+from flows.planning.shares import scheme_of
 from flows.planning.views import derived_columns, derived_sources, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys

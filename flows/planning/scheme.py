@@ -1,11 +1,10 @@
-"""What a release measures, without the amount of noise: the tree over its codebooks, and how any ρ is shared among its levels."""
+"""What a release measures, without the amount of noise: the tree over its codebooks, and which levels and views have noise."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flows.mechanisms import Mechanism
-from flows.planning.shares import shares_of_scheme
 from flows.spec.keys import Spec
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
@@ -34,11 +33,12 @@ class Scheme:
         mechanism: the mechanism, for its error bounds.
         law: the law of its noise, one of the mechanism's.
         most_distinct: per level, and per view after the levels, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
-        sensitivities: of the measured levels.
-        first_measured: the first tree level that may be measured. Levels above it are published exactly or are sums.
-        measured: the levels that are: all from that one on, but those that repeat the level above. With views also these, by
-            their numbers.
-        allocation: how any ρ, or any ε, is shared among the measured levels.
+        first_measured: the first tree level that the mechanism measures by itself. Levels above it are published exactly or are
+            sums. Where everything is settled together, such a level is measured too if a view has its cells.
+        measured: the numbers of all levels and views that are measured with noise, ascending: of the levels from
+            `first_measured` on those that do not repeat the one above, or with views one of those that are alike; and views.
+        sensitivities: how far one unit moves each of `measured`, in its order.
+        allocation: how any ρ, or any ε, is shared among `measured`, in its order.
         views: those that have not the cells of a level.
         names: by the number of a level or view, the name of the view that the spec gives its cells.
     """
@@ -172,8 +172,17 @@ class Scheme:
             is_root=self.is_root(level),
         )
 
+    def sensitivity(self, number: int) -> Sensitivity:
+        """Return how far one unit moves a level or view."""
+        return sensitivity_of(
+            self.keys.neighbours,
+            self.keys.max_records_per_unit,
+            self.most_distinct[number] if self.most_distinct else None,
+            is_root=self.is_root(number),
+        )
+
     def is_root(self, number: int) -> bool:
-        """Return whether a level or view holds everything in one cell."""
+        """Return whether a level or view holds everything in one cell, whatever the codebooks are."""
         return not any(self.view(number).names.values())
 
 
@@ -237,41 +246,17 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     )
 
 
-def scheme_of(
-    keys: PrivacyKeys,
-    tree: Tree,
-    whole: Tree,
-    mechanism: Mechanism,
-    sampler: str,
-    law: Law | None = None,
-    views: Sequence[tuple[str, View]] = (),
+def measured_scheme(
+    keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, law: Law, views: Sequence[tuple[str, View]]
 ) -> Scheme:
-    """Return the measurements of a spec, without their noise.
+    """Return the measurements of a spec, without shares; arguments are those of `flows.planning.shares.scheme_of`.
 
-    Args:
-        keys: the spec's section `privacy`.
-        tree: the tree that is released.
-        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
-        mechanism: the mechanism.
-        sampler: the sampler of the law that draws the noise.
-        law: one of the mechanism's; its first one if left out.
-        views: by their names; those with the cells of a level have its number, the others follow from T + 1.
     Raises:
-        SpecError: a level that the spec names does not exist, or the split does not fit the levels.
+        SpecError: a level that the spec names does not exist, or nothing is left to measure.
     """
-    law = law or mechanism.default_law
     own = tuple(view for _, view in views if view.number > tree.depth)
     names = {view.number: name for name, view in views}
-    most_distinct = None
-    promised = promised_levels(keys, whole)
-    if keys.distinct and law.norm == 2:  # ℓ₁ depends on the number of records alone
-        axis_levels = [*map(tree.axis_levels, range(tree.depth + 1)), *(view.axis_levels for view in own)]
-        most_distinct = tuple(whole.most_cells_below(of, promised) for of in axis_levels)
-    first = mechanism.views(tree)[0].number
-    if keys.total_is_public and first == 0:
-        first = 1
-    if keys.invariants:
-        first = 1 + max(released_level(tree, name, "privacy.invariants") for name in keys.invariants)
+    first = _first_measured(keys, tree, mechanism)
     measured = _measured(tree, mechanism, first, names, total_is_public=keys.total_is_public)
     if not measured and keys.invariants:
         raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
@@ -281,24 +266,30 @@ def scheme_of(
             field="hierarchy",
             hint="Release the table down to a level that has several areas.",
         )
-    roots = {0, *(view.number for view in own if not any(view.names.values()))}
-    sensitivities = tuple(
-        sensitivity_of(
-            keys.neighbours,
-            keys.max_records_per_unit,
-            most_distinct[number] if most_distinct else None,
-            is_root=number in roots,
-        )
-        for number in measured
-    )
-    per_draw = law.samplers[sampler].tau
-    scheme = Scheme(keys, tree, mechanism, law, most_distinct, first, measured, sensitivities, NOTHING, own, names)
-    allocation = Allocation(
-        shares_of_scheme(scheme),
-        tuple(of.l2_squared for of in sensitivities),
-        tuple(per_draw * of.cells for of in sensitivities),
-    )
-    return replace(scheme, allocation=allocation)
+    most_distinct = _most_distinct(keys, tree, whole, own) if law.norm == 2 else None  # ℓ₁ depends on records alone
+    scheme = Scheme(keys, tree, mechanism, law, most_distinct, first, measured, (), NOTHING, own, names)
+    return replace(scheme, sensitivities=tuple(map(scheme.sensitivity, measured)))
+
+
+def _first_measured(keys: PrivacyKeys, tree: Tree, mechanism: Mechanism) -> int:
+    """Return the first tree level that a mechanism measures by itself.
+
+    Raises:
+        SpecError: no released level has a name that `privacy.invariants` gives.
+    """
+    if keys.invariants:
+        return 1 + max(released_level(tree, name, "privacy.invariants") for name in keys.invariants)
+    first = mechanism.views(tree)[0].number
+    return 1 if keys.total_is_public and first == 0 else first
+
+
+def _most_distinct(keys: PrivacyKeys, tree: Tree, whole: Tree, views: Sequence[View]) -> tuple[int, ...] | None:
+    """Return, per level and then per view, the most promised cells that meet one of its nodes; None without a promise."""
+    if not keys.distinct:
+        return None
+    promised = promised_levels(keys, whole)
+    axis_levels = [*map(tree.axis_levels, range(tree.depth + 1)), *(view.axis_levels for view in views)]
+    return tuple(whole.most_cells_below(of, promised) for of in axis_levels)
 
 
 def _measured(

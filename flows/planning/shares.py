@@ -1,25 +1,57 @@
 """How the budget of a release is shared among what it measures, as its spec says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flows.mechanisms import Mechanism
+from flows.planning.scheme import Scheme, measured_scheme
 from flows.spec.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
 from flows.spec.sections.views import LEAVES, TREE
 from storage.errors import SpecError
-from tasks.accounting.allocation import finest, geometric, shares_of, uniform
-from tasks.laws.law import NO_NOISE
+from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
+from tasks.laws.law import NO_NOISE, Law
 from tasks.settle.shares import MOST_ATOMS, Part, atoms_of, least_error_shares
-from tasks.tree.views import Partition
-
-if TYPE_CHECKING:
-    from flows.planning.scheme import Scheme
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View
 
 
-def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
+def scheme_of(
+    keys: PrivacyKeys,
+    tree: Tree,
+    whole: Tree,
+    mechanism: Mechanism,
+    sampler: str,
+    law: Law | None = None,
+    views: Sequence[tuple[str, View]] = (),
+) -> Scheme:
+    """Return the measurements of a spec, without their noise.
+
+    Args:
+        keys: the spec's section `privacy`.
+        tree: the tree that is released.
+        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
+        mechanism: the mechanism.
+        sampler: the sampler of the law that draws the noise.
+        law: one of the mechanism's; its first one if left out.
+        views: by their names; those with the cells of a level have its number, the others follow from T + 1.
+    Raises:
+        SpecError: a level that the spec names does not exist, or the split does not fit what is measured.
+    """
+    law = law or mechanism.default_law
+    scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
+    allocation = Allocation(
+        _shares_of_scheme(scheme),
+        tuple(of.l2_squared for of in scheme.sensitivities),
+        tuple(per_draw * of.cells for of in scheme.sensitivities),
+    )
+    return replace(scheme, allocation=allocation)
+
+
+def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
     """Return the share of each measured level or view.
 
     Raises:
@@ -57,7 +89,7 @@ def shares_of_scheme(scheme: "Scheme") -> tuple[Fraction, ...]:
     return shares_of([(of_number | views)[number] for number in measured])
 
 
-def _weight_as_view(scheme: "Scheme", number: int, weights: Mapping[str, float], rest: str) -> Fraction | None:
+def _weight_as_view(scheme: Scheme, number: int, weights: Mapping[str, float], rest: str) -> Fraction | None:
     """Return the weight of what is measured as a view; None where it has its weight as a level.
 
     The leaves, and the levels of a mechanism that measures all of them, are levels also where a view has their cells, unless
@@ -71,7 +103,7 @@ def _weight_as_view(scheme: "Scheme", number: int, weights: Mapping[str, float],
     return Fraction(1) if names and not is_level else None
 
 
-def _minimised(scheme: "Scheme", split: Minimise) -> tuple[Fraction, ...]:
+def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
     """Return the shares with which the views and leaves that the spec weighs have the least error, by the codebooks alone."""
     tree, numbers = scheme.tree, scheme.measured
     if len(scheme.mechanism.views(tree)) > 1:

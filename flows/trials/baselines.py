@@ -17,7 +17,8 @@ from flows.mechanisms import MECHANISMS, MOST_SETTLED, Mechanism
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.plan import Plan
-from flows.planning.scheme import Scheme, check_leaves, scheme_of
+from flows.planning.scheme import Scheme, check_leaves
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import SeenTable
 from storage.errors import SpecError

@@ -10,7 +10,8 @@ from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechani
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
-from flows.planning.scheme import check_leaves, scheme_of
+from flows.planning.scheme import check_leaves
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import Minimise, PrivacyKeys
 from flows.trials.baselines import BASELINES, baseline_entry
 from flows.trials.in_memory import SeenTable, Trial, try_release

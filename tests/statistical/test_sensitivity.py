@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.planning.scheme import scheme_of
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import guarantee_of
-from flows.planning.scheme import Scheme, scheme_of
+from flows.planning.scheme import Scheme
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.tree.order import Tree

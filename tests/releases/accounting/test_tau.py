@@ -27,7 +27,7 @@ from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together
 from flows.planning.plan import make_plan
-from flows.planning.scheme import scheme_of
+from flows.planning.shares import scheme_of
 from flows.spec.file import load_spec
 from flows.spec.sections.privacy import PrivacyKeys
 from flows.walks.runner import report_nothing, submit_to

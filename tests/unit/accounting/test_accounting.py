@@ -20,7 +20,8 @@ from scipy.special import ndtr
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import Guarantee, guarantee_of
-from flows.planning.scheme import Scheme, scheme_of
+from flows.planning.scheme import Scheme
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.accountants import ACCOUNTANTS

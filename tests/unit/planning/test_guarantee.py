@@ -13,7 +13,8 @@ import pytest
 
 from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import Guarantee, guarantee_of, holds_together
-from flows.planning.scheme import Scheme, scheme_of
+from flows.planning.scheme import Scheme
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import StoreError
 from storage.ledger.books import Charge

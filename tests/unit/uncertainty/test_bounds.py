@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.planning.scheme import scheme_of
+from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
