@@ -153,11 +153,11 @@ _CALIBRATED = (
     "not in a count: all counts are calibrated to the totals of single axes, as far as the areas that are left allow"
 )
 _NO_BOUND = "it states no error bound"
-_NO_BOUND_CALIBRATED = (
-    "with views that are totals of single axes, counts are calibrated to these, and no error bound holds"
-)
 _ONLY_TOTAL = "everything is settled together, and only a public total is met exactly"
-_ONLY_TOTAL_CALIBRATED = "counts are calibrated to the totals of single axes, and only a public total is met exactly"
+_REFUSED_WITH_VIEWS = {
+    "target": f"with release.views {_NO_BOUND}",
+    "invariants": "with release.views only a public total is met exactly",
+}
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
@@ -276,14 +276,10 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     """
     if not has_views or mechanism.cells != "survivors":
         return mechanism
+    refused = {**mechanism.refused, **_REFUSED_WITH_VIEWS}
     if not together:
-        return replace(
-            mechanism,
-            finish=Calibrate(mechanism.second_pass),
-            bounds=None,
-            refused={**mechanism.refused, "target": _NO_BOUND_CALIBRATED, "invariants": _ONLY_TOTAL_CALIBRATED},
-            how_counted=_CALIBRATED,
-        )
+        finish = Calibrate(mechanism.second_pass)
+        return replace(mechanism, finish=finish, bounds=None, refused=refused, how_counted=_CALIBRATED)
     return replace(
         mechanism,
         cells="views",
@@ -291,7 +287,7 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         finish=Together(),
         bounds=None,
         most_leaves=MOST_SETTLED,
-        refused={**mechanism.refused, "target": _NO_BOUND, "invariants": _ONLY_TOTAL},
+        refused=refused,
         how_counted=_TOGETHER,
         caution="",
     )

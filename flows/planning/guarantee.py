@@ -365,10 +365,11 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
     """
     level = released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
+        views = " with release.views" if scheme.names else ""
         raise SpecError(
-            f"privacy.target: mechanism {scheme.mechanism.name} states no error bound.",
+            f"privacy.target: mechanism {scheme.mechanism.name} states no error bound{views}.",
             field="privacy.target",
-            hint="Choose a mechanism that states one, such as mechanism: inftda.",
+            hint=f"Choose a mechanism that states one, such as mechanism: inftda{' without release.views' if views else ''}.",
         )
     if scheme.own(level) < scheme.first_measured and not scheme.is_summed:
         raise SpecError(

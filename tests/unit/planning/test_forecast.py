@@ -1,6 +1,7 @@
 """What `trellis plan --for` says where it cannot say which ε an error bound takes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -33,11 +34,17 @@ SPEC = {
     ("mechanism", "level", "told", "next_step"),
     [
         ({}, "size", "--for: mechanism inftda_reconciled states no error bound.", "such as mechanism: inftda."),
+        (
+            {"mechanism": "inftda", "release": {"order": ["colour", "size"], "views": "margins"}},
+            "size",
+            "--for: mechanism inftda states no error bound with release.views.",
+            "such as mechanism: inftda without release.views.",
+        ),
         ({"mechanism": "inftda"}, "county", "--for must be one of the released levels colour, size, got county.", ""),
     ],
 )
 def test_a_bound_that_cannot_be_had_is_told_once(
-    mechanism: dict[str, str], level: str, told: str, next_step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mechanism: dict[str, Any], level: str, told: str, next_step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The option is named, and not the spec's key, which is not there; what to do next is not lost."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
