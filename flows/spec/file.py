@@ -288,10 +288,16 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
             field == "privacy" and key and key[0] in PrivacyKeys.model_fields
         ):  # a rule about several keys of the section
             return SpecError(f"privacy.{message}", field=f"privacy.{key[0]}")
-        return SpecError(f"{field} {message}" if field else message, field=field or message.split(" ", 1)[0])
+        return SpecError(f"{field} {message}" if field else message, field=field or _field_of(message))
     if error["type"] == "string_pattern_mismatch":
         return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)
     return _of_another_kind(error, field)
+
+
+def _field_of(message: str) -> str:
+    """Return the key with which a rule about several keys begins; the names in it may have spaces."""
+    key, *_ = re.split(" (?:must|needs|would) ", message, maxsplit=1)
+    return key
 
 
 # pydantic's name of an error, the name under which that error holds the bound, and its sign.

@@ -17,7 +17,7 @@ class Faults(ValueError):
     """Several faults of keys that do not fit together; as text, the first of them.
 
     Attributes:
-        messages: all of them.
+        messages: all of them. Each begins with the key at fault, followed by must, needs or would.
     """
 
     def __init__(self, messages: Iterable[str]) -> None:

@@ -205,6 +205,7 @@ VIEWS_REFUSED |= {
         "geometric",
         "level_3",
         "a/b",
+        "by mode",
         "é",
         "x" * 65,
     )
@@ -292,7 +293,9 @@ def test_a_derived_column_has_a_name_of_its_own(town: Town, name: str) -> None:
     """No axis and no column of codes has its name, whatever its case, and it can be the name of a file."""
     path = town.spec(derived={name: MODE}, release__views=ONE)
     answer = check_answer(path)
-    assert [problem.error for problem in answer.problems if "must have a name of its own" in problem.error]
+    (problem,) = [problem for problem in answer.problems if "must have a name of its own" in problem.error]
+    assert problem.field == f"derived.{name}"
+    assert f"{name}:" in path.read_text().splitlines()[int(problem.hint.removeprefix("Line ").partition(".")[0]) - 1]
 
 
 def test_a_spec_may_be_wrong_in_several_ways_at_once(town: Town) -> None:
