@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 from multiprocessing import parent_process
 from pathlib import Path
 from threading import Lock
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import polars as pl
 import yaml
 
-from flows.answers.query import check_axes, check_codes
+from flows.answers.query import questions
 from flows.spec.file import SpecFile, check_daily, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
-from tasks.query.answers import answer, catalogue_of
-from tasks.query.areas import EVERYTHING, Area, find_area
+from tasks.query.answers import answer
+from tasks.query.areas import EVERYTHING
 from tasks.query.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
@@ -127,32 +126,14 @@ class PublishedRelease:
             UsageError: there is no such axis or area, or there are several.
             StoreError: a file of the folder is missing or altered.
         """
-        asked = {**(where or {}), **areas}
-        check_axes(self.published, asked)
-        catalogue = catalogue_of(self.published)
-        named = {
-            axis: [(_written(one), find_area(self.published, catalogue, axis, one)) for one in _listed(asked.get(axis))]
-            for axis in self.published.axes
-        }
-        derived = {
-            name: [str(code) for code in _listed(asked[name])] for name in self.manifest.derived if name in asked
-        }
-        for codes in product(*derived.values()):
-            check_codes(self.published, dict(zip(derived, codes, strict=True)))
-        rows = []
-        of_derived = [[(code, Area(0, ())) for code in codes] for codes in derived.values()]
-        for combination in product(*named.values(), *of_derived):
-            areas_of, codes_of = combination[: len(named)], [code for code, _ in combination[len(named) :]]
-            found = answer(
-                self.published,
-                [area for _, area in areas_of],
-                dict(zip(derived, codes_of, strict=True)),
-                simultaneous=simultaneous,
-            )
-            written = [text for text, _ in combination]
+        asked_for = {axis: _listed(asked) for axis, asked in {**(where or {}), **areas}.items()}
+        rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
+        for question in questions(self.published, asked_for):
+            found = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
+            written = [_written(question.asked[name]) for name in names]
             rows.append((*written, found.count, found.low, found.high, found.level, found.how))
         numbers = dict.fromkeys(("count", "low", "high", "level"), pl.Int64)
-        schema = dict.fromkeys([*named, *derived], pl.String) | numbers | {"how": pl.String}
+        schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
         return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -1,10 +1,10 @@
 """Questions about areas, answered from a published folder alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from storage.errors import UsageError
 from tasks.query.answers import answer, catalogue_of
@@ -12,6 +12,21 @@ from tasks.query.areas import Area, find_area
 from tasks.query.folder import PublishedFolder, open_folder
 
 _SHOWN = 20  # codes that a refusal lists
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An area of each axis, and a code of each derived column that is named.
+
+    Attributes:
+        asked: how they were asked for, by axis and derived column.
+        areas: of the axes, in their order.
+        codes: by derived column.
+    """
+
+    asked: Mapping[str, Any]
+    areas: Sequence[Area]
+    codes: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +99,40 @@ def query_answer(
     """
     published = open_folder(folder)
     ends = [f"{end}={asked}" for end, asked in (("origin", origin), ("destination", destination)) if asked is not None]
-    asked_for = _by_axis([*ends, *where])
-    check_axes(published, asked_for)
-    catalogue = catalogue_of(published)
-    of_axes = [
-        [find_area(published, catalogue, axis, area) for area in asked_for.get(axis, [None])] for axis in published.axes
-    ]
-    names = [name for name in published.manifest.derived if name in asked_for]
-    of_derived = [asked_for[name] for name in names]
     found = [
-        answer_about(published, areas, dict(zip(names, codes, strict=True)), simultaneous=simultaneous)
-        for areas in product(*of_axes)
-        for codes in product(*of_derived)
+        _answer_about(published, question, simultaneous=simultaneous)
+        for question in questions(published, _by_axis([*ends, *where]))
     ]
     return found[0] if len(found) == 1 else QueryAnswers(published.manifest.id, found)
 
 
-def answer_about(
-    published: PublishedFolder, areas: Sequence[Area], codes: Mapping[str, str], *, simultaneous: bool
-) -> QueryAnswer:
-    """Return the answer about an area of each axis, and a code of each derived column that is named."""
-    check_codes(published, codes)
+def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:
+    """Yield a question for every combination of what is asked for.
+
+    Args:
+        published: the folder.
+        asked_for: by axis, its areas, as `find_area` takes them; everything of an axis that is not named. By derived column, its codes.
+    Raises:
+        UsageError: there is no such axis, area or code, or there are several such areas.
+    """
+    _check_axes(published, asked_for)
+    catalogue, axes = catalogue_of(published), list(published.axes)
+    choices: dict[str, list[tuple[Any, Any]]] = {
+        axis: [(asked, find_area(published, catalogue, axis, asked)) for asked in asked_for.get(axis, [None])]
+        for axis in axes
+    }
+    for name in published.manifest.derived:
+        if name in asked_for:
+            choices[name] = [(asked, _code(published, name, str(asked))) for asked in asked_for[name]]
+    for combination in product(*choices.values()):
+        asked, found = (dict(zip(choices, of, strict=True)) for of in zip(*combination, strict=True))
+        areas, codes = [found[axis] for axis in axes], {name: found[name] for name in choices if name not in axes}
+        yield Question(asked, areas, codes)
+
+
+def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
+    """Return the answer to a question."""
+    areas, codes = question.areas, question.codes
     found, intervals = answer(published, areas, codes, simultaneous=simultaneous), published.manifest.intervals
     level = published.manifest.levels[found.level]
     return QueryAnswer(
@@ -128,29 +156,21 @@ def answer_about(
     )
 
 
-def check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:
-    """Refuse axes that a release does not have.
-
-    Raises:
-        UsageError: there is no such axis.
-    """
+def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:
+    """Refuse axes that a release does not have."""
     known = [*published.axes, *published.manifest.derived]
     for axis in asked_for:
         if axis not in known:
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(known)}.")
 
 
-def check_codes(published: PublishedFolder, codes: Mapping[str, str]) -> None:
-    """Refuse codes that a derived column does not have.
-
-    Raises:
-        UsageError: there is no such code.
-    """
-    for name, code in codes.items():
-        known = published.codes_of(name)
-        if code not in known:
-            shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
-            raise UsageError(f"{name} has no code {code}.", field=name, hint=f"Its codes are {shown}.")
+def _code(published: PublishedFolder, name: str, code: str) -> str:
+    """Return a code of a derived column; refuse one that the column does not have."""
+    known = published.codes_of(name)
+    if code not in known:
+        shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
+        raise UsageError(f"{name} has no code {code}.", field=name, hint=f"Its codes are {shown}.")
+    return code
 
 
 def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:

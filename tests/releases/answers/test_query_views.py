@@ -125,3 +125,21 @@ def test_python_asks_the_same(folder: Path) -> None:
     assert found["mode"].to_list() == ["bus", "rail"]
     by_mode = view(folder, "by_mode").filter(pl.col("mode").is_in(["bus", "rail"])).sort("mode")
     assert found["count"].to_list() == by_mode["count"].to_list()
+
+
+def test_python_asks_of_every_combination_of_areas_and_codes(folder: Path) -> None:
+    """A row per district and mode, as they were asked for, with the counts that the command line gives; an unknown code is named."""
+    release = trellis.open_release(folder)
+    rows = release.query({"mode": ["walk", "rail"], "from": [None, "district=A"]})
+    assert rows.columns == ["from", "to", "mode", "count", "low", "high", "level", "how"]
+    told = [
+        (of, "all", mode, asked(folder, f"from={of}", f"mode={mode}"))
+        for of in ("all", "A")
+        for mode in ("walk", "rail")
+    ]
+    assert rows.select("from", "to", "mode", "count", "low", "high").rows() == [
+        ("district=A" if of == "A" else of, to, mode, answer.count, answer.low, answer.high)
+        for of, to, mode, answer in told
+    ]
+    with pytest.raises(UsageError, match="mode has no code tram"):
+        release.query({"mode": ["walk", "tram"]})
