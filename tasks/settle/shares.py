@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 MOST_ATOMS = 2000  # whose covariance is dense
 
 _EXACT = 1e12  # how many times the precision of a leaf that of an exact count is taken to be
 _LEAST = 1e-3  # share of anything that is measured
-_LEAST_LEAVES = (
-    0.1  # their share: least squares alone do not know that counts are not below 0, which takes leaves to see
-)
+_LEAST_LEAVES = 0.1  # their share: that counts are not below 0 is seen in leaves, and least squares do not know it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,44 +68,82 @@ def least_error_shares(
     Guarantees:
         Reads codebooks alone. Deterministic.
     """
-    noisy = [part for part in parts if not part.is_exact]
-    leaves = int(sizes.sum())
-    wanted = _wanted(sizes, parts, leaf_weight / leaves)
+    problem = _Problem.of(sizes, parts, leaf_weight)
+    start = np.zeros(len(problem.noisy) + 1)
 
     def objective(logs: FloatArray) -> tuple[float, FloatArray]:
-        shares = np.exp(logs - logs.max())
-        shares /= shares.sum()
-        of_share = precision(shares)
-        inverse = np.diag(of_share[-1] / sizes)
-        for part, own in zip(noisy, of_share, strict=False):
-            inverse += own * _together(part)
-        for part in parts:
-            if part.is_exact:
-                inverse += _EXACT * of_share[-1] * _together(part)
-        covariance = np.linalg.inv(inverse)
-        own_leaves = leaf_weight / leaves * float((sizes - 1).sum()) / of_share[-1]  # within atoms
-        value = float((wanted * covariance).sum()) + own_leaves
-        moved = covariance @ wanted @ covariance
-        by_precision = [-float((moved * _together(part)).sum()) for part in noisy]
-        by_precision.append(-float((moved.diagonal() / sizes).sum()) - own_leaves / of_share[-1])
-        step = 1e-6
-        by_share = np.array(by_precision) * (precision(shares * (1 + step)) - of_share) / (step * shares)
-        by_log = shares * (by_share - float(by_share @ shares))
-        return float(np.log(value)), by_log / value
+        shares = _shares(logs)
+        of_share, step = precision(shares), 1e-6
+        value, by_precision = problem.at(of_share)
+        by_share = by_precision * (precision(shares * (1 + step)) - of_share) / (step * shares)
+        return float(np.log(value)), shares * (by_share - float(by_share @ shares)) / value
 
-    start, bounds = np.zeros(len(noisy) + 1), [(-8, 8)] * (len(noisy) + 1)
-    logs = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    shares = np.exp(logs - logs.max())
+    logs = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x
+    return _with_least_shares(_shares(logs))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    """What is minimised, as a function of precisions.
+
+    Attributes:
+        sizes: leaves of each atom, shape (atoms,).
+        noisy: AᵀA of each part with noise, bool, shape (atoms, atoms).
+        exact: likewise of each exact part.
+        wanted: Q, shape (atoms, atoms): the weighted sum of variances is its product with C, but for what is within atoms.
+        within: what the variance of a leaf about its share of its atom is multiplied by.
+    """
+
+    sizes: NDArray[np.int64]
+    noisy: tuple[BoolArray, ...]
+    exact: tuple[BoolArray, ...]
+    wanted: FloatArray
+    within: float
+
+    @classmethod
+    def of(cls, sizes: NDArray[np.int64], parts: Sequence[Part], leaf_weight: float) -> "_Problem":
+        """Return the problem of `least_error_shares`."""
+        leaves = int(sizes.sum())
+        return cls(
+            sizes,
+            tuple(_together(part) for part in parts if not part.is_exact),
+            tuple(_together(part) for part in parts if part.is_exact),
+            _wanted(sizes, parts, leaf_weight / leaves),
+            leaf_weight / leaves * float((sizes - 1).sum()),
+        )
+
+    def at(self, precisions: FloatArray) -> tuple[float, FloatArray]:
+        """Return the weighted sum of mean variances at some 1/σ², leaves last, and its derivatives by each."""
+        of_leaf = precisions[-1]
+        inverse = np.diag(of_leaf / self.sizes)
+        for own, together in zip(precisions, self.noisy, strict=False):
+            inverse += own * together
+        for together in self.exact:
+            inverse += _EXACT * of_leaf * together
+        covariance = np.linalg.inv(inverse)
+        moved = covariance @ self.wanted @ covariance
+        by_part = [-float((moved * together).sum()) for together in self.noisy]
+        by_leaf = -float((moved.diagonal() / self.sizes).sum()) - self.within / of_leaf / of_leaf
+        return float((self.wanted * covariance).sum()) + self.within / of_leaf, np.array([*by_part, by_leaf])
+
+
+def _shares(logs: FloatArray) -> FloatArray:
+    """Return shares in proportion to exponentials, shape (shares,)."""
+    shares: FloatArray = np.exp(logs - logs.max())
     shares /= shares.sum()
+    return shares
+
+
+def _with_least_shares(shares: FloatArray) -> FloatArray:
+    """Return shares in thousandths, of which none is below the least, and the leaves have theirs; the leaves come last."""
     if shares[-1] < _LEAST_LEAVES:
-        shares[:-1] *= (1 - _LEAST_LEAVES) / shares[:-1].sum()
-        shares[-1] = _LEAST_LEAVES
+        shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
     found: FloatArray = np.maximum(np.round(shares, 3), _LEAST)
     return found
 
 
 def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> FloatArray:
-    """Return Q, shape (atoms, atoms): the weighted sum of variances is its product with C, but for what is within atoms."""
+    """Return Q, shape (atoms, atoms)."""
     wanted: FloatArray = np.diag(
         of_leaf / sizes.astype(np.float64)
     )  # the leaves of an atom share its deviation equally
@@ -116,7 +153,7 @@ def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> 
     return wanted
 
 
-def _together(part: Part) -> FloatArray:
-    """Return AᵀA, shape (atoms, atoms): which atoms are in one cell."""
-    together: FloatArray = (part.cell[:, None] == part.cell[None, :]).astype(np.float64)
+def _together(part: Part) -> BoolArray:
+    """Return AᵀA, bool, shape (atoms, atoms): which atoms are in one cell."""
+    together: BoolArray = part.cell[:, None] == part.cell[None, :]
     return together
