@@ -123,16 +123,15 @@ def _laws(plan: Plan, books: Books) -> list[LawForecast]:
     cap = agreed_terms(books, plan.asked()).cap
     found = {
         name: guarantee
-        for name, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole, plan.scheme.named_views)
+        for name, _, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole, plan.scheme.named_views)
         if name != plan.law
     }
     found[plan.law] = plan.guarantee
-    finest = -1 - len(plan.views)  # views come after the levels
     return [
         LawForecast(
             law=name,
             is_chosen=name == plan.law,
-            sigma=found[name].noises[finest].sigma,
+            sigma=plan.scheme.finest_noise(found[name].noises).sigma,
             epsilon=found[name].epsilon,
             rho=float(found[name].rho),
             releases=releases_within(cap, found[name].spending),

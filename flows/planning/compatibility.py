@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from flows.planning.guarantee import Guarantee, guarantee_of
+from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.keys import Spec
 from flows.spec.sections.hierarchy import Hierarchy
@@ -167,21 +168,18 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Seq
         return spec.noise.law if spec.noise.law in mechanism.laws else default
     if spec.schedule or len(mechanism.laws) == 1:
         return default
+    by_target = spec.privacy.target is not None
     found = {
-        name: guarantee
-        for name, guarantee in guarantees(spec, mechanism, tree, whole, views)
+        name: guarantee.epsilon if by_target else scheme.finest_noise(guarantee.noises).sigma
+        for name, scheme, guarantee in guarantees(spec, mechanism, tree, whole, views)
         if not any(getattr(spec.privacy, key) for key in mechanism.laws[name].refused)
     }
-    if not found:
-        return default  # whose guarantee fails with the reason
-    by_target = spec.privacy.target is not None
-    finest = -1 - sum(view.number > tree.depth for _, view in views)  # views come after the levels
-    return min(found, key=lambda name: found[name].epsilon if by_target else found[name].noises[finest].sigma)
+    return min(found, key=lambda name: found[name]) if found else default  # whose guarantee fails with the reason
 
 
 def guarantees(
     spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Sequence[tuple[str, View]] = ()
-) -> Iterator[tuple[str, Guarantee]]:
+) -> Iterator[tuple[str, Scheme, Guarantee]]:
     """Yield what a spec's ε or target would give by each law that has the sampler and noise in range, by their names in specs.
 
     An accountant that a law does not take is left out.
@@ -191,4 +189,5 @@ def guarantees(
             continue
         keys = spec.privacy.model_copy(update={"accountant": None}) if "accountant" in law.refused else spec.privacy
         with suppress(SpecError):
-            yield name, guarantee_of(scheme_of(keys, tree, whole, mechanism, spec.noise.sampler, law, views))
+            scheme = scheme_of(keys, tree, whole, mechanism, spec.noise.sampler, law, views)
+            yield name, scheme, guarantee_of(scheme)

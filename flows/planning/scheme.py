@@ -16,7 +16,7 @@ from tasks.settle.task import Together
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
-from tasks.tree.views import AddUp, View, level_view
+from tasks.tree.views import AddUp, View, every_level, level_view
 from tasks.uncertainty.sources import widest
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
@@ -36,7 +36,8 @@ class Scheme:
         first_measured: the first tree level that the mechanism measures by itself. Levels above it are published exactly or are
             sums. Where everything is settled together, such a level is measured too if a view has its cells.
         measured: the numbers of all levels and views that are measured with noise, ascending: of the levels from
-            `first_measured` on those that do not repeat the one above, or with views one of those that are alike; and views.
+            `first_measured` on those that do not repeat the one above; with views one of those that are alike, and views
+            that have not the cells of a level by the codebooks.
         sensitivities: how far one unit moves each of `measured`, in its order.
         allocation: how any ρ, or any ε, is shared among `measured`, in its order.
         views: those that have not the cells of a level.
@@ -71,12 +72,11 @@ class Scheme:
         return [(name, self.view(number)) for number, name in self.names.items()]
 
     def names_of(self, number: int) -> list[str]:
-        """Return the names of the views that have the cells of a level or view, by the public codebooks for those of levels."""
+        """Return the names of the views that have the cells of a level or view, by the codebooks."""
         if number > self.tree.depth:
             return [self.names[number]]
-        last = _last_alike(self.tree, number)
-        of_levels = {of: name for of, name in self.names.items() if of <= self.tree.depth}
-        return [name for of, name in of_levels.items() if _last_alike(self.tree, of) == last]
+        level = level_alike(self.tree, self.view(number))
+        return [name for of, name in self.names.items() if level_alike(self.tree, self.view(of)) == level]
 
     def view(self, number: int) -> View:
         """Return a level or a view by its number."""
@@ -98,11 +98,15 @@ class Scheme:
         own, found = self.view(number), list[tuple[float, int, int]]()
         for other, noise in measured.items():
             view = self.view(other)
-            if view.refines(own):
+            if view.lowered(self.tree).refines(own.lowered(self.tree)):
                 terms = widest(view, own, self.tree)
                 found.append((terms * noise.variance, other, terms))
         _, best, terms = min(found)
         return best, terms
+
+    def finest_noise(self, measured: Sequence[LevelNoise]) -> LevelNoise:
+        """Return the noise of the finest level that is measured, given that of all that is; views come after levels."""
+        return measured[max(place for place, number in enumerate(self.measured) if number <= self.tree.depth)]
 
     def noises(self, measured: Sequence[LevelNoise]) -> list[LevelNoise]:
         """Return the noise of levels 0 to T, given that of the measured levels; of sums that of the widest cell.
@@ -158,6 +162,8 @@ class Scheme:
         if self.is_together and level not in self.measured:
             if level == 0 and self.keys.total_is_public:
                 return "published exactly"
+            if level > self.tree.depth:
+                return f"same as level {level_alike(self.tree, self.view(level))}, by the codebooks"
             return "sums of the finest level's counts"
         if level < self.first_measured and not self.is_together:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
@@ -257,7 +263,7 @@ def measured_scheme(
     own = tuple(view for _, view in views if view.number > tree.depth)
     names = {view.number: name for name, view in views}
     first = _first_measured(keys, tree, mechanism)
-    measured = _measured(tree, mechanism, first, names, total_is_public=keys.total_is_public)
+    measured = _measured(tree, mechanism, first, [view for _, view in views], total_is_public=keys.total_is_public)
     if not measured and keys.invariants:
         raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
     if not measured:
@@ -293,29 +299,26 @@ def _most_distinct(keys: PrivacyKeys, tree: Tree, whole: Tree, views: Sequence[V
 
 
 def _measured(
-    tree: Tree, mechanism: Mechanism, first: int, names: Mapping[int, str], *, total_is_public: bool
+    tree: Tree, mechanism: Mechanism, first: int, views: Sequence[View], *, total_is_public: bool
 ) -> tuple[int, ...]:
     """Return the numbers of the levels and views that are measured with noise."""
-    views = sorted(number for number in names if number > tree.depth)
     if not isinstance(mechanism.finish, Together):
         is_summed = isinstance(mechanism.finish, AddUp)
         own = (level for level in range(first, tree.depth + 1) if is_summed or tree.same_as(level) is None)
-        return (*own, *views)
-    # of levels with the same cells the finest is measured; with a public total none with the cells of level 0 is
-    asked = {*range(first, tree.depth + 1), *names}
-    last_of = {level: _last_alike(tree, level) for level in range(tree.depth + 1)}
-    levels = {last_of[level] for level in asked if level <= tree.depth}
+        return (*own, *sorted(view.number for view in views if view.number > tree.depth))
+    alike = {view.number: level_alike(tree, view) for view in [*every_level(tree)[first:], *views]}
+    # of levels and views with the same cells one level is measured; with a public total none with the cells of level 0 is
+    levels = {level for level in alike.values() if level is not None}
     if total_is_public:
-        levels.discard(last_of[0])
-    return (*sorted(levels), *views)
+        levels.discard(level_alike(tree, level_view(tree, 0)))
+    return (*sorted(levels), *sorted(number for number, level in alike.items() if level is None))
 
 
-def _last_alike(tree: Tree, level: int) -> int:
-    """Return the finest level that has the cells of a level, by the public codebooks."""
-    own = tree.same_as(level)
-    own = level if own is None else own
-    alike = [below for below in range(level, tree.depth + 1) if below == own or tree.same_as(below) == own]
-    return alike[-1]
+def level_alike(tree: Tree, view: View) -> int | None:
+    """Return the finest level that has the cells of a level or view, by the codebooks; None if no level has."""
+    own = view.lowered(tree)
+    levels = [of.number for of in every_level(tree) if of.lowered(tree).is_same_as(own)]
+    return levels[-1] if levels else None
 
 
 def promised_levels(keys: PrivacyKeys, whole: Tree) -> tuple[int, ...]:

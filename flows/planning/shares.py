@@ -74,8 +74,10 @@ def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
                 field="privacy.split",
             )
     for name in weights.keys() - {rest, *(name for number in measured for name in scheme.names_of(number))}:
+        exact = "it holds everything in one cell, which is published exactly"
+        held = "release.views: margins leaves it out, since it has the cells of the total, the leaves or a finer level"
         raise SpecError(
-            f"privacy.split must not name {name}: it holds everything in one cell, which is published exactly.",
+            f"privacy.split must not name {name}: {exact if name in scheme.names.values() else held}.",
             field="privacy.split",
         )
     of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else max(1, len(views)) * 4)

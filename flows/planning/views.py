@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from flows.mechanisms import MOST_SETTLED
 from flows.spec.file import SpecFile
 from flows.spec.keys import Spec
+from flows.spec.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.machine.files import sha256_of
 from storage.releases.terms import ViewTerms
 from tasks.ingest.derived import DerivedSource, read_derived
 from tasks.ingest.task import Source
 from tasks.tree.order import Tree
-from tasks.tree.views import Derived, View, every_level
+from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
 from tasks.words.numbers import format_cells
 from tasks.words.refinements import refinement
 
@@ -42,7 +43,9 @@ def derived_columns(sources: Sequence[DerivedSource], of: Source, tree: Tree) ->
 def views_of(
     spec: Spec, tree: Tree, derived: Mapping[str, Derived], *, together: bool = True
 ) -> tuple[tuple[ViewTerms, View], ...]:
-    """Return the views of a spec, in its order, with their terms; one with the cells of a tree level has the number of that.
+    """Return the views of a spec, in its order, with their terms; one with the axis levels of a tree level has the number of that.
+
+    `margins` leaves out totals that others hold by the codebooks.
 
     Args:
         spec: the spec.
@@ -51,7 +54,8 @@ def views_of(
         together: whether all is settled together, so that all cells of all levels are measured. Otherwise a release is sure of all
             cells of levels 0 and 1 alone, and views must be totals of one axis.
     Raises:
-        SpecError: two views have the same cells, one has too many, or one is not the total of one axis where it must be.
+        SpecError: two views have the same cells, one has those of the leaves, or too many, or is not the total of one axis where it
+            must be.
     """
     levels = every_level(tree)
     found, number = list[tuple[ViewTerms, View]](), len(levels)
@@ -60,18 +64,16 @@ def views_of(
         view = _view(number, of, tree, derived)
         if not together and (len(of) > 1 or view.derived):
             _refuse_crossing(name, tree)
+        if spec.release.views == MARGINS and _is_held_by_another(tree, view):
+            continue
+        _check_cells(name, tree, view)
         for terms, other in found:
-            if view.is_same_as(other):
+            if have_same_cells(tree, view, other):
                 raise SpecError(
                     f"release.views.{name} must not repeat another view: it has the cells of {terms.name}.",
                     field=f"release.views.{name}",
+                    hint=f"By the codebooks, both are the same table. Leave out {name} or {terms.name}.",
                 )
-        if (cells := math.prod(view.sizes(tree))) > MOST_VIEW_CELLS:
-            raise SpecError(
-                f"release.views.{name} must have at most {MOST_VIEW_CELLS:,} cells, got {cells:,}.",
-                field=f"release.views.{name}",
-                hint="Name coarser levels, or leave an axis out.",
-            )
         level = next((level for level in levels if view.is_same_as(level)), None)
         if level is None:
             number += 1
@@ -90,6 +92,31 @@ def _refuse_crossing(name: str, tree: Tree) -> None:
         field=f"release.views.{name}",
         hint="Name totals of one axis, such as views: margins, or choose a coarser finest level.",
     )
+
+
+def _is_held_by_another(tree: Tree, view: View) -> bool:
+    """Return whether the totals of one axis are the total, the leaves, or those of a finer level, of which each area has one."""
+    held = any(
+        axis.last_alike(level) != level for axis, level in zip(tree.axes, view.axis_levels, strict=True) if level
+    )
+    return held or math.prod(view.sizes(tree)) in {1, tree.possible_cells(tree.depth)}
+
+
+def _check_cells(name: str, tree: Tree, view: View) -> None:
+    """Refuse a view with too many cells, or with those of the leaves."""
+    if (cells := math.prod(view.sizes(tree))) > MOST_VIEW_CELLS:
+        raise SpecError(
+            f"release.views.{name} must have at most {MOST_VIEW_CELLS:,} cells, got {cells:,}.",
+            field=f"release.views.{name}",
+            hint="Name coarser levels, or leave an axis out.",
+        )
+    if cells > 1 and len(Partition(tree, view)) == tree.possible_cells(tree.depth):
+        raise SpecError(
+            f"release.views.{name} must be coarser than the leaves, which are measured anyway: by the codebooks, each of its"
+            " cells is one leaf.",
+            field=f"release.views.{name}",
+            hint="Leave the view out, or name a level above.",
+        )
 
 
 def _view(number: int, of: Mapping[str, str], tree: Tree, derived: Mapping[str, Derived]) -> View:

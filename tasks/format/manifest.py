@@ -217,8 +217,9 @@ class Difference(_Part):
 class ViewEntry(LevelEntry):
     """A view: a grouping beside the tree, whose counts are sums of the finest level's, unless it states how far they differ.
 
-    The fields are those of a level. A view that has the cells of a level is the same as that one: its number is the level's, and what it
-    cost is stated there.
+    The fields are those of a level. A view that has the axis levels of a tree level is the same as that one: its number is the level's,
+    and what it cost is stated there. A view that has the cells of a level by the codebooks alone has a number of its own. It is
+    `summed`, since nothing is measured for it, and its `source` is that level.
 
     Attributes:
         name: as the spec names it, and the name of its table.

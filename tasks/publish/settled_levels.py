@@ -65,7 +65,7 @@ class SettledLevels:
         partition, counts = self.job.partition(view.number), self.counts(view.number)
         low, high = self.view_intervals(view)
         columns = dict(code_columns(partition, flat)) | dict(zip((COUNT, *INTERVAL), (counts, low, high), strict=True))
-        if self.sink and view.number >= len(self.job.record.release.levels):
+        if self.sink and view.number > self.job.record.finest and (view.number, TRUNK) in self.job.record.seals:
             self.sink.add_view(view.name, partition, self.job.all_noisy(view.number), self._part(view.number))
         return pa.table(columns)
 

@@ -18,7 +18,7 @@ from tasks.laws.named import noise_of
 from tasks.publish.settled_levels import SettledLevels, code_columns
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
-from tasks.tree.views import Partition, margin, sums_of_leaves, unnumbered
+from tasks.tree.views import Partition, have_same_cells, margin, sums_of_leaves, unnumbered
 from tasks.uncertainty.sources import expected_error
 from tasks.validate.size import CsvKind
 
@@ -69,7 +69,7 @@ def poor_margins(job: Job) -> str:
     for number, axis in enumerate(tree.axes):
         for level in range(1, axis.depth + 1):
             totals = margin(tree, number, level)
-            if not any(view.is_same_as(totals) for view, _ in measured.values()):
+            if not any(have_same_cells(tree, view, totals) for view, _ in measured.values()):
                 error = expected_error(totals, measured, tree)
                 lines.append(f"`{column_name(axis.name, axis.level_names[level - 1], flat)}` (± {error:,.3g})")
     if not lines:
@@ -133,6 +133,7 @@ def _entry(job: Job, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
         l2_sensitivity=0.0 if is_level else released.l2_sensitivity,
         derivation=f"same as level {view.number}" if is_level else released.derivation,
         bound=None,
+        summed=bool(released.summed) and not is_level,
         same_as=view.number if is_level else None,
         deviation=settled.deviation(view.number),
         differs=_difference(job, view.number, counts) if record.calibrated and not is_level else None,

@@ -133,14 +133,15 @@ def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, are
     """Return what a level or view says of a box; None where nothing follows from what is published of it.
 
     A view lists all its cells, so that its rows are the cells of the box. A level leaves out those that count 0, and is asked by its
-    noisy counts, or by the row of its one cell.
+    noisy counts, or by the row of its one cell. A view that is not measured has the cells of a level that is.
     """
-    if part.summed:
+    is_view = isinstance(part, ViewEntry)
+    if part.summed and not is_view:
         return None
     cells, noisy = rows.height, None
     if isinstance(part, ViewEntry):
         where = f"view {part.name}"
-        if folder.manifest.noisy_counts and part.same_as is None:
+        if folder.manifest.noisy_counts and part.same_as is None and not part.summed:
             (counts,) = folder.collect([folder.noisy_view(part.name).select(NOISY)])
             noisy = int(counts[NOISY].to_numpy()[rows[_PLACE].to_numpy()].sum())
     else:
@@ -151,7 +152,8 @@ def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, are
             cells, noisy = math.prod(map(len, met)), int(counts[NOISY][0])
         elif rows.height != 1 or not _is_cell(folder, part, areas):
             return None
-    row = (int(rows[LOW].sum()), int(rows[HIGH].sum())) if rows.height == cells and part.source == part.level else None
+    is_own = part.source == part.level or (is_view and part.summed)
+    row = (int(rows[LOW].sum()), int(rows[HIGH].sum())) if rows.height == cells and is_own else None
     if row is None and noisy is None:
         return None
     text = f"the cell of {where}" if cells == 1 else f"sum of {cells:,} cells of {where}"

@@ -379,8 +379,8 @@ def _below_one(deviation: float) -> str:
 
 def _cost_of_view(view: ViewEntry) -> str:
     """Return what a view costs, or with which level it shares its cells and its cost."""
-    if view.same_as is not None:
-        return f"as level {view.level}"
+    if view.same_as is not None or view.summed:
+        return f"as level {view.source if view.same_as is None else view.same_as}"
     return f"ε = {view.epsilon:.4g}" if view.epsilon else f"ρ = {view.rho:.4g}"
 
 

@@ -54,6 +54,12 @@ class Axis:
         first_child = self.first_child[level]
         return first_child[areas + 1] - first_child[areas]
 
+    def last_alike(self, level: int) -> int:
+        """Return the finest level of which every area of a level has one area, by the codebook; the level itself if there is none."""
+        while self.is_listed and level < self.depth and self.areas(level + 1) == self.areas(level):
+            level += 1
+        return level
+
     def most_children(self, level: int) -> int:
         """Return the most children that any area of a level has."""
         return int(np.diff(self.first_child[level]).max(initial=0))

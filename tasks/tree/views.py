@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -102,6 +102,14 @@ class View:
         """Return whether another view has the same cells, by their axis levels and derived columns."""
         return self.refines(other) and other.refines(self)
 
+    def lowered(self, tree: Tree) -> "View":
+        """Return the view with the finest axis levels that give it the same cells, by the codebooks.
+
+        Of two lowered views without derived columns, one refines the other exactly if its cells lie in cells of the other.
+        """
+        levels = (axis.last_alike(level) for axis, level in zip(tree.axes, self.axis_levels, strict=True))
+        return replace(self, axis_levels=tuple(levels))
+
 
 @dataclass(frozen=True, slots=True)
 class AddUp:
@@ -144,7 +152,7 @@ class Partition:
         )
 
     def places(self, cells: ViewCells) -> IntArray:
-        """Return the cell that holds each of some cells of a view that refines this one, int64, shape (cells,)."""
+        """Return the cell that holds each of some cells of a view that refines this one, by the codebooks, int64, shape (cells,)."""
         keys = _keys(self.tree, self.view, self._sizes, cells)
         return keys if self._position is None else self._position[keys]
 
@@ -172,6 +180,20 @@ def every_level(tree: Tree) -> tuple[View, ...]:
 def finest_level(tree: Tree) -> tuple[View, ...]:
     """Return the view of the finest level alone."""
     return (level_view(tree, tree.depth),)
+
+
+def have_same_cells(tree: Tree, view: View, other: View) -> bool:
+    """Return whether two views have the same cells, by the codebooks and the tables of derived columns."""
+    if view.lowered(tree).is_same_as(other.lowered(tree)):
+        return True
+    one, two = Partition(tree, view), Partition(tree, other)
+    if len(one) != len(two) or not (view.derived or other.derived):
+        return False
+    every = Partition(tree, unnumbered(_finest_named([view, other]))).cells()
+    cell, other_cell = one.places(every), two.places(every)
+    only = np.empty(len(one), dtype=np.int64)
+    only[cell] = other_cell
+    return np.array_equal(only[cell], other_cell)
 
 
 def sums_of_leaves(partition: Partition, leaves: Frontier) -> IntArray:
@@ -266,11 +288,16 @@ def _keys(tree: Tree, view: View, sizes: Sequence[int], cells: ViewCells) -> Int
 
 def _reached(tree: Tree, view: View, sizes: Sequence[int]) -> BoolArray:
     """Return which combinations of areas and codes some leaf has, shape (combinations,)."""
-    finest = list(view.axis_levels)
-    for column in view.derived:
-        for axis, level in column.of:
-            finest[axis] = max(finest[axis], level)
-    every = Partition(tree, unnumbered(finest))
+    every = Partition(tree, unnumbered(_finest_named([view])))
     reached = np.zeros(math.prod(sizes), dtype=bool)
     reached[_keys(tree, view, sizes, every.cells())] = True
     return reached
+
+
+def _finest_named(views: Sequence[View]) -> list[int]:
+    """Return, per axis, the finest axis level on which the cells of some views depend."""
+    finest = [max(levels) for levels in zip(*(view.axis_levels for view in views), strict=True)]
+    for column in (column for view in views for column in view.derived):
+        for axis, level in column.of:
+            finest[axis] = max(finest[axis], level)
+    return finest

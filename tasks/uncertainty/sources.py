@@ -127,7 +127,11 @@ def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tr
         measured: what is measured, by number, with the noise of a cell; one of them refines the view.
         tree: the axes.
     """
-    variances = (widest(view, of, tree) * noise.variance for view, noise in measured.values() if view.refines(of))
+    variances = (
+        widest(view, of, tree) * noise.variance
+        for view, noise in measured.values()
+        if view.lowered(tree).refines(of.lowered(tree))
+    )
     return math.sqrt(2 / math.pi * min(variances))
 
 

@@ -56,16 +56,18 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
     """Check a view: its counts are whole, not negative, and the sums of the released leaves; or, where these are only calibrated
     to it, add up with the other totals of its axis.
     """
-    record, partition = job.record, job.partition(number)
-    shard, seal = record.released[number, TRUNK], record.seals[number, TRUNK]
+    record, partition, terms = job.record, job.partition(number), job.record.release.parts[number]
+    shard = record.released[number, TRUNK]
     counts = job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
     found = {
         "counts_whole_and_positive": counts.dtype == np.int64 and bool((counts >= 0).all()),
         **_adds_up(job, partition, counts),
-        "every_cell_measured": seal.cells == len(partition) == len(counts),
-        "seals_match": is_shard(noisy_path(record.release.id, number, TRUNK), seal.sha256),
-        "charged_as_planned": _charged_as_planned(record.release.parts[number], record.charges.get(number)),
     }
+    if terms.is_measured:
+        seal = record.seals[number, TRUNK]
+        found["every_cell_measured"] = seal.cells == len(partition) == len(counts)
+        found["seals_match"] = is_shard(noisy_path(record.release.id, number, TRUNK), seal.sha256)
+    found["charged_as_planned"] = _charged_as_planned(terms, record.charges.get(number))
     return [(check, number, passed) for check, passed in found.items()]
 
 

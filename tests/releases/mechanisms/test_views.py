@@ -14,6 +14,7 @@ import pytest
 
 from flows.answers.audit import audit_answer
 from flows.answers.ledger import ledger_answer
+from flows.answers.query import query_answer
 from flows.answers.verify import verify_answer
 from flows.execution.ending import abandon_release
 from flows.mechanisms import MECHANISMS
@@ -27,7 +28,7 @@ from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tests.support.folders import changed, rewrite, with_sums
 from tests.support.laws import drawn_by
-from tests.support.town import NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
+from tests.support.town import DISTRICT, NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
 
 LAWS, NEIGHBOURS = ["gaussian", "laplace"], ["add_remove", "substitution"]
 CODES = {
@@ -453,3 +454,42 @@ def test_levels_that_repeat_one_another_are_measured_once(tmp_path: Path) -> Non
     sums = dict(level(folder, 6).group_by("from_district").agg(pl.col("count").sum()).iter_rows())
     starts = view(folder, "starts").select("from_district", "count")
     assert {code: count for code, count in starts.iter_rows() if count} == sums
+
+
+@pytest.mark.parametrize("noisy_counts", [True, False])
+def test_views_with_the_cells_of_a_level_take_its_measurement(tmp_path: Path, noisy_counts: bool) -> None:
+    """The trips to the one country are the public total, exact, and districts in it are those of their level; neither is charged."""
+    town = Town(tmp_path)
+    (tmp_path / "zones.csv").write_text("country,district,zone\n" + "".join(f"X,{DISTRICT[of]},{of}\n" for of in NAMES))
+    codebook = {"table": "zones.csv", "levels": ["country", "district", "zone"]}
+    views = {"home": {"to": "country"}, "starts": {"from": "district", "to": "country"}, "ends": {"to": "zone"}}
+    folder = town.release(
+        hierarchy={"from": codebook, "to": codebook},
+        derived=None,
+        release={"order": ["from", "to"], "views": views, "noisy_counts": noisy_counts},
+        privacy__neighbours="substitution",
+        mechanism="inftda",
+    )
+    assert verify_answer(folder).failures == []
+    with store():
+        (account,) = ledger_answer("town").datasets
+        assert audit_answer([folder]).findings == []
+    assert {charge.level: charge.view for charge in account.charges} == {
+        2: "starts",
+        4: None,
+        5: None,
+        6: None,
+        9: "ends",
+    }
+    assert view(folder, "home").rows() == [("X", 187, 187, 187)]
+    starts, districts = view(folder, "starts"), level(folder, 2)
+    assert starts.columns == ["from_country", "from_district", "to_country", "count", "low", "high"]
+    assert dict(starts.select("from_district", "count").iter_rows()) == (
+        {"A": 0, "B": 0} | dict(districts.select("from_district", "count").iter_rows())
+    )
+    readme = (folder / "README.md").read_text()
+    assert "| home | country of to | 1 | as level 0 | exact | exact |" in readme
+    assert "| starts | district of from, country of to | 2 | as level 2 |" in readme
+    asked = query_answer(folder, None, None, ["from=district=A", "to=country=X"], simultaneous=False)
+    assert (asked.count, asked.low, asked.high) == starts.select("count", "low", "high").row(0)
+    assert asked.how.startswith("the cell of view starts")

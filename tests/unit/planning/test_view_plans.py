@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.town import NAMES, Town
+from storage.errors import SpecError
+from tests.support.town import DISTRICT, NAMES, Town
 
 
 @pytest.fixture
@@ -44,21 +45,66 @@ def test_levels_that_views_repeat_are_levels_of_a_tree(town: Town) -> None:
     }
 
 
-def test_a_view_of_a_level_that_repeats_another_has_its_own_weight(town: Town) -> None:
-    """Where a level repeats the one above, both have one measurement, and views of both weigh together."""
-    rows = "".join(f"X,d{zone},{zone}\n" for zone in NAMES)
+def in_one_country(town: Town, *, of_districts: bool = True) -> dict[str, object]:
+    """Return the keys of a release whose zones lie in one country, in districts of their own if they are not those of the town."""
+    rows = "".join(f"X,{DISTRICT[zone] if of_districts else f'd{zone}'},{zone}\n" for zone in NAMES)
     (town.folder / "zones.csv").write_text(f"country,district,zone\n{rows}")
     codebook = {"table": "zones.csv", "levels": ["country", "district", "zone"]}
-    keys = {"hierarchy": {"from": codebook, "to": codebook}, "derived": None, "release__order": ["from", "to"]}
-    one = {"country": {"from": "country"}, "district": {"from": "district"}}
-    alike = one | {"zone": {"from": "zone"}, "beside": {"from": "zone", "to": "country"}}
-    found = shares(
-        town,
-        **keys,
-        release__views=alike,
-        privacy__split={"district": 1, "zone": 2, "beside": 3, "country": 1, "leaves": 3},
-    )
-    assert found == {(1, "country"): Fraction(1, 10), (4, "district"): Fraction(6, 10), (6, ""): Fraction(3, 10)}
+    return {"hierarchy": {"from": codebook, "to": codebook}, "derived": None, "release__order": ["from", "to"]}
+
+
+def test_a_view_of_a_level_that_repeats_another_has_its_own_weight(town: Town) -> None:
+    """Where a level repeats the one above, both have one measurement, and the view of either gives it its weight."""
+    keys = in_one_country(town, of_districts=False)
+    views = {"country": {"from": "country"}, "district": {"from": "district"}}
+    found = shares(town, **keys, release__views=views, privacy__split={"district": 5, "country": 1, "leaves": 4})
+    assert found == {(1, "country"): Fraction(1, 10), (4, "district"): Fraction(5, 10), (6, ""): Fraction(4, 10)}
+
+
+@pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
+@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(
+    town: Town, mechanism: str, neighbours: str
+) -> None:
+    """The level is measured in its place, or exact if it is everything and public; the intervals of the view follow from it."""
+    keys = in_one_country(town)
+    views = {"home": {"to": "country"}, "pairs": {"from": "district", "to": "country"}, "zones": {"to": "zone"}}
+    plan = town.plan(**keys, release__views=views, mechanism=mechanism, privacy__neighbours=neighbours)
+    home, pairs, zones = plan.views
+    is_public = neighbours == "substitution"
+    root, districts = (0 if is_public else 1), 2
+    assert [(home.view, home.source), (pairs.view, pairs.source)] == [("home", root), ("pairs", districts)]
+    assert (home.sigma == 0) == is_public
+    assert [(of.is_summed, of.is_charged) for of in plan.views] == [(True, False), (True, False), (False, True)]
+    assert (pairs.sigma, pairs.mechanism) == (plan.levels[districts].sigma, plan.levels[districts].mechanism)
+    measured = {root, districts, 6} | ({4, 5} if mechanism != "cbdp" else set())
+    assert set(plan.scheme.measured) == measured - ({0} if is_public else set()) | {zones.level}
+    assert sum(plan.scheme.allocation.shares) == 1
+
+
+def test_margins_leave_out_what_others_hold(town: Town) -> None:
+    """One country has the total; districts of one zone each have the totals of their zones, whose table names the districts too."""
+    keys = in_one_country(town)
+    assert [terms.name for terms in town.plan(**keys, release__views="margins").named_views] == [
+        "from_district",
+        "from_zone",
+        "to_district",
+        "to_zone",
+    ]
+    keys = in_one_country(town, of_districts=False)
+    assert [terms.name for terms in town.plan(**keys, release__views="margins").named_views] == ["from_zone", "to_zone"]
+    with pytest.raises(SpecError, match="must not name to_country"):
+        town.plan(**keys, release__views="margins", privacy__split={"to_country": 2})
+
+
+def test_margins_of_one_axis_are_its_levels(town: Town) -> None:
+    """Where each total of an axis is a level, no view is left, and the leaves are measured alone."""
+    one = {"input": {"table": "trips.csv", "features": ["from"], "count": "n"}, "derived": None}
+    codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
+    plan = town.plan(**one, hierarchy={"from": codebook}, release__order=["from"], release__views="margins")
+    assert [terms.name for terms in plan.named_views] == ["from_district"]
+    plan = town.plan(**one, hierarchy={"from": NAMES}, release__order=["from"], release__views="margins")
+    assert (plan.named_views, plan.scheme.measured) == ((), (1,))
 
 
 def test_a_view_of_one_cell_is_measured_once_or_public(town: Town) -> None:

@@ -102,6 +102,38 @@ VIEWS_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "release.views.two",
         "must not repeat another view: it has the cells of one.",
     ),
+    "two views alike by the codebooks": (
+        {
+            "hierarchy__to": {"table": "country.csv", "levels": ["country", "zone"]},
+            "derived": None,
+            "release__order": ["from", "to"],
+            "release__views": ONE | {"two": {"from": "zone", "to": "country"}},
+        },
+        "release.views.two",
+        "must not repeat another view: it has the cells of one.",
+    ),
+    "two views alike by their derived columns": (
+        {
+            "derived": {
+                "mode": MODE,
+                "way": {"table": "ways.csv", "of": ["from.zone", "to.zone"]},
+            },
+            "release__views": {"one": {"mode": "mode"}, "two": {"way": "way"}},
+        },
+        "release.views.two",
+        "must not repeat another view: it has the cells of one.",
+    ),
+    "the leaves by the codebooks": (
+        {
+            "hierarchy__to": {"table": "country.csv", "levels": ["country", "zone"]},
+            "derived": None,
+            "release__finest": {"to": "country"},
+            "release__order": ["from", "to"],
+            "release__views": ONE,
+        },
+        "release.views.one",
+        "must be coarser than the leaves, which are measured anyway: by the codebooks, each of its cells is one leaf.",
+    ),
     "an empty section": ({"release__views": {}}, "release.views", "must not be empty."),
     "a misspelt word": ({"release__views": "margin"}, "release.views", "margins"),
     "simultaneous intervals": (
@@ -217,6 +249,11 @@ def test_what_views_cannot_be_is_refused_by_its_key(town: Town, case: str) -> No
     """The only problem that is told names the key, the rule and the line; a plan is refused for the same reason."""
     changes, field, told = VIEWS_REFUSED[case]
     (town.folder / "pairs.csv").write_text("from,pair\nA,x\nB,y\n")
+    (town.folder / "country.csv").write_text("country,zone\n" + "".join(f"X,{zone}\n" for zone in NAMES))
+    ways = {"walk": "z", "bus": "a", "rail": "m"}
+    (town.folder / "ways.csv").write_text(
+        "from,to,way\n" + "".join(f"{a},{b},{ways[mode_of(a, b)]}\n" for a, b in PAIRS)
+    )
     found, error = problem_of(town, changes)
     assert found == field
     assert told in error
