@@ -55,7 +55,7 @@ def views_of(
             cells of levels 0 and 1 alone, and views must be totals of one axis.
     Raises:
         SpecError: two views have the same cells, one has those of the leaves, or too many, or is not the total of one axis where it
-            must be.
+            must be; or `margins` leaves out all.
     """
     levels = every_level(tree)
     found, number = list[tuple[ViewTerms, View]](), len(levels)
@@ -80,6 +80,12 @@ def views_of(
         view = level or view
         columns = tuple(column.name for column in view.derived)
         found.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
+    if spec.views and not found:
+        raise SpecError(
+            "release.views: margins must stand for some totals, but by the codebooks each is everything or the leaves.",
+            field="release.views",
+            hint="Leave release.views out, with a mechanism that walks the tree: nothing else is left to measure.",
+        )
     return tuple(found)
 
 

@@ -97,14 +97,15 @@ def test_margins_leave_out_what_others_hold(town: Town) -> None:
         town.plan(**keys, release__views="margins", privacy__split={"to_country": 2})
 
 
-def test_margins_of_one_axis_are_its_levels(town: Town) -> None:
-    """Where each total of an axis is a level, no view is left, and the leaves are measured alone."""
-    one = {"input": {"table": "trips.csv", "features": ["from"], "count": "n"}, "derived": None}
-    codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
-    plan = town.plan(**one, hierarchy={"from": codebook}, release__order=["from"], release__views="margins")
+def test_margins_of_one_axis_leave_out_the_leaves(town: Town) -> None:
+    """Districts are left beside zones, which are the leaves; where nothing is left, the spec is refused."""
+    keys = {"input": {"table": "trips.csv", "features": ["from"], "count": "n"}, "derived": None}
+    keys |= {"release__order": ["from"], "release__views": "margins"}
+    plan = town.plan(**keys, hierarchy={"from": {"table": "zones.csv", "levels": ["district", "zone"]}})
     assert [terms.name for terms in plan.named_views] == ["from_district"]
-    plan = town.plan(**one, hierarchy={"from": NAMES}, release__order=["from"], release__views="margins")
-    assert (plan.named_views, plan.scheme.measured) == ((), (1,))
+    with pytest.raises(SpecError, match="margins must stand for some totals") as refused:
+        town.plan(**keys, hierarchy={"from": NAMES})
+    assert refused.value.field == "release.views"
 
 
 def test_a_view_of_one_cell_is_measured_once_or_public(town: Town) -> None:
