@@ -359,16 +359,15 @@ def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
 def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:
     """Return the terms of a level or view where everything is settled together: it is measured, a public total, or a sum."""
     view, of_measured = scheme.view(number), scheme.of_measured(guarantee.noises)
-    source, terms = scheme.source(number, of_measured)
+    source, noise = scheme.source(number, of_measured)
     is_measured = number in scheme.measured
-    noise = of_measured[source]
     term = LevelTerms(
         level=number,
         axes=view.names,
         possible_cells=math.prod(view.sizes(scheme.tree)),
         is_invariant=number == 0 and not is_measured and not noise,
         rho=Fraction(0),
-        sigma=of_measured[number].sigma if is_measured else replace(noise, terms=terms).sigma if noise else 0.0,
+        sigma=of_measured[number].sigma if is_measured else noise.sigma,
         l2_sensitivity_squared=0,
         bound=None,
         derivation=scheme.derivation(number),

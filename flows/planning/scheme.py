@@ -17,7 +17,7 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import AddUp, View, every_level, level_view
-from tasks.uncertainty.sources import widest
+from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
 NOTHING = Allocation((), ())
@@ -83,26 +83,17 @@ class Scheme:
         depth = self.tree.depth
         return self.views[number - depth - 1] if number > depth else level_view(self.tree, number)
 
-    def source(self, number: int, measured: Mapping[int, LevelNoise]) -> tuple[int, int]:
-        """Return the measurement from which the intervals of a level or view follow, and how many of its cells a cell holds at most.
-
-        Of all levels and views that refine it, it is the one with the least variance of the widest cell; of equals, the first.
-        Nothing in this depends on a count.
+    def source(self, number: int, measured: Mapping[int, LevelNoise]) -> tuple[int, LevelNoise]:
+        """Return the measurement from which the intervals of a level or view follow, and its noise in the widest cell.
 
         Args:
             number: of the level or view.
             measured: by number, the noise of what is measured; no noise where that is exact.
         """
         if not self.is_together:
-            return number, 1
-        own, found = self.view(number), list[tuple[float, int, int]]()
-        for other, noise in measured.items():
-            view = self.view(other)
-            if view.lowered(self.tree).refines(own.lowered(self.tree)):
-                terms = widest(view, own, self.tree)
-                found.append((terms * noise.variance, other, terms))
-        _, best, terms = min(found)
-        return best, terms
+            return number, measured[number]
+        views = {other: (self.view(other), noise) for other, noise in measured.items()}
+        return best_source(self.view(number), views, self.tree)
 
     def finest_noise(self, measured: Sequence[LevelNoise]) -> LevelNoise:
         """Return the noise of the finest level that is measured, given that of all that is; views come after levels."""
@@ -116,8 +107,7 @@ class Scheme:
         """
         if self.is_together:
             of_number = self.of_measured(measured)
-            sources = (self.source(level, of_number) for level in range(self.tree.depth + 1))
-            return [replace(of_number[of], terms=terms) if of_number[of] else NO_NOISE for of, terms in sources]
+            return [self.source(level, of_number)[1] for level in range(self.tree.depth + 1)]
         if self.law.keeps_some or not self.is_summed:
             of_level = dict(zip(self.measured, measured, strict=True))
             return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]

@@ -11,7 +11,7 @@ from storage.counts.columns import column_name, flat_features
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
-from tasks.tree.views import Derived, View, level_view, numbered_codes
+from tasks.tree.views import Derived, View, numbered_codes
 
 DERIVED = "derived"  # the folder of derived columns
 
@@ -50,20 +50,32 @@ def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:
         OSError: a table is missing, or is not a Parquet file.
         polars.exceptions.PolarsError: likewise.
     """
-    places, found = _places(manifest), {}
-    for name, entry in manifest.derived.items():
-        codes = pl.read_parquet(derived_path(folder, name), glob=False)[name]
-        found[name] = numbered_codes(name, [places[column] for column in entry.of], codes)
-    return found
+    return {
+        name: numbered_codes(name, of, pl.read_parquet(derived_path(folder, name), glob=False)[name])
+        for name, of in derived_places(manifest).items()
+    }
 
 
-def view_of(manifest: Manifest, tree: Tree, entry: LevelEntry, derived: Mapping[str, Derived]) -> View:
-    """Return a level or view as it was measured, by its entry in the manifest."""
-    if entry.level <= tree.depth:
-        return level_view(tree, entry.level)
-    axes = axes_of(manifest)
+def derived_places(manifest: Manifest) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return the axis levels on which each derived column depends, as in `Derived`."""
+    places = {
+        column: (number, level)
+        for number, axis in enumerate(axes_of(manifest))
+        for level, column in enumerate(axis_columns(manifest, axis), 1)
+    }
+    return {name: tuple(places[column] for column in entry.of) for name, entry in manifest.derived.items()}
+
+
+def view_of(manifest: Manifest, entry: LevelEntry, derived: Mapping[str, Derived]) -> View:
+    """Return a level or view as it was measured, by its entry in the manifest.
+
+    Args:
+        manifest: the manifest.
+        entry: of the level or view.
+        derived: the derived columns, by name.
+    """
     levels = tuple(
-        names.index(entry.axes[axis] or "") + 1 if entry.axes.get(axis) else 0 for axis, names in axes.items()
+        names.index(name) + 1 if (name := entry.axes.get(axis)) else 0 for axis, names in axes_of(manifest).items()
     )
     return View(
         entry.level, levels, entry.axes, tuple(column for name, column in derived.items() if name in entry.axes)
@@ -83,15 +95,6 @@ def axis_columns(manifest: Manifest, axis: str) -> list[str]:
     """Return the columns of codes of an axis, coarse to fine."""
     flat = flat_features(manifest.spec)
     return [column_name(axis, name, flat) for name in axes_of(manifest)[axis]]
-
-
-def _places(manifest: Manifest) -> dict[str, tuple[int, int]]:
-    """Return the number of the axis and the axis level of every column of codes."""
-    return {
-        column: (number, level)
-        for number, axis in enumerate(axes_of(manifest))
-        for level, column in enumerate(axis_columns(manifest, axis), 1)
-    }
 
 
 def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:

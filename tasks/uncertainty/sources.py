@@ -7,7 +7,7 @@ noise holds for them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -116,23 +116,32 @@ class MeasuredSums:
         return mixture
 
 
+def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> tuple[int, LevelNoise]:
+    """Return the measurement that says most about a level or view, by its number, and the noise of its sum in the widest cell.
+
+    Of all measurements that refine it by the codebooks, it is the one with the least variance there; of equals, the first. Nothing in
+    this depends on a count.
+
+    Args:
+        of: the level or view.
+        measured: what is measured, by number, with the noise of a cell; one of them refines it.
+        tree: the axes.
+    """
+    found = [
+        (number, replace(noise, terms=widest(view, of, tree)) if noise else noise)
+        for number, (view, noise) in measured.items()
+        if view.lowered(tree).refines(of.lowered(tree))
+    ]
+    return min(found, key=lambda source: (source[1].variance, source[0]))
+
+
 def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> float:
     """Return the mean absolute error of the best sum of measurements for a cell of a view, records, before counts are settled.
 
     It is that of normal noise with the variance of the measurement that says most about the widest cell. A released count can be
-    nearer; it is further off where many small counts end at zero.
-
-    Args:
-        of: the view.
-        measured: what is measured, by number, with the noise of a cell; one of them refines the view.
-        tree: the axes.
+    nearer; it is further off where many small counts end at zero. Arguments are those of `best_source`.
     """
-    variances = (
-        widest(view, of, tree) * noise.variance
-        for view, noise in measured.values()
-        if view.lowered(tree).refines(of.lowered(tree))
-    )
-    return math.sqrt(2 / math.pi * min(variances))
+    return math.sqrt(2 / math.pi * best_source(of, measured, tree)[1].variance)
 
 
 def widest(fine: View, coarse: View, tree: Tree) -> int:

@@ -87,7 +87,8 @@ def _manifest(manifest: Manifest) -> list[str]:
             failures.append(f"{level} has a sigma that does not follow from its rho and l2_sensitivity.")
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
             failures.append(f"{level} is exact, but unprotected does not list it.")
-    failures += _promises(manifest) + (_sources(manifest) if manifest.is_settled_together else _margins(manifest))
+    failures += _promises(manifest) + _promises_of_views(manifest)
+    failures += [] if manifest.is_settled_together else _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
@@ -142,15 +143,9 @@ def _promises(manifest: Manifest) -> list[str]:
     return failures
 
 
-def _sources(manifest: Manifest) -> list[str]:
-    """Return which levels and views name a source that was not measured, or promise something else of their intervals."""
-    measured = {part.level for part in manifest.parts if not part.summed}
-    failures = [
-        f"manifest.json: level {part.level} must have a source that was measured."
-        for part in [*manifest.levels, *manifest.views]
-        if part.source not in measured
-    ]
-    return failures + [
+def _promises_of_views(manifest: Manifest) -> list[str]:
+    """Return which views promise something else of their intervals than they hold."""
+    return [
         f"manifest.json: view {view.name} does not promise what its intervals hold."
         for view in manifest.views
         if view.intervals is None
@@ -228,7 +223,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         for entry in manifest.levels
         if entry.same_as is not None and not _are_repeated(folder, entry)
     ]
-    if manifest.views and not do_not_add_up:
+    if (manifest.views or manifest.is_settled_together) and not do_not_add_up:
         try:
             do_not_add_up += view_failures(folder, manifest)
         except (*UNREADABLE, pl.exceptions.PolarsError):

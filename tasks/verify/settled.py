@@ -25,12 +25,15 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, ViewCells
 from tasks.uncertainty.intervals import row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, measured_sums, single
+from tasks.verify.sources import best_source_failures, source_failures
 
 _BY_VIEW = "by view"
 
 
 def view_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return what is wrong with the views of a folder, from its tables alone: each must be the sums of the finest level.
+    """Return what is wrong with the views of a folder and with the sources of intervals, from its tables alone.
+
+    Each view must be the sums of the finest level.
 
     Where the finest level was only calibrated to views, these must add up along their axes, and be as far from its sums as is stated.
 
@@ -48,12 +51,16 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
     for view in manifest.views:
         failure = _view_failure(folder, manifest, view, finest)
         failures += [f"views/{view.name}.parquet {failure}"] if failure else []
-    return failures or _axis_failures(folder, manifest)
+    if failures or not manifest.is_settled_together:
+        return failures or _axis_failures(folder, manifest)
+    return source_failures(manifest, finest)
 
 
 def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which views that state a difference do not add up to level 0, or to coarser views of the same axis."""
-    own = [view for view in manifest.own_views if view.differs]
+    """Return which views that were measured by themselves do not say so, or do not add up to level 0 or along their axis."""
+    own = manifest.own_views
+    if others := [view.name for view in own if view.source != view.level]:
+        return [f"manifest.json: view {others[0]} must be its own source."]
     tables = {view.name: _table(folder, view) for view in own}
     total = int(pl.read_parquet(folder / "counts" / "level_0.parquet", glob=False)[COUNT].sum())
     failures = [
@@ -136,6 +143,10 @@ class Settled:
                 )
         return failures
 
+    def source_failures(self) -> list[str]:
+        """Return which sources of intervals are not the measurements that say most about their levels and views."""
+        return best_source_failures(self.manifest, self._derived, self._tree)
+
     def misfit(self, entry: LevelEntry) -> str:
         """Return how the rows of a level contradict the noisy counts, as the end of a sentence; empty if they agree."""
         table = pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
@@ -183,7 +194,7 @@ class Settled:
         """Return the cells of a level or view, and what was measured of them."""
         parts = {part.level: part for part in self.manifest.parts}
         source = parts[entry.level if entry.source is None else entry.source]
-        partition = Partition(self._tree, view_of(self.manifest, self._tree, entry, self._derived))
+        partition = Partition(self._tree, view_of(self.manifest, entry, self._derived))
         of_source, noisy = self._source(source)
         if len(noisy) < len(of_source):
             _, total = self._source(parts[0])
@@ -193,7 +204,7 @@ class Settled:
     def _source(self, entry: LevelEntry) -> tuple[Partition, IntArray]:
         """Return the cells of what was measured, and their noisy counts in the order of their areas."""
         if entry.level not in self._sources:
-            partition = Partition(self._tree, view_of(self.manifest, self._tree, entry, self._derived))
+            partition = Partition(self._tree, view_of(self.manifest, entry, self._derived))
             is_level = entry.level <= self._tree.depth
             path = (
                 noisy_counts_path(self.folder, entry.level)
@@ -238,6 +249,7 @@ def settled_failures(folder: Path, manifest: Manifest) -> list[str]:
     """Return which tables do not follow from the published noisy counts, one sentence each."""
     settled = Settled(folder, manifest)
     failures = settled.noisy_failures()
+    failures += settled.source_failures() if manifest.is_settled_together else []
     if failures or manifest.intervals.rounded:
         return failures
     for entry in manifest.levels if manifest.is_settled_together else []:

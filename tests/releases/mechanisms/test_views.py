@@ -322,7 +322,23 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
     "rho": (of_view("living", rho=0.5), "rho"),
     "sigma": (of_view("living", sigma=1.0), "sigma"),
     "a sensitivity": (stated(halved), "can move some level further"),
-    "a source that is measured": (of_view("by_mode", source=4), "does not have the intervals"),
+    "a source that is measured": (of_view("by_mode", source=4), "view by_mode must have a source that says as much"),
+    "a source that does not refine it": (
+        of_view("by_mode", source=5),
+        "view by_mode has a source that does not refine it",
+    ),
+    "a level's source": (
+        stated(lambda manifest: manifest["levels"][1].update(source=4)),
+        "level 1 must have a source that says as much about it as manifest.json: level 2",
+    ),
+    "a source that says less": (
+        stated(lambda manifest: manifest["levels"][1].update(source=5, sigma=manifest["levels"][4]["sigma"] * 3**0.5)),
+        "level 1 must have source 2, which says most about it",
+    ),
+    "a sum's sigma": (
+        stated(lambda manifest: manifest["levels"][1].update(sigma=manifest["levels"][1]["sigma"] / 2)),
+        "level 1 has a sigma",
+    ),
     "a source that is not": (of_view("by_mode", source=1), "must have a source that was measured"),
     "a half-width": (of_view("by_mode", half_width=1), "half_width"),
     "a level's half-width": (stated(lambda manifest: manifest["levels"][4].update(half_width=1)), "half_width"),
@@ -345,6 +361,27 @@ def test_verification_finds_what_was_changed(published: Path, tmp_path: Path, li
     failures = verify_answer(folder).failures
     ours = [failure for failure in failures if "csv" not in failure and "metadata" not in failure]
     assert [failure for failure in ours if told in failure] if told else ours == [], failures
+
+
+def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_path: Path) -> None:
+    """The terms alone tell of a source that does not refine its view, that is not measured, or than which another says more."""
+    folder = tmp_path / "folder"
+    shutil.copytree(published, folder)
+    shutil.rmtree(folder / "noisy_counts")
+    rewrite(folder, lambda manifest: manifest.update(noisy_counts=False))
+    with_sums(folder)
+    assert verify_answer(folder).failures == []
+    for lie in (
+        "a source that is measured",
+        "a source that does not refine it",
+        "a source that is not",
+        "a level's source",
+    ):
+        twin = tmp_path / lie
+        shutil.copytree(folder, twin)
+        change, told = LIES[lie]
+        change(twin)
+        assert [failure for failure in verify_answer(twin).failures if told in failure], lie
 
 
 def test_an_abandoned_release_with_views_keeps_what_it_has_sealed(tmp_path: Path) -> None:
