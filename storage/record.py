@@ -192,8 +192,16 @@ class Record:
         return [self._released(terms) for terms in self.release.levels]
 
     def released_views(self) -> list[ReleasedLevel]:
-        """Return the views that have not the cells of a level, as they are so far."""
-        return [self._released(terms) for terms in self.release.views]
+        """Return the views that the spec names, as they are so far. One that is a level says so, and costs nothing itself."""
+        found = list[ReleasedLevel]()
+        for view in self.release.terms.views:
+            of = self._released(self.release.parts[view.number])
+            if view.number <= self.finest:
+                of = replace(
+                    of, same_as=view.number, summed=None, rho=0.0, l2_sensitivity=0.0, epsilon=None, delta=None
+                )
+            found.append(replace(of, view=view.name))
+        return found
 
     def _released(self, terms: LevelTerms) -> ReleasedLevel:
         return ReleasedLevel(

@@ -55,6 +55,7 @@ class MadeRelease:
         statement: its guarantee, in words.
         seconds: thread seconds per stage, and the wall time as `total`.
         home: the store.
+        views: the views that the spec names; one that is a level has its number as `same_as`, and costs nothing itself.
     """
 
     id: str
@@ -68,6 +69,7 @@ class MadeRelease:
     budget: BudgetBalance
     seconds: Mapping[str, float]
     home: str
+    views: Sequence[ReleasedLevel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class ShownRelease:
         folder: where it is published; None where nothing is there.
         report: the file of its report; None likewise.
         in_ui: whether it ever ran on Prefect, whose UI then lists it.
-        views: the views that have not the cells of a level.
+        views: the views that the spec names; one that is a level has its number as `same_as`, and costs nothing itself.
     """
 
     id: str
@@ -176,6 +178,7 @@ def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease
         budget=balance_answer(shown.dataset),
         seconds={stage: round(taken, 3) for stage, taken in seconds.items()},
         home=str(home()),
+        views=shown.views,
     )
 
 

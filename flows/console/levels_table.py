@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flows.console.terminal import out, print_line
-from tasks.words.levels import level_columns
+from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import format_bound, format_cells, format_cost, format_noise_rows, format_sigma
 
 if TYPE_CHECKING:
     from flows.answers.release_status import ShownLevel
     from flows.forecast.values import PlannedLevel
+    from storage.record import ReleasedLevel
 
     Level = ShownLevel | PlannedLevel
 
@@ -38,6 +39,19 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
     show_bound_note(levels)
     show_noise_note(levels)
     show_threshold_note(levels)
+
+
+def show_views(views: "Sequence[ReleasedLevel]") -> None:
+    """Draw the views of a release by their names; nothing where there are none."""
+    if not views:
+        return
+    table = Table("view", "of", box=None)
+    for heading in ("cells measured", "non-zero", "σ"):
+        table.add_column(heading, justify="right")
+    for view in views:
+        numbers = (format_cells(view.cells), format_cells(view.nonzero), format_sigma(view.sigma, summed=False))
+        table.add_row(view.view, grouped_by(view), *numbers)
+    out.print(table)
 
 
 def level_table(

@@ -99,8 +99,8 @@ def _show_views(forecast: "Forecast") -> None:
         for heading in ("cells", "σ"):
             table.add_column(heading, justify="right")
         for view in forecast.views:
-            of = ", ".join(level for level in view.axes.values() if level) or "everything"
-            table.add_row(view.view, of, f"{view.possible_cells:,}", format_sigma(view.sigma, summed=False))
+            cells = f"{view.possible_cells:,}"
+            table.add_row(view.view, place(view.axes) or "everything", cells, format_sigma(view.sigma, summed=False))
         out.print("\nviews beside the tree:")
         out.print(table)
         drowned = [

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console.levels_table import show_levels, show_unlisted, show_unprotected
+from flows.console.levels_table import show_levels, show_unlisted, show_unprotected, show_views
 from flows.console.terminal import escaped, format_bytes, out, print_line
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_down, rounded_up
@@ -26,6 +26,7 @@ def show_release(made: "MadeRelease") -> None:
     made = escaped(made)
     print_line(f"[bold]{made.id}[/] {made.state} {made.reason}".rstrip() + "\n")
     show_levels(made.levels)
+    show_views(made.views)
     out.print(made.statement)
     show_unprotected(made.unprotected)
     stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in made.seconds.items() if stage != "total")
@@ -73,11 +74,7 @@ def show_one(release: "ShownRelease") -> None:
         print_line(f"superseded by {release.superseded_by}")
     out.print()
     show_levels(release.levels)
-    for view in release.views:
-        of = ", ".join(level for level in view.axes.values() if level) or "everything"
-        out.print(
-            f"view {view.view} ({of}): {view.cells:,} cells measured, {view.nonzero:,} with a count, σ {view.sigma:.4g}"
-        )
+    show_views(release.views)
     show_unlisted(release.unlisted)
     show_unprotected(release.unprotected)
     done = sum(branch.state == "optimised" for branch in release.branches)

@@ -22,11 +22,12 @@ from prefect.settings import PREFECT_API_URL
 from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
-from storage.record import ReleasedLevel, load_record
+from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import Release, state_of
+from storage.releases.seals import TRUNK
 from tasks.format.manifest import published_manifest
 from tasks.report.levels import noise_rows_of
-from tasks.words.levels import level_columns
+from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
 _EVERY = 1.0  # seconds between updates of the progress
@@ -41,10 +42,10 @@ _silent_until = 0.0
 
 
 class Progress:
-    """The progress of a release, in per cent of its levels. It goes to the UI now and then, and to one other listener."""
+    """The progress of a release, in per cent of its levels and views. It goes to the UI now and then, and to one other listener."""
 
     def __init__(self, release: Release, also: Callable[[int, int, int], None]) -> None:
-        self.release_id, self.levels, self.also = release.id, len(release.levels), also
+        self.release_id, self.parts, self.also = release.id, len(release.parts), also
         self.of_level: dict[int, float] = {}
         with store() as con:  # what earlier runs have sealed; a new release is not in the store yet
             record = load_record(con, release.id) if state_of(con, release.id) else None
@@ -60,7 +61,7 @@ class Progress:
         self.also(level, measured, known)
         self.of_level[level] = measured / known if known else 1.0
         if time.monotonic() - self.shown_at >= _EVERY:
-            self.show(100 * sum(self.of_level.values()) / self.levels)
+            self.show(100 * sum(self.of_level.values()) / self.parts)
 
     def show(self, per_cent: float) -> None:
         """Show a percentage."""
@@ -94,6 +95,7 @@ def show_published(release_id: str) -> None:
     manifest = published_manifest(Path(release.folder))
     known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
+    _shown(lambda: _views_table(record, f"Views of {release_id}, as published"))
     _shown(
         lambda: create_markdown_artifact(
             statement, _key(release_id, "statement"), "What the release protects, and where it is"
@@ -119,6 +121,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
     so_far = [_how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)]
     levels = record.released_levels()
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
+    _shown(lambda: _views_table(record, f"Views of {release_id}, so far"))
     _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
 
 
@@ -197,6 +200,23 @@ def _levels_table(
         for number, level in enumerate(levels)
     ]
     create_table_artifact(rows, _key(release_id, "levels"), title)
+
+
+def _views_table(record: Record, title: str) -> None:
+    """Show the views by their names; nothing where there are none."""
+    rows = [
+        {
+            "view": view.view,
+            "of": grouped_by(view),
+            "done": "yes" if (view.level, TRUNK) in record.frontiers else "no",
+            "cells": f"{view.cells:,}",
+            "non-zero": f"{view.nonzero:,}",
+            "sigma": format_sigma(view.sigma, summed=False),
+        }
+        for view in record.released_views()
+    ]
+    if rows:
+        create_table_artifact(rows, _key(record.release.id, "views"), title)
 
 
 def _key(release_id: str, what: str) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import column_name, flat_features
+from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
 from tasks.format.csv import write_csv
@@ -37,13 +38,13 @@ def write_views(folder: Path, job: Job, settled: SettledLevels, *, csv: CsvKind)
     release = job.record.release
     flat, entries = flat_features(release.terms.published_spec), []
     (folder / VIEWS).mkdir()
-    for view in release.terms.views:
+    for view, made in zip(release.terms.views, job.record.released_views(), strict=True):
         table = settled.view_table(view, flat)
         path = folder / VIEWS / f"{view.name}.parquet"
         pq.write_table(table, path, compression="zstd", compression_level=1, store_schema=False)
         if csv:
             write_csv(path.with_suffix(".csv"), [table])
-        entries.append(_entry(job, settled, view))
+        entries.append(_entry(made, settled, view))
     for number, column in enumerate(release.terms.derived):
         if not number:
             (folder / DERIVED).mkdir()
@@ -116,32 +117,30 @@ def _difference(job: Job, number: int, counts: IntArray) -> Difference:
     return Difference(largest=int(distance.max()), mean=float(distance.mean()))
 
 
-def _entry(job: Job, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
+def _entry(made: ReleasedLevel, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
     """Return what the manifest states about a view."""
-    record = job.record
-    is_level = view.number <= record.finest
-    released = next(part for part in [*record.released_levels(), *record.released_views()] if part.level == view.number)
-    counts = settled.counts(view.number)
+    counts, terms = settled.counts(view.number), settled.job.record.release.terms
+    differs = settled.job.record.calibrated and made.same_as is None
     return ViewEntry(
         name=view.name,
         level=view.number,
-        axes={name: level for name, level in released.axes.items() if level},
+        axes={name: level for name, level in made.axes.items() if level},
         cells=len(counts),
         nonzero=int((counts != 0).sum()),
-        rho=0.0 if is_level else released.rho,
-        sigma=released.sigma,
-        l2_sensitivity=0.0 if is_level else released.l2_sensitivity,
-        derivation=f"same as level {view.number}" if is_level else released.derivation,
+        rho=made.rho,
+        sigma=made.sigma,
+        l2_sensitivity=made.l2_sensitivity,
+        derivation=made.derivation if made.same_as is None else f"same as level {made.same_as}",
         bound=None,
-        summed=bool(released.summed) and not is_level,
-        same_as=view.number if is_level else None,
+        summed=bool(made.summed),
+        same_as=made.same_as,
         deviation=settled.deviation(view.number),
-        differs=_difference(job, view.number, counts) if record.calibrated and not is_level else None,
+        differs=_difference(settled.job, view.number, counts) if differs else None,
         half_width=settled.half_width(view),
-        intervals=LevelIntervals(confidence=record.release.terms.intervals.confidence, promise="cells"),
-        source=released.source,
-        mechanism=released.mechanism or DISCRETE_GAUSSIAN,
-        scale=released.scale or 0.0,
-        epsilon=0.0 if is_level else released.epsilon or 0.0,
-        delta=0.0 if is_level else released.delta or 0.0,
+        intervals=LevelIntervals(confidence=terms.intervals.confidence, promise="cells"),
+        source=made.source,
+        mechanism=made.mechanism or DISCRETE_GAUSSIAN,
+        scale=made.scale or 0.0,
+        epsilon=made.epsilon or 0.0,
+        delta=made.delta or 0.0,
     )

@@ -1,6 +1,7 @@
 """Words for the levels of a release: how far each axis is refined, or which features a level adds."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 Axes = Mapping[str, str | None]  # per axis, the name of the axis level reached, None where it is not refined yet
 
@@ -33,6 +34,32 @@ def place(axes: Axes) -> str:
     if list(axes) == _ENDS:
         return ", ".join(f"{axis} {name or 'all'}" for axis, name in axes.items())
     return in_short([_named(axis, name) for axis, name in axes.items() if name])
+
+
+class GroupedBy(Protocol):
+    """What is stated of a view.
+
+    Attributes:
+        axes: the levels of its axes, and its derived columns.
+        same_as: the level that it is; None for others.
+        summed: whether nothing is measured for it.
+        source: the level or view from which its intervals follow.
+    """
+
+    @property
+    def axes(self) -> Axes: ...  # noqa: D102
+    @property
+    def same_as(self) -> int | None: ...  # noqa: D102
+    @property
+    def summed(self) -> bool | None: ...  # noqa: D102
+    @property
+    def source(self) -> int | None: ...  # noqa: D102
+
+
+def grouped_by(view: GroupedBy) -> str:
+    """Return in words what a view counts by, and which level it repeats if it does."""
+    same = view.source if view.summed and view.same_as is None else view.same_as
+    return (place(view.axes) or "everything") + ("" if same is None else f", same as level {same}")
 
 
 def in_short(names: Sequence[str]) -> str:

@@ -111,6 +111,7 @@ def test_a_release_that_lacks_branches_says_which(capsys: pytest.CaptureFixture[
         budget=BudgetBalance(1e-7, 4.0, 1.23456789, 2.7654321),
         seconds={"noise": 1.0, "total": 2.0},
         home="/home",
+        views=[],
     )
     show_release(made)
     said = capsys.readouterr().out
