@@ -103,13 +103,8 @@ def _show_views(forecast: "Forecast") -> None:
             table.add_row(view.view, place(view.axes) or "everything", cells, format_sigma(view.sigma, summed=False))
         out.print("\nviews beside the tree:")
         out.print(table)
-        drowned = [
-            str(view.view)
-            for view in forecast.views
-            if view.typical_count is not None and view.typical_count < view.sigma
-        ]
-        if drowned:
-            out.print(f"[bold yellow]the mean count of a cell is less than the noise in {', '.join(drowned)}[/]")
+    if forecast.typical and (names := ", ".join(forecast.typical.views_below_noise)):
+        out.print(f"[bold yellow]the mean count of a cell is less than the noise in the views {names}[/]")
     if not forecast.margins:
         return
     table = Table("totals by", box=None)

@@ -192,7 +192,15 @@ def _typical(plan: Plan, total: int | None, source: str) -> TypicalCells | None:
     finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
     known = [] if plan.levels[-1].threshold else _possible_cells(plan)
     above = [records_above_noise(total, sigma, cells) for sigma, cells in zip(sigmas, known, strict=False)]
-    return TypicalCells(total, source, finest, [[round(share, 3) for share in shares] for shares in above])
+    rounded = [[round(share, 3) for share in shares] for shares in above]
+    return TypicalCells(total, source, finest, rounded, _views_below_noise(plan, total))
+
+
+def _views_below_noise(plan: Plan, total: int) -> list[str]:
+    """Return the views, also those that are levels, of which a cell counts less than σ if a total is spread evenly."""
+    parts = {terms.level: terms for terms in (*plan.levels, *plan.views)}
+    named = ((view.name, parts[view.number]) for view in plan.named_views)
+    return [name for name, terms in named if terms.possible_cells and total / terms.possible_cells < terms.sigma]
 
 
 def _possible_cells(plan: Plan) -> list[int]:

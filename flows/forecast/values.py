@@ -14,7 +14,7 @@ class PlannedLevel:
     Attributes:
         level: 0 for everything, T for the finest.
         axes: per axis, the name of the axis level reached, None where it is not refined yet.
-        possible_cells: None where no codebook lists them.
+        possible_cells: those that some leaf can be in; None where no codebook lists them.
         rho: what the level would cost; 0 where it is not measured, or is only (ε, δ).
         sigma: the standard deviation of the noise, records.
         l2_sensitivity: Δ₂, records.
@@ -105,12 +105,14 @@ class TypicalCells:
         finest_above_noise: the finest level at which the mean count does; None for none.
         records_above: per level the least and the greatest share of records in cells that do, for typical tables: their counts are
             uneven, and few are like the mean. Nothing where a threshold decides, or the number of cells is unknown.
+        views_below_noise: the names of the views in which the mean count of a cell is below one standard deviation of the noise.
     """
 
     total: int
     from_: str
     finest_above_noise: int | None
     records_above: Sequence[Sequence[float]]
+    views_below_noise: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -35,7 +34,7 @@ from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.tree.order import Tree
-from tasks.tree.views import Derived
+from tasks.tree.views import Derived, Partition
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
@@ -364,7 +363,7 @@ def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTe
     term = LevelTerms(
         level=number,
         axes=view.names,
-        possible_cells=math.prod(view.sizes(scheme.tree)),
+        possible_cells=len(Partition(scheme.tree, view)),
         is_invariant=number == 0 and not is_measured and not noise,
         rho=Fraction(0),
         sigma=of_measured[number].sigma if is_measured else noise.sigma,

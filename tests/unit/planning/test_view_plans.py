@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from flows.console.plan_view import show_plan
+from flows.forecast.answer import plan_answer
 from storage.errors import SpecError
 from tests.support.town import DISTRICT, NAMES, Town
 
@@ -113,3 +115,23 @@ def test_a_view_of_one_cell_is_measured_once_or_public(town: Town) -> None:
     views = {"total": {}, "living": {"from": "zone"}}
     assert set(shares(town, release__views=views)) == {(0, "total"), (4, ""), (5, "living")}
     assert set(shares(town, release__views=views, privacy__neighbours="substitution")) == {(4, ""), (5, "living")}
+
+
+@pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
+def test_a_plan_names_views_whose_cells_count_less_than_the_noise(
+    town: Town, mechanism: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that are levels, by the cells that some leaf can be in: no bus starts in B, so `mode_from` has five of six."""
+    plan = town.plan(mechanism=mechanism)
+    sigma = {terms.view: terms.sigma for terms in (*plan.levels, *plan.views) if terms.view}
+    cells = {"total": 1, "living": 4, "working": 4, "by_mode": 3, "mode_from": 5, "pairs": 4}
+    assert {terms.view: terms.possible_cells for terms in (*plan.levels, *plan.views) if terms.view} == cells
+    for total in (round(4 * sigma["pairs"]) - 2, round(5.5 * max(sigma.values()))):
+        forecast = plan_answer(town.plan(mechanism=mechanism, expected_total=total))
+        below = [name for name, many in cells.items() if total / many < sigma[name]]
+        assert forecast.typical
+        assert forecast.typical.views_below_noise == below
+        show_plan(forecast)
+        said = " ".join(capsys.readouterr().out.split())
+        assert (f"less than the noise in the views {', '.join(below)}" in said) == bool(below)
+        assert ("pairs" in below) == (total < 4 * sigma["pairs"])
