@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from storage.counts.columns import interval_columns
 from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE
 from tasks.laws.named import LAWS
+from tasks.words.margins import poor_totals
 
 # left out of the file where they have their default
 _OF_SOME_LEVELS = (
@@ -31,7 +32,7 @@ _OF_SOME_LEVELS = (
     "noise_rows",
     "above_noise",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes", "views", "derived")
+_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes", "views", "derived", "poor_margins")
 
 
 Promise = Literal["rows", "cells"]
@@ -246,6 +247,19 @@ class DerivedEntry(_Part):
     sha256: str
 
 
+class PoorMargin(_Part):
+    """The totals of one axis at one of its levels, where nothing measures them by itself.
+
+    Attributes:
+        margin: their name: that of the level's column of codes.
+        expected_error: the mean absolute noise of the best sum of measurements for one of them, records. The released sums can be
+            nearer to the truth, and are further from it where many small counts ended at zero.
+    """
+
+    margin: str = Field(min_length=1)
+    expected_error: float
+
+
 class Intervals(_Part):
     """The intervals that a release states. Each level says what those in its table promise.
 
@@ -318,6 +332,7 @@ class Manifest(_Part):
         supersedes: the release that this one replaces; None, and left out of the file, if there is none.
         views: the groupings beside the tree. The file leaves out an empty list.
         derived: the derived columns of the views, by name. The file leaves it out if there are none.
+        poor_margins: the totals of one axis that nothing measures by itself. The file leaves out an empty list.
     """
 
     id: str
@@ -338,6 +353,7 @@ class Manifest(_Part):
     supersedes: str | None = None
     views: list[ViewEntry] = []
     derived: dict[str, DerivedEntry] = {}
+    poor_margins: list[PoorMargin] = []
 
     @property
     def own_views(self) -> list[ViewEntry]:
@@ -348,6 +364,11 @@ class Manifest(_Part):
     def parts(self) -> list[LevelEntry]:
         """All levels and views, by their numbers."""
         return [*self.levels, *sorted(self.own_views, key=lambda view: view.level)]
+
+    @property
+    def warning_of_margins(self) -> str:
+        """A warning about totals of one axis that nothing measures by itself, in Markdown; empty if there are none."""
+        return poor_totals({of.margin: of.expected_error for of in self.poor_margins})
 
     @property
     def is_settled_together(self) -> bool:

@@ -70,6 +70,7 @@ def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
         "notes": [
             {"dc:subject": "differential privacy"} | {name: getattr(privacy, name) for name in numbers},
             {"dc:subject": "published exactly, not protected", "statements": manifest.unprotected},
+            *_poor_margins(manifest),
         ],
         "tables": [_table(manifest, file) for file in files],
     }
@@ -110,7 +111,7 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     return {
         "url": file.url,
         "dc:title": f"View {of_view.name}" if of_view else f"Level {entry.level}: {place(entry.axes) or 'everything'}",
-        "dc:description": _VIEW if of_view else _described(entry, of_records=not file.numbers),
+        "dc:description": _VIEW if of_view else _described(manifest, entry, of_records=not file.numbers),
         "notes": [{"level": entry.level, "rho": entry.rho, "sigma": entry.sigma, "bound": entry.bound}],
         "tableSchema": schema,
     }
@@ -119,9 +120,24 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
 _VIEW = "Counts of a grouping of the finest level's cells, with a row for every cell, also where the count is zero."
 
 
-def _described(entry: LevelEntry, *, of_records: bool) -> str:
+def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return a note about totals of one axis that nothing measures by itself, if there are any."""
+    errors = {of.margin: of.expected_error for of in manifest.poor_margins}
+    note = {
+        "dc:subject": "totals that nothing measures by itself",
+        "dc:description": _plain(manifest.warning_of_margins),
+    }
+    return [note | {"expected_error": errors}] if errors else []
+
+
+def _plain(markdown: str) -> str:
+    return markdown.replace("`", "")
+
+
+def _described(manifest: Manifest, entry: LevelEntry, *, of_records: bool) -> str:
     if of_records:
-        return "Synthetic records: one row for each record that the finest level counts. No row belongs to anyone."
+        records = "Synthetic records: one row for each record that the finest level counts. No row belongs to anyone."
+        return f"{records} {_plain(manifest.warning_of_margins)}".rstrip()
     return "Counts. A missing row stands for a released count of zero." if entry.level else "The total."
 
 

@@ -82,7 +82,7 @@ def publish(release_id: str) -> None:
         ]
         manifest = _write_manifest(beside, record, entries, written, ledger, csv=csv, noisy=noisy)
         how_counted = release.terms.how_counted
-        (beside / "README.md").write_text(readme(manifest, how_counted, formulas, poor_margins(job_of(record))))
+        (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
         page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
         (beside / REPORT).write_text(page, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
@@ -233,6 +233,7 @@ def _write_manifest(
         supersedes=release.supersedes,
         views=written.views,
         derived=derived_entries(release),
+        poor_margins=poor_margins(job_of(record)),
     )
     (folder / "manifest.json").write_text(manifest.text())
     files = [*_csv_files(folder, len(levels) - 1), *csv_files_of_views(folder, written.views)]

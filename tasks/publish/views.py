@@ -12,7 +12,7 @@ from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
 from tasks.format.csv import write_csv
-from tasks.format.manifest import DerivedEntry, Difference, LevelIntervals, ViewEntry
+from tasks.format.manifest import DerivedEntry, Difference, LevelIntervals, PoorMargin, ViewEntry
 from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.laws.named import noise_of
@@ -60,26 +60,20 @@ def write_views(folder: Path, job: Job, settled: SettledLevels, *, csv: CsvKind)
     return entries
 
 
-def poor_margins(job: Job) -> str:
-    """Return a warning about the totals of one axis that were not measured by themselves; empty if all were."""
+def poor_margins(job: Job) -> list[PoorMargin]:
+    """Return the totals of one axis that nothing measures by itself; none where no codebook lists some codes."""
     release, tree, flat = job.record.release, job.tree, flat_features(job.record.release.terms.published_spec)
     if release.terms.unlisted:
-        return ""
+        return []
     measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if not terms.is_summed}
-    lines = []
+    found = []
     for number, axis in enumerate(tree.axes):
         for level in range(1, axis.depth + 1):
             totals = margin(tree, number, level)
             if not any(have_same_cells(tree, view, totals) for view, _ in measured.values()):
-                error = expected_error(totals, measured, tree)
-                lines.append(f"`{column_name(axis.name, axis.level_names[level - 1], flat)}` (± {error:,.3g})")
-    if not lines:
-        return ""
-    return (
-        f"Totals of one axis that nothing measures by itself, with the mean noise of the best sum of measurements, in records: {', '.join(lines)}."
-        " The released sums, and those of synthetic records, can be nearer to the truth; they are further from it where many small"
-        " counts ended at zero. `release.views: margins` measures these totals."
-    )
+                name = column_name(axis.name, axis.level_names[level - 1], flat)
+                found.append(PoorMargin(margin=name, expected_error=expected_error(totals, measured, tree)))
+    return found
 
 
 def derived_entries(release: Release) -> dict[str, DerivedEntry]:

@@ -37,14 +37,13 @@ _RECORDS = {
 _ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
 
 
-def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "", poor_margins: str = "") -> str:
+def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "") -> str:
     """Return the text of README.md.
 
     Args:
         manifest: the release's manifest.
         how_counted: how its mechanism counts, in words that follow "the noise in one measurement,".
         formulas: a warning about codes, from `formulas_in`; empty if there is nothing to warn of.
-        poor_margins: a warning about totals of one axis that nothing measures by itself; empty likewise.
     """
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
@@ -79,7 +78,7 @@ Not protected, because it is published exactly:
 | level | {" | ".join(columns)} | {" | ".join(heads)} |
 |---|{"---|" * (len(columns) + len(heads))}
 {levels}
-{_views(manifest)}{f"{chr(10)}{poor_margins}{chr(10)}" if poor_margins else ""}
+{_views(manifest)}{f"{chr(10)}{text}{chr(10)}" if (text := manifest.warning_of_margins) else ""}
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.

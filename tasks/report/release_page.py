@@ -120,6 +120,7 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <h2>The tables</h2>
 {tables}
 {views}
+{margins}
 {noise}
 <footer><p>Trellis {version} made this release with the mechanism <code>{mechanism}</code>. Everything on this page comes from the
 tables in the same folder and from <code>manifest.json</code>; the page needs no network. <code>trellis verify</code> checks the
@@ -154,6 +155,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         tables=file_table(manifest, facts, checks),
         noise=noise_table(manifest, facts),
         views=view_table(manifest),
+        margins=_as_html(manifest.warning_of_margins),
         version=escape(manifest.versions.get("trellis", "")),
         mechanism=escape(manifest.mechanism),
     )

@@ -1,6 +1,8 @@
 """Releases with views: one table whose sums are all levels and views, charged, sealed, published and verified by name."""
 
 import json
+import math
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -530,3 +532,37 @@ def test_views_with_the_cells_of_a_level_take_its_measurement(tmp_path: Path, no
     asked = query_answer(folder, None, None, ["from=district=A", "to=country=X"], simultaneous=False)
     assert (asked.count, asked.low, asked.high) == starts.select("count", "low", "high").row(0)
     assert asked.how.startswith("the cell of view starts")
+
+
+def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> None:
+    """The manifest lists them with the error to expect; README, report and the metadata of the records say the same."""
+    views = {name: VIEWS[name] for name in ("living", "pairs")}
+    folder = Town(tmp_path).release(release__views=views, release__records=True)
+    assert verify_answer(folder).failures == []
+    manifest = manifest_of(folder)
+    sigma, mean = manifest["levels"][4]["sigma"], math.sqrt(2 / math.pi)
+    of_pairs = next(of["sigma"] for of in manifest["views"] if of["name"] == "pairs")
+    errors = {of["margin"]: of["expected_error"] for of in manifest["poor_margins"]}
+    assert errors == pytest.approx(
+        {
+            "from_district": mean * of_pairs * math.sqrt(2),  # two pairs of districts
+            "to_district": mean * of_pairs * math.sqrt(2),
+            "to_zone": mean * sigma * 2,  # four pairs of zones
+        }
+    )
+    named = [f"{name} (± {error:,.3g})" for name, error in errors.items()]
+    readme, page = ((folder / name).read_text() for name in ("README.md", "report.html"))
+    metadata = json.loads((folder / "metadata.json").read_text())
+    (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]
+    for text in (readme.replace("`", ""), re.sub("</?code>", "", page), records["dc:description"]):
+        assert all(one in text for one in named), text
+        assert "release.views: margins measures these totals" in text
+    (note,) = [note for note in metadata["notes"] if "expected_error" in note]
+    assert note["expected_error"] == errors
+
+
+def test_margins_leave_no_total_unmeasured(tmp_path: Path) -> None:
+    """With `views: margins` nothing is warned of."""
+    folder = Town(tmp_path).release(release__views="margins", derived=None)
+    assert "poor_margins" not in manifest_of(folder)
+    assert "nothing measures by itself" not in (folder / "README.md").read_text() + (folder / "report.html").read_text()
