@@ -280,7 +280,7 @@ def large(folder: Path, runs: int) -> list[Asked]:  # noqa: ARG001 (the parts ha
     rounded = round_controlled(values, [of.cell for of in groupings])
     seconds, peak = time.thread_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{len(own):,} leaves in {seconds:.2f} thread seconds; the process has taken {peak:.2f} GiB at most")
-    print(f"controlled: {rounded.is_controlled}, largest deviations {np.round(rounded.deviations, 3)}")
+    print(f"largest deviations {np.round(rounded.deviations, 3)}, the leaves' last")
     return [
         Asked("811,200 leaves: thread seconds to settle and round", seconds, most=6),
         Asked("811,200 leaves: GiB of the whole process", peak, most=1),

@@ -32,7 +32,17 @@ _OF_SOME_LEVELS = (
     "noise_rows",
     "above_noise",
 )
-_OF_SOME_RELEASES = ("csv", "waived", "records", "noisy_counts", "supersedes", "views", "derived", "poor_margins")
+_OF_SOME_RELEASES = (
+    "csv",
+    "waived",
+    "records",
+    "noisy_counts",
+    "supersedes",
+    "views",
+    "derived",
+    "poor_margins",
+    "rounding",
+)
 
 
 Promise = Literal["rows", "cells"]
@@ -224,14 +234,11 @@ class ViewEntry(LevelEntry):
 
     Attributes:
         name: as the spec names it, and the name of its table.
-        deviation: the largest distance of one of its counts from what the cell added up to before rounding, records; None where
-            the view was not measured by itself.
         differs: how far its counts are from the sums of the finest level's, where these could only be calibrated to it, since
             there were too many leaves to settle everything together; otherwise None, and they are these sums.
     """
 
     name: str = Field(min_length=1)
-    deviation: float | None = None
     differs: Difference | None = None
 
 
@@ -245,6 +252,18 @@ class DerivedEntry(_Part):
 
     of: list[str] = Field(min_length=1)
     sha256: str
+
+
+class Rounding(_Part):
+    """How far rounding to whole counts has moved what was settled together.
+
+    Attributes:
+        exact: whether every count of everything that was measured is less than 1 from what its cell added up to before.
+        deviation: the largest such distance, records, by the name of each view that was measured; `level_<k>` for level k.
+    """
+
+    exact: bool
+    deviation: dict[str, float]
 
 
 class PoorMargin(_Part):
@@ -333,6 +352,8 @@ class Manifest(_Part):
         views: the groupings beside the tree. The file leaves out an empty list.
         derived: the derived columns of the views, by name. The file leaves it out if there are none.
         poor_margins: the totals of one axis that nothing measures by itself. The file leaves out an empty list.
+        rounding: how far rounding has moved the counts, where everything was settled together; None, and left out of the file,
+            elsewhere.
     """
 
     id: str
@@ -354,6 +375,7 @@ class Manifest(_Part):
     views: list[ViewEntry] = []
     derived: dict[str, DerivedEntry] = {}
     poor_margins: list[PoorMargin] = []
+    rounding: Rounding | None = None
 
     @property
     def own_views(self) -> list[ViewEntry]:

@@ -10,7 +10,7 @@ from storage.counts.columns import COUNT, INTERVAL, column_name
 from storage.counts.shards import estimates_name, frontier_name
 from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms, ViewTerms
-from tasks.format.manifest import Signal
+from tasks.format.manifest import Rounding, Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
@@ -90,16 +90,17 @@ class SettledLevels:
         sums = self._measured(view.number)
         return single(sums.margin(math.log((1 - self._terms.confidence) / 2)))
 
-    def deviation(self, number: int) -> float | None:
-        """Return how far rounding has moved the counts of a level or view at most, records.
-
-        None where it was not measured, or not settled together with all others.
-        """
-        shard = self.job.record.estimates.get((number, TRUNK))
-        if shard is None or self.job.record.calibrated:
+    def rounding(self) -> Rounding | None:
+        """Return how far rounding has moved all that was measured; None where it was not settled together."""
+        record, finest = self.job.record, self.job.record.finest
+        if record.release.levels[0].source is None:
             return None
-        before = self.job.shelf.columns(estimates_name(number, TRUNK), shard.sha256)["value"]
-        return float(abs(self.counts(number) - before).max(initial=0.0))
+        shard = record.estimates[finest, TRUNK]
+        deviations = self.job.shelf.columns(estimates_name(finest, TRUNK), shard.sha256)["deviation"].tolist()
+        names = {view.number: view.name for view in record.release.terms.views if view.number > finest}
+        measured = [*sorted({number for number, _ in record.seals} - {finest}), finest]
+        stated = {names.get(of, f"level_{of}"): moved for of, moved in zip(measured, deviations, strict=True)}
+        return Rounding(exact=max(deviations) < 1, deviation=stated)
 
     @property
     def _terms(self) -> IntervalTerms:

@@ -32,6 +32,7 @@ from tasks.format.manifest import (
     Manifest,
     NoiseRows,
     Privacy,
+    Rounding,
     SealEntry,
     ViewEntry,
 )
@@ -119,11 +120,13 @@ class _Written:
         records: the kind of the records.
         known: about each level.
         views: what the manifest states about each view.
+        rounding: how far rounding has moved the counts; None where they were not settled together.
     """
 
     records: RecordsKind | None
     known: list[KnownAfter]
     views: list[ViewEntry]
+    rounding: Rounding | None
 
 
 def _write_counts(
@@ -166,7 +169,7 @@ def _write_counts(
             write_csv(records_path(folder, records), tables)
         else:
             write_parquet(records_path(folder, records), tables, tree.axes[0].name)
-    return _Written(records, levels.known_after(), views)
+    return _Written(records, levels.known_after(), views, settled.rounding() if settled else None)
 
 
 def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelEntry:
@@ -234,6 +237,7 @@ def _write_manifest(
         views=written.views,
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
+        rounding=written.rounding,
     )
     (folder / "manifest.json").write_text(manifest.text())
     files = [*_csv_files(folder, len(levels) - 1), *csv_files_of_views(folder, written.views)]

@@ -128,7 +128,6 @@ def _entry(made: ReleasedLevel, settled: SettledLevels, view: ViewTerms) -> View
         bound=None,
         summed=bool(made.summed),
         same_as=made.same_as,
-        deviation=settled.deviation(view.number),
         differs=_difference(settled.job, view.number, counts) if differs else None,
         half_width=settled.half_width(view),
         intervals=LevelIntervals(confidence=terms.intervals.confidence, promise="cells"),

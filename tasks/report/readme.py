@@ -118,7 +118,7 @@ def reading(manifest: Manifest, how_counted: str, formulas: str = "") -> str:
     return f"""{_counts(manifest)}
 - The counts of every level add up to those of the level above it, and to the total.{_total(manifest)}
 {_noise(manifest, how_counted)}
-{_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}{_below(formulas)}"""
+{_rounding(manifest)}{_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}{_below(formulas)}"""
 
 
 def _below(line: str) -> str:
@@ -223,6 +223,17 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
     if manifest.levels[0].summed:
         return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
     return f"{bound}; most counts are far closer.{after} `sigma` is the standard deviation of the noise in one measurement."
+
+
+def _rounding(manifest: Manifest) -> str:
+    """Return which counts rounding has moved by one record or more; empty where it has moved none so far."""
+    if manifest.rounding is None or manifest.rounding.exact:
+        return ""
+    moved = ", ".join(f"`{name}` by {of:.3g}" for name, of in manifest.rounding.deviation.items() if of >= 1)
+    return (
+        "- Groupings that cross cannot all keep their sums when leaves become whole counts. Rounding has moved counts of these by\n"
+        f"  one record or more, at most: {moved}.\n"
+    )
 
 
 def _intervals(manifest: Manifest) -> str:
@@ -331,11 +342,11 @@ a cell that was fixed beforehand lies between `low` and `high`.
 {_below(_wrapped(difference(manifest)))}"""
 
 
-VIEW_HEADS = ("view", "counts by", "cells", "cost", "noise (sigma)", "interval", "moved by rounding, at most")
+VIEW_HEADS = ("view", "counts by", "cells", "cost", "noise (sigma)", "interval")
 
 
 def view_rows(manifest: Manifest) -> list[list[str]]:
-    """Return a row per view: its name, what it counts by, its cells, its noise, its interval, and how far rounding has moved it."""
+    """Return a row per view: its name, what it counts by, its cells, its cost, its noise and its interval."""
     return [
         [
             view.name,
@@ -345,7 +356,6 @@ def view_rows(manifest: Manifest) -> list[list[str]]:
             _cost_of_view(view),
             "exact" if not view.sigma else format_sigma(view.sigma, summed=view.summed),
             "exact" if not view.sigma else "differs" if view.half_width is None else f"± {view.half_width:,}",
-            NOTHING if view.deviation is None else _below_one(view.deviation),
         ]
         for view in manifest.views
     ]
@@ -369,11 +379,6 @@ def difference(manifest: Manifest) -> str:
         "The levels are calibrated to these views as far as the areas that are left in them allow. The sums of the finest level differ"
         f" from their tables, in records: {about}. Read a view for its own totals."
     )
-
-
-def _below_one(deviation: float) -> str:
-    """Return a deviation that is not rounded up to 1 where it is below."""
-    return f"{min(deviation, 0.999):.3f}" if deviation < 1 else f"{deviation:.3g}"
 
 
 def _cost_of_view(view: ViewEntry) -> str:

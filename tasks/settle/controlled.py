@@ -25,13 +25,12 @@ class Rounded:
 
     Attributes:
         counts: int64, shape (leaves,), records, >= 0.
-        deviations: for each grouping, the largest difference between a cell's whole and real sum, records.
-        is_controlled: whether every cell of every grouping is within less than 1 of its real sum.
+        deviations: for each grouping, the largest difference between a cell's whole and real sum, records; then that of a leaf.
+            Rounding is controlled where all are below 1.
     """
 
     counts: IntArray
     deviations: tuple[float, ...]
-    is_controlled: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +109,7 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
         values: y, float64, shape (leaves,), records, >= 0; they sum to at most 2^40.
         cells: for each grouping, int32, shape (leaves,): the cell of each leaf, from 0; -1 where it is in none.
     Returns:
-        z, with what each grouping deviates by.
+        z, with what each grouping and the leaves deviate by.
     Guarantees:
         Post-processing: reads no true count. Deterministic, and for one version of HiGHS where a program is solved. Each
         leaf is within less than 1 of its value. With two chains, or if HiGHS says so, so is every cell. A grouping whose
@@ -130,8 +129,8 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
     if len(free):
         of_leaf, atoms = _joined(values, cells, units, free)
         counts[free] += _share(units[free], of_leaf, _targets(atoms))
-    deviations = tuple(_deviation(counts - values, of) for of in cells)
-    return Rounded(counts, deviations, all(deviation < 1 for deviation in deviations))
+    moved = counts - values
+    return Rounded(counts, (*(_deviation(moved, of) for of in cells), float(abs(moved).max(initial=0.0))))
 
 
 def _targets(atoms: _Atoms) -> IntArray:

@@ -1,7 +1,7 @@
 """The stage that settles everything that was measured together: one table of leaves, whose sums are all levels and views."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,6 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
 from tasks.tree.job import Job, stored_job
 from tasks.tree.views import Partition
-
-Labels = Mapping[int, NDArray[np.int32]]  # by the number of a level or view, the cell that holds each leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +42,38 @@ def settle_release(release_id: str) -> list[FrontierShard | EstimateShard]:
 
 
 def settle_together(job: Job) -> list[FrontierShard | EstimateShard]:
-    """Settle all sealed noisy counts together, and return the counts of all levels and views, and what they were before rounding.
+    """Settle all sealed noisy counts together, and return the counts of all levels and views, and how far rounding has moved them.
 
     It reads only sealed counts. It measures nothing and charges nothing.
     """
-    finest, release = job.record.finest, job.record.release
-    leaves = job.partition(finest).cells()
-    partitions = {terms.level: job.partition(terms.level) for terms in release.parts if terms.level != finest}
-    labels = {number: partition.places(leaves).astype(np.int32) for number, partition in partitions.items()}
+    finest = job.record.finest
     measured = sorted({level for level, _ in job.record.seals} - {finest})
-    groupings = [Grouping(labels[number], _noisy(job, number), _weight(job, number)) for number in measured]
+    labels = {number: _labels(job, number) for number in measured}
     job.check_going_on()
-    values = settle_overlapping(_noisy(job, finest), _weight(job, finest), groupings)
+    values = settle_overlapping(
+        _noisy(job, finest),
+        _weight(job, finest),
+        [Grouping(cell, _noisy(job, number), _weight(job, number)) for number, cell in labels.items()],
+    )
     job.check_going_on()
-    counts = round_controlled(values, [labels[number] for number in measured]).counts
-    made: list[FrontierShard | EstimateShard] = []
-    for number, partition in partitions.items():
+    rounded = round_controlled(values, list(labels.values()))
+    made: list[FrontierShard | EstimateShard] = [_write_deviations(job, rounded.deviations)]
+    for number in (terms.level for terms in job.record.release.parts if terms.level != finest):
+        cell, partition = labels.pop(number) if number in labels else _labels(job, number), job.partition(number)
         sums = np.zeros(len(partition), dtype=np.int64)
-        np.add.at(sums, labels[number], counts)
+        np.add.at(sums, cell, rounded.counts)
         made.append(_write_counts(job, partition, number, sums))
-        if number in measured:
-            before = np.bincount(labels[number], values, len(partition)).astype(np.float64)
-            made.append(_write_values(job, number, before))
-    return [*made, _write_counts(job, job.partition(finest), finest, counts)]
+    return [*made, _write_counts(job, job.partition(finest), finest, rounded.counts)]
+
+
+def _labels(job: Job, number: int) -> NDArray[np.int32]:
+    """Return the cell of a level or view that holds each leaf, int32, shape (leaves,)."""
+    leaves, partition = job.partition(job.record.finest), job.partition(number)
+    labels = np.empty(len(leaves), dtype=np.int32)
+    for first in range(0, len(leaves), CHUNK_CELLS):
+        some = np.arange(first, min(first + CHUNK_CELLS, len(leaves)))
+        labels[some] = partition.places(leaves.cells(some))
+    return labels
 
 
 def _noisy(job: Job, number: int) -> NDArray[np.float64]:
@@ -96,9 +103,8 @@ def _write_counts(job: Job, partition: Partition, number: int, counts: IntArray)
     return FrontierShard(number, TRUNK, sha256, nonzero, 0)
 
 
-def _write_values(job: Job, number: int, values: NDArray[np.float64]) -> EstimateShard:
-    """Write what the cells of a level or view add up to before rounding."""
-    columns = {"value": values}
-    return EstimateShard(
-        number, TRUNK, job.shelf.write(estimates_name(number, TRUNK), tuple(columns), [columns], pa.float64())
-    )
+def _write_deviations(job: Job, deviations: Sequence[float]) -> EstimateShard:
+    """Write how far rounding has moved a cell at most, for all that was measured: in the order of numbers, the leaves last."""
+    finest, columns = job.record.finest, {"deviation": np.array(deviations)}
+    sha256 = job.shelf.write(estimates_name(finest, TRUNK), tuple(columns), [columns], pa.float64())
+    return EstimateShard(finest, TRUNK, sha256)

@@ -88,7 +88,7 @@ def _manifest(manifest: Manifest) -> list[str]:
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
             failures.append(f"{level} is exact, but unprotected does not list it.")
     failures += _promises(manifest) + _promises_of_views(manifest)
-    failures += [] if manifest.is_settled_together else _margins(manifest)
+    failures += _rounding(manifest) if manifest.is_settled_together else _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
@@ -151,6 +151,22 @@ def _promises_of_views(manifest: Manifest) -> list[str]:
         if view.intervals is None
         or (view.intervals.promise, view.intervals.confidence) != ("cells", manifest.intervals.confidence)
     ]
+
+
+def _rounding(manifest: Manifest) -> list[str]:
+    """Return how the statement about rounding contradicts itself, or leaves out what was measured."""
+    names = {entry.level: f"level_{entry.level}" for entry in manifest.levels}
+    names |= {view.level: view.name for view in manifest.own_views}
+    measured = {names[part.level] for part in manifest.parts if not part.summed}
+    stated = manifest.rounding.deviation if manifest.rounding else {}
+    if manifest.rounding is None or stated.keys() != measured:
+        return ["manifest.json: rounding must state a deviation for everything that was measured."]
+    of_leaves = stated.get(names[manifest.levels[-1].level], 0.0)
+    if not (of_leaves < 1 and all(0 <= deviation < math.inf for deviation in stated.values())):
+        return ["manifest.json: rounding moves leaves by less than one record, and no count without end."]
+    if manifest.rounding.exact != all(deviation < 1 for deviation in stated.values()):
+        return ["manifest.json: rounding must be exact where, and only where, all deviations are below 1."]
+    return []
 
 
 def _margins(manifest: Manifest) -> list[str]:

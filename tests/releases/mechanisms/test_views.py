@@ -115,6 +115,12 @@ def test_levels_and_views_are_sums_of_the_leaves(tmp_path: Path, mechanism: str,
     assert min(costs) > 0
     assert sum(costs) <= 2 if law == "laplace" else np.isclose(float(sum(costs)), manifest["privacy"]["rho"])
     assert {seal["level"] for seal in manifest["seals"]} == set(charged) | ({0} if is_public else set())
+    of_views = {
+        entry["level"]: name for entry in manifest["views"] if (name := entry["name"]) not in {"total", "pairs"}
+    }
+    measured = {of_views.get(seal["level"], f"level_{seal['level']}") for seal in manifest["seals"]}
+    assert manifest["rounding"]["deviation"].keys() == measured
+    assert manifest["rounding"]["exact"] == all(of < 1 for of in manifest["rounding"]["deviation"].values())
 
 
 def noise_by_place(scale_of: dict[int, set[float]]) -> Callable[[IntArray, float], IntArray]:
@@ -342,6 +348,27 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
         "level 1 has a sigma",
     ),
     "a source that is not": (of_view("by_mode", source=1), "must have a source that was measured"),
+    "rounding left out": (stated(lambda manifest: manifest.pop("rounding")), "rounding must state a deviation"),
+    "rounding of a view left out": (
+        stated(lambda manifest: manifest["rounding"]["deviation"].pop("by_mode")),
+        "rounding must state a deviation",
+    ),
+    "rounding that is not exact": (
+        stated(lambda manifest: manifest["rounding"]["deviation"].update(by_mode=1.0)),
+        "rounding must be exact where, and only where",
+    ),
+    "rounding that is": (
+        stated(lambda manifest: manifest["rounding"].update(exact=False)),
+        "rounding must be exact where",
+    ),
+    "rounding of leaves": (
+        stated(
+            lambda manifest: manifest["rounding"].update(
+                exact=False, deviation=manifest["rounding"]["deviation"] | {"level_4": 1.5}
+            )
+        ),
+        "rounding moves leaves by less than one record",
+    ),
     "a half-width": (of_view("by_mode", half_width=1), "half_width"),
     "a level's half-width": (stated(lambda manifest: manifest["levels"][4].update(half_width=1)), "half_width"),
     "a level's bias": (stated(lambda manifest: manifest["levels"][4].update(bias=9.0)), "bias"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, SealEntry
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, Rounding, SealEntry
 from tasks.optimize.reconcile import UpDown
 from tasks.report.readme import readme
 from tasks.words.numbers import (
@@ -36,7 +36,7 @@ PRIVACY = Privacy(
 )
 
 
-def said(mechanism: str, bound: float | None) -> str:
+def said(mechanism: str, bound: float | None, rounding: Rounding | None = None) -> str:
     """Return the README of a release of one level of regions, as one line."""
     total = LevelEntry(
         level=0,
@@ -72,6 +72,7 @@ def said(mechanism: str, bound: float | None) -> str:
         ledger=LedgerHead(head="0", length=1, first="0"),
         versions={"trellis": "0.1.0"},
         intervals=Intervals(confidence=0.9),
+        rounding=rounding,
     )
     return " ".join(readme(manifest, MECHANISMS[mechanism].how_counted).split())
 
@@ -162,3 +163,13 @@ def test_the_words_for_a_probability_never_state_less(probability: float) -> Non
         stated = 1 / (Fraction(number) * size)
     exact = Fraction(repr(probability))
     assert exact <= stated < exact * Fraction(10, 9)
+
+
+def test_what_rounding_moves_further_is_named() -> None:
+    """Levels and views of which a count has moved by one record or more are listed; nothing is said where all are nearer."""
+    moved = Rounding(exact=False, deviation={"level_0": 0.0, "ways": 1.25, "modes": 2.0, "level_1": 0.9999})
+    assert "Rounding has moved counts of these by one record or more, at most: `ways` by 1.25, `modes` by 2." in said(
+        "cbdp", None, moved
+    )
+    for near in (None, Rounding(exact=True, deviation={"level_0": 0.0, "level_1": 0.9999})):
+        assert "Rounding has moved" not in said("cbdp", None, near)
