@@ -32,7 +32,6 @@ from flows.synthetic import synthesise_city_answer
 from flows.trials.baselines import BASELINES
 from flows.trials.comparison import Comparison, make_comparison
 from flows.trials.entries import Contestant
-from tasks.publish.settled_levels import SettledLevels
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.tree.frontier import Frontier, locate
@@ -188,7 +187,7 @@ def blocks(folder: Path, runs: int) -> list[Asked]:
             largest.setdefault(entry.name, []).append([largest_error(comparison, *pair) for pair in pairs][1:])
             errors.setdefault(f"{entry.name}, leaves", []).append(view_errors(views, true, released[-1]))
             if entry.name == DEFAULT:
-                tables = {terms.name: SettledLevels(job).counts(terms.number) for terms in comparison.plan.named_views}
+                tables = {terms.name: job.counts(terms.number) for terms in comparison.plan.named_views}
                 errors.setdefault("tables of views", []).append(
                     {name: mean_distance(tables[name], sums_of_leaves(of, true)) for name, of in views.items()}
                 )

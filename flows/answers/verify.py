@@ -40,7 +40,8 @@ def _guarantee_failures(folder: Path) -> list[str]:
     privacy, recipe = manifest.privacy, MECHANISMS.get(manifest.mechanism)
     if recipe is None:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
-    recipe = mechanism_with(recipe, has_views=bool(manifest.views), together=manifest.is_settled_together)
+    together = manifest.is_settled_together
+    recipe = mechanism_with(recipe, has_views=together or bool(manifest.own_views), together=together)
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
     summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()

@@ -161,10 +161,9 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     """Walk, validate and publish; with `only`, publish if no other branch is missing."""
     with store() as con:
         set_state(con, release.id, "running")
+    together = release.levels[0].source is not None
     mechanism = mechanism_with(
-        MECHANISMS[release.terms.mechanism],
-        has_views=bool(release.terms.views),
-        together=release.levels[0].source is not None,
+        MECHANISMS[release.terms.mechanism], has_views=together or bool(release.views), together=together
     )
     outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
     if missing:

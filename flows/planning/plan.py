@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from flows.mechanisms import Mechanism, is_settled_together
-from flows.planning.compatibility import incompatible_keys, law_of, mechanism_of
+from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, tree_over
@@ -294,6 +294,8 @@ def _plan(file: SpecFile) -> Plan:
     sources = derived_sources(file)
     derived = derived_columns(sources, source, tree)
     views = views_of(spec, tree, derived, together=is_settled_together(tree))
+    if not (is_settled_together(tree) or any(view.number > tree.depth for _, view in views)):
+        mechanism = mechanism_named(spec.mechanism)  # its levels are these views
     named = [(terms.name, view) for terms, view in views]
     law = law_of(spec, mechanism, tree, whole, named)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)

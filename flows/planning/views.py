@@ -51,21 +51,24 @@ def views_of(
         spec: the spec.
         tree: the axes and their order.
         derived: the derived columns, by name.
-        together: whether all is settled together, so that all cells of all levels are measured. Otherwise a release is sure of all
-            cells of levels 0 and 1 alone, and views must be totals of one axis.
+        together: whether all is settled together, so that all cells of all levels are measured. Otherwise all cells of levels 0 and 1
+            are, and views must be totals of one axis that are no finer level.
     Raises:
         SpecError: two views have the same cells, one has those of the leaves, or too many, or is not the total of one axis where it
             must be; or `margins` leaves out all.
     """
-    levels = every_level(tree)
-    found, number = list[tuple[ViewTerms, View]](), len(levels)
-    levels = levels if together else levels[:2]
+    levels, found = every_level(tree), list[tuple[ViewTerms, View]]()
+    number = len(levels)
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
         if not together and (len(of) > 1 or view.derived):
             _refuse_crossing(name, tree)
-        if spec.release.views == MARGINS and _is_held_by_another(tree, view):
+        own = next((level for level in levels if view.is_same_as(level)), None)
+        is_lower = not together and own is not None and own.number > 1
+        if spec.release.views == MARGINS and (is_lower or _is_held_by_another(tree, view)):
             continue
+        if own is not None and is_lower:
+            _refuse_level(name, own)
         _check_cells(name, tree, view)
         for terms, other in found:
             if have_same_cells(tree, view, other):
@@ -74,10 +77,9 @@ def views_of(
                     field=f"release.views.{name}",
                     hint=f"By the codebooks, both are the same table. Leave out {name} or {terms.name}.",
                 )
-        level = next((level for level in levels if view.is_same_as(level)), None)
-        if level is None:
+        if own is None:
             number += 1
-        view = level or view
+        view = own or view
         columns = tuple(column.name for column in view.derived)
         found.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
     if spec.views and not found:
@@ -97,6 +99,15 @@ def _refuse_crossing(name: str, tree: Tree) -> None:
         f" {MOST_SETTLED:,} can be settled together with other groupings.",
         field=f"release.views.{name}",
         hint="Name totals of one axis, such as views: margins, or choose a coarser finest level.",
+    )
+
+
+def _refuse_level(name: str, level: View) -> None:
+    """Refuse a view that is a level below level 1, whose cells are measured only where the level above has a count."""
+    raise SpecError(
+        f"release.views.{name} must be left out: level {level.number} is this table.",
+        field=f"release.views.{name}",
+        hint="With so many leaves, views are totals of one axis that no level has.",
     )
 
 

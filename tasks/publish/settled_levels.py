@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT, INTERVAL, column_name
-from storage.counts.shards import estimates_name, frontier_name
+from storage.counts.shards import estimates_name
 from storage.releases.seals import TRUNK
 from storage.releases.terms import IntervalTerms, LevelTerms, ViewTerms
 from tasks.format.manifest import Rounding, Signal
@@ -62,7 +62,7 @@ class SettledLevels:
 
         Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
         """
-        partition, counts = self.job.partition(view.number), self.counts(view.number)
+        partition, counts = self.job.partition(view.number), self.job.counts(view.number)
         low, high = self.view_intervals(view)
         columns = dict(code_columns(partition, flat)) | dict(zip((COUNT, *INTERVAL), (counts, low, high), strict=True))
         if self.sink and view.number > self.job.record.finest and (view.number, TRUNK) in self.job.record.seals:
@@ -71,19 +71,8 @@ class SettledLevels:
 
     def view_intervals(self, view: ViewTerms) -> tuple[IntArray, IntArray]:
         """Return the ends of the intervals of all cells of a view, in the order of their areas."""
-        counts, sums = self.counts(view.number), self._measured(view.number)
+        counts, sums = self.job.counts(view.number), self._measured(view.number)
         return self._rounded(view.number, *sums.cell_intervals(counts, self._terms.confidence, self._total))
-
-    def counts(self, number: int) -> IntArray:
-        """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
-        shard = self.job.record.released[number, TRUNK]
-        if number > self.job.record.finest:
-            of_cells: IntArray = self.job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
-            return of_cells
-        partition, nodes = self.job.partition(number), self.job.nodes(shard)
-        counts = np.zeros(len(partition), dtype=np.int64)
-        counts[partition.places(ViewCells(partition.view.axis_levels, nodes.areas))] = nodes.counts
-        return counts
 
     def half_width(self, view: ViewTerms) -> int | None:
         """Return z of the intervals of a view; None where its cells have different ones."""
@@ -120,9 +109,9 @@ class SettledLevels:
         stated = self._part(number).source
         source = number if stated is None else stated
         partition, noisy = self.job.partition(number), self.job.all_noisy(source)
-        if not len(noisy) < len(self.job.partition(source)):
-            return measured_sums(partition, self.job.partition(source), noisy, noise_of(self._part(source)))
-        return below_zero(len(partition), int(self.job.all_noisy(0)[0]), noise_of(self._part(0)))
+        if not len(noisy):  # level 1 of a total of 0
+            return below_zero(len(partition), int(self.job.all_noisy(0)[0]), noise_of(self._part(0)))
+        return measured_sums(partition, self.job.partition(source), noisy, noise_of(self._part(source)))
 
     def _know(
         self,

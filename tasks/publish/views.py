@@ -113,7 +113,7 @@ def _difference(job: Job, number: int, counts: IntArray) -> Difference:
 
 def _entry(made: ReleasedLevel, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
     """Return what the manifest states about a view."""
-    counts, terms = settled.counts(view.number), settled.job.record.release.terms
+    counts, terms = settled.job.counts(view.number), settled.job.record.release.terms
     differs = settled.job.record.calibrated and made.same_as is None
     return ViewEntry(
         name=view.name,

@@ -78,7 +78,7 @@ def answer(
     if manifest.is_settled_together:
         return _of_settled(folder, areas, codes or {}, simultaneous=simultaneous)
     level = level_of(folder.steps, [area.level for area in areas])
-    of_view = None if simultaneous else margin_answer(folder, areas)
+    of_view = None if simultaneous else margin_answer(folder, areas, level)
     if of_view is not None:
         return Answer(of_view.count, level, {"added": of_view.cells}, of_view.how, of_view.low, of_view.high)
     rows = _rows(folder, level, areas)

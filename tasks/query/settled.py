@@ -84,21 +84,41 @@ def settled_answer(folder: PublishedFolder, areas: Sequence[Area], codes: Mappin
     )
 
 
-def margin_answer(folder: PublishedFolder, areas: Sequence[Area]) -> SettledAnswer | None:
-    """Return what a view of its own says of a box that is one of its cells, where the levels are only calibrated to views.
+def margin_answer(folder: PublishedFolder, areas: Sequence[Area], level: int) -> SettledAnswer | None:
+    """Return what a view of its own says of a box, where the levels are only calibrated to views.
 
     Args:
         folder: the published folder.
         areas: one area per axis.
+        level: the coarsest level whose whole cells make up the box.
     Returns:
-        None where no such view has the box as a cell.
+        None where no view of its own is made of what the question names, or the level has less noise in a box of that kind.
     """
+    found = []
     for view in folder.manifest.own_views:
-        if _is_cell(folder, view, areas):
-            count, low, high = (int(of) for of in _rows(folder, view, areas, {}).select(COUNT, LOW, HIGH).row(0))
-            how = f"the cell of view {view.name}, which is measured by itself; sums of the levels may differ from it"
-            return SettledAnswer(count, low, high, 1, how)
-    return None
+        if _makes_up(folder, view, areas, {}):
+            rows = _rows(folder, view, areas, {})
+            if (measured := _measured(folder, view, rows, areas)) is not None:
+                found.append((measured.cells * measured.noise.variance, int(rows[COUNT].sum()), measured))
+    if not found or level <= 1:
+        return None
+    variance, count, best = min(found, key=lambda of: of[0])
+    cells = _cells_in(folder, level, areas)
+    if cells is not None and cells * noise_of(folder.manifest.levels[level]).variance <= variance:
+        return None
+    low, high = _interval(folder, best, count)
+    how = f"{best.where}, which is measured by itself; sums of the levels may differ from it"
+    return SettledAnswer(count, low, high, best.cells, how)
+
+
+def _cells_in(folder: PublishedFolder, level: int, areas: Sequence[Area]) -> int | None:
+    """Return of how many cells of a level a box is made; None where no codebook is published, unless it is one cell."""
+    if _is_cell(folder, folder.manifest.levels[level], areas):
+        return 1
+    if not folder.manifest.noisy_counts:
+        return None
+    box = Box(*zip(*((of.level, of.number) for of in areas), strict=True))
+    return math.prod(map(len, areas_met(folder.tree, level, box)))
 
 
 def _makes_up(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area], codes: Mapping[str, str]) -> bool:

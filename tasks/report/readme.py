@@ -319,6 +319,11 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
             "- Use any level that answers your question: a coarser level is the sum of the finest, and no closer to the truth than\n"
             "  that sum. Every sum of counts carries the noise of each of its leaves."
         )
+    if difference(manifest):
+        return (
+            "- Read the totals of one axis in their views, and anything else at the coarsest level that answers your question.\n"
+            "  `trellis query` chooses between them. A sum of counts carries the noise of each of them."
+        )
     apart, one = (" of counts that have no area in common", "area") if of_trips else ("", "cell")
     return (
         f"- Use the coarsest level that answers your question. A sum{apart} carries the noise of each\n"
@@ -377,7 +382,8 @@ def difference(manifest: Manifest) -> str:
     )
     return (
         "The levels are calibrated to these views as far as the areas that are left in them allow. The sums of the finest level differ"
-        f" from their tables, in records: {about}. Read a view for its own totals."
+        f" from their tables, in records, over all cells: {about}. Read a view for its own totals: sums of levels, and of synthetic"
+        " records, are further from the truth."
     )
 
 

@@ -7,10 +7,11 @@ import numpy as np
 
 from storage.counts.shards import calibrated_name, frontier_name
 from storage.releases.seals import TRUNK, FrontierShard
+from storage.releases.terms import LevelTerms
 from tasks.laws.named import noise_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.reconcile import UpDown
-from tasks.settle.balance import FloatArray, balanced, share_out, swapped
+from tasks.settle.balance import balanced, share_out, swapped
 from tasks.settle.margins import settle_axis
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
@@ -19,6 +20,7 @@ from tasks.tree.job import Job, stored_job
 from tasks.tree.keys import begins_run
 from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
+from tasks.tree.views import leading_levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def calibrate_release(release_id: str) -> list[FrontierShard]:
 def calibrate(job: Job) -> list[FrontierShard]:
     """Settle the totals of single axes, calibrate the levels to them, and return the counts of all levels and views.
 
-    Levels 0 and 1 stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
+    Level 0 and the levels of the first axis alone stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
     """
     margins = _settled_margins(job)
     views = [_write_view(job, margin) for margin in sorted(margins.values(), key=lambda margin: margin.number)]
@@ -78,21 +80,24 @@ def calibrate(job: Job) -> list[FrontierShard]:
 
 def _settled_margins(job: Job) -> Margins:
     """Return the totals of single axes, each axis settled as a tree of its own below what stays as it is."""
-    tree, found = job.tree, dict[tuple[int, int], Margin]()
-    noisy: dict[int, dict[int, tuple[IntArray, float]]] = {}
-    numbers = dict[tuple[int, int], int]()
+    tree, views = job.tree, dict[tuple[int, int], LevelTerms]()
     for terms in job.record.release.views:
         axis, level = next((axis, own) for axis, own in enumerate(job.view(terms.level).axis_levels) if own)
-        noisy.setdefault(axis, {})[level] = job.all_noisy(terms.level), noise_of(terms).variance
-        numbers[axis, level] = terms.level
-    for axis, of_axis in noisy.items():
-        fixed = {0: _released(job, 0).counts}
-        if axis == tree.steps[0]:
-            above = _released(job, 1)
-            fixed[1] = np.zeros(tree.axes[axis].areas(1), dtype=np.int64)
-            fixed[1][above.areas[axis]] = above.counts
-        for level, counts in settle_axis(tree.axes[axis], fixed, of_axis).items():
-            found[axis, level] = Margin(numbers[axis, level], counts, of_axis[level][1])
+        views[axis, level] = terms
+    fixed = {axis: {0: _released(job, 0).counts} for axis, _ in views}
+    for level in range(1, leading_levels(tree) + 1):
+        nodes, axis = _released(job, level), tree.steps[0]
+        counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
+        counts[nodes.areas[axis]] = nodes.counts
+    found = dict[tuple[int, int], Margin]()
+    for axis, known in fixed.items():
+        noisy = {
+            level: (job.all_noisy(terms.level), noise_of(terms).variance)
+            for (of, level), terms in views.items()
+            if of == axis
+        }
+        for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
+            found[axis, level] = Margin(views[axis, level].level, counts, noisy[level][1])
     return found
 
 
@@ -104,32 +109,28 @@ def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
     for level in range(1, tree.depth + 1):
         job.check_going_on()
         nodes, axis = _released(job, level), tree.steps[level - 1]
-        counts = nodes.counts
-        if level > 1:
+        if level <= leading_levels(tree):
+            counts = nodes.counts
+        else:
             first = _first_children(tree, above, nodes)
-            counts = nearest_in_euclid(counts, first, totals)
+            counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
-                wanted = _wanted(job, nodes, nodes.areas[axis], counts, margin)
-                counts = _nearer(nodes, first, totals, counts, nodes.areas[axis], wanted)
+                variance = noise_of(job.record.release.levels[level]).variance
+                counts = _nearer(nodes, first, totals, counts, nodes.areas[axis], margin, variance)
         yield counts
         totals, above = counts, nodes
 
 
-def _wanted(job: Job, nodes: Frontier, area: IntArray, counts: IntArray, margin: Margin) -> FloatArray:
-    """Return the totals that the areas of a level should have: between their sums and the margin, by what noise both have.
-
-    A sum has the noise of each of the nodes that are left in it: the fewer these are, the less they are changed.
-    """
-    left, sums = (np.bincount(area, of, len(margin.counts)) for of in (None, counts))
-    variances = left * noise_of(job.record.release.levels[nodes.level]).variance
-    wanted: FloatArray = sums + (margin.counts - sums) * variances / (variances + margin.variance)
-    return wanted
-
-
 def _nearer(
-    nodes: Frontier, first: IntArray, totals: IntArray, counts: IntArray, area: IntArray, wanted: FloatArray
+    nodes: Frontier,
+    first: IntArray,
+    totals: IntArray,
+    counts: IntArray,
+    area: IntArray,
+    margin: Margin,
+    variance: float,
 ) -> IntArray:
-    """Return the counts of the nodes of a level whose families have their totals, and whose areas nearly those that are wanted.
+    """Return the counts of the nodes of a level whose families have their totals, and whose areas are near theirs.
 
     Args:
         nodes: as they are before calibration.
@@ -137,11 +138,13 @@ def _nearer(
         totals: of the parents, shape (parents,), records.
         counts: of the nodes, with these totals, shape (nodes,), records.
         area: of each node, shape (nodes,).
-        wanted: totals of the areas, float64, shape (areas,), records.
+        margin: the totals of the areas.
+        variance: of the noise of the level, records squared.
     """
     family = np.repeat(np.arange(len(totals)), np.diff(first))
-    whole, exact = share_out(balanced(counts, family, totals, area, wanted), nodes.counts, first, totals)
-    return swapped(whole, exact, family, area, np.rint(wanted).astype(np.int64))
+    values = balanced(counts, family, totals, area, margin.counts, margin.variance / variance)
+    whole, exact = share_out(values, nodes.counts, first, totals)
+    return swapped(whole, exact, family, area)
 
 
 def _first_children(tree: Tree, parents: Frontier, nodes: Frontier) -> IntArray:

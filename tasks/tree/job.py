@@ -21,7 +21,7 @@ from tasks.tree.branches import branch_name, pieces_of, slices_of
 from tasks.tree.codes import numbered
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.tree.views import Derived, Partition, View, level_view, numbered_codes
+from tasks.tree.views import Derived, Partition, View, ViewCells, level_view, numbered_codes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +73,18 @@ class Job:
         """Return the nodes that are left of one level of one branch."""
         columns = self.shelf.columns(frontier_name(shard), shard.sha256)
         return Frontier(shard.level, self._areas(columns), columns["count"])
+
+    def counts(self, number: int) -> IntArray:
+        """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
+        if number > self.record.finest:
+            shard = self.record.released[number, TRUNK]
+            of_view: IntArray = self.shelf.columns(frontier_name(shard), shard.sha256)["count"]
+            return of_view
+        partition = self.partition(number)
+        counts = np.zeros(len(partition), dtype=np.int64)
+        for nodes in self.level(number, self.record.released):
+            counts[partition.places(ViewCells(partition.view.axis_levels, nodes.areas))] = nodes.counts
+        return counts
 
     def parents(self, level: int, branch: str, shards: Mapping[Place, FrontierShard] | None = None) -> Frontier:
         """Return the nodes whose children are the cells of one level (> 0) of one branch.

@@ -196,6 +196,11 @@ def have_same_cells(tree: Tree, view: View, other: View) -> bool:
     return np.array_equal(only[cell], other_cell)
 
 
+def leading_levels(tree: Tree) -> int:
+    """Return how many levels below level 0 refine the first axis alone: these are totals of one axis."""
+    return next((level for level, axis in enumerate(tree.steps) if axis != tree.steps[0]), tree.depth)
+
+
 def sums_of_leaves(partition: Partition, leaves: Frontier) -> IntArray:
     """Return what some leaves add up to in each cell of a view, int64, shape (cells,), records; it has all cells."""
     sums = np.zeros(len(partition), dtype=np.int64)

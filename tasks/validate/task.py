@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from storage.counts.shards import frontier_name, is_shard, noisy_path, read_codebook
+from storage.counts.shards import is_shard, noisy_path, read_codebook
 from storage.errors import ChecksFailed
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
@@ -15,7 +15,7 @@ from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, cell_counts
 from tasks.tree.job import Job, stored_job
-from tasks.tree.views import Partition, sums_of_leaves
+from tasks.tree.views import Partition, leading_levels, sums_of_leaves
 from tasks.validate.consistency import (
     areas_known_once,
     children_add_up,
@@ -57,8 +57,7 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
     to it, add up with the other totals of its axis.
     """
     record, partition, terms = job.record, job.partition(number), job.record.release.parts[number]
-    shard = record.released[number, TRUNK]
-    counts = job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
+    counts = job.counts(number)
     found = {
         "counts_whole_and_positive": counts.dtype == np.int64 and bool((counts >= 0).all()),
         **_adds_up(job, partition, counts),
@@ -77,17 +76,14 @@ def _adds_up(job: Job, partition: Partition, counts: IntArray) -> dict[str, bool
     if not record.calibrated:
         leaves = job.nodes(record.released[record.finest, TRUNK])
         return {"sums_of_leaves": np.array_equal(counts, sums_of_leaves(partition, leaves))}
-    sums = [job.nodes(record.released[0, TRUNK]).counts == counts.sum()]
-    for terms in record.release.views:
-        finer = job.partition(terms.level)
-        if finer.view.refines(partition.view):
-            shard = record.released[terms.level, TRUNK]
-            below = np.zeros(len(counts), dtype=np.int64)
-            np.add.at(
-                below, partition.places(finer.cells()), job.shelf.columns(frontier_name(shard), shard.sha256)["count"]
-            )
-            sums.append(below == counts)
-    return {"adds_up_along_axis": all(of.all() for of in sums)}
+    cells, fits = partition.cells(), True
+    for number in [*range(leading_levels(job.tree) + 1), *(terms.level for terms in record.release.views)]:
+        other = job.partition(number)
+        if partition.view.refines(other.view):
+            sums = np.zeros(len(other), dtype=np.int64)
+            np.add.at(sums, other.places(cells), counts)
+            fits = fits and np.array_equal(sums, job.counts(number))
+    return {"adds_up_along_axis": fits}
 
 
 def _checked(job: Job, level: int) -> list[CheckRow]:

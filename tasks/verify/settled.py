@@ -57,26 +57,35 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which views that were measured by themselves do not say so, or do not add up to level 0 or along their axis."""
+    """Return which views that were measured by themselves do not say so, or do not add up to others of their axis, or to levels."""
     own = manifest.own_views
     if others := [view.name for view in own if view.source != view.level]:
         return [f"manifest.json: view {others[0]} must be its own source."]
-    tables = {view.name: _table(folder, view) for view in own}
-    total = int(pl.read_parquet(folder / "counts" / "level_0.parquet", glob=False)[COUNT].sum())
-    failures = [
-        f"views/{view.name}.parquet does not add up to level 0."
-        for view in own
-        if int(tables[view.name][COUNT].sum()) != total
-    ]
-    for coarse in own:
-        codes = view_columns(manifest, coarse)
-        for fine in own:
-            if fine is coarse or not set(codes) <= set(tables[fine.name].columns):
-                continue
-            sums = tables[fine.name].group_by(codes).agg(pl.col(COUNT).sum()).sort(codes)
-            if not sums.equals(tables[coarse.name].select(*codes, COUNT).sort(codes)):
-                failures.append(f"views/{fine.name}.parquet does not add up to views/{coarse.name}.parquet.")
+    tables = {f"views/{view.name}.parquet": (view, _table(folder, view)) for view in own}
+    levels = {f"counts/level_{entry.level}.parquet": (entry, _level(folder, entry)) for entry in manifest.levels}
+    failures = []
+    for fine, (view, table) in tables.items():
+        for coarse, (entry, totals) in (levels | tables).items():
+            codes = view_columns(manifest, entry)
+            if (
+                entry is not view
+                and set(codes) <= set(view_columns(manifest, view))
+                and not _adds_up(table, totals, codes)
+            ):
+                failures.append(f"{fine} does not add up to {coarse}.")
     return failures
+
+
+def _adds_up(table: pl.DataFrame, totals: pl.DataFrame, codes: list[str]) -> bool:
+    """Return whether the counts of a table add up to those of a coarser one with these codes; a missing row is a 0."""
+    if not codes:
+        return int(table[COUNT].sum()) == int(totals[COUNT].sum())
+    sums = table.group_by(codes).agg(pl.col(COUNT).sum()).filter(pl.col(COUNT) != 0).sort(codes)
+    return sums.equals(totals.select(*codes, COUNT).filter(pl.col(COUNT) != 0).sort(codes))
+
+
+def _level(folder: Path, entry: LevelEntry) -> pl.DataFrame:
+    return pl.read_parquet(folder / "counts" / f"level_{entry.level}.parquet", glob=False)
 
 
 def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.DataFrame) -> str:
@@ -196,7 +205,7 @@ class Settled:
         source = parts[entry.level if entry.source is None else entry.source]
         partition = Partition(self._tree, view_of(self.manifest, entry, self._derived))
         of_source, noisy = self._source(source)
-        if len(noisy) < len(of_source):
+        if not len(noisy):  # level 1 of a total of 0
             _, total = self._source(parts[0])
             return partition, below_zero(len(partition), int(total[0]), noise_of(parts[0]))
         return partition, measured_sums(partition, of_source, noisy, noise_of(source))

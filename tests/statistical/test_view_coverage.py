@@ -125,7 +125,7 @@ def covered_cells(plan: Plan, table: SeenTable, trial: Trial, less: float) -> di
     shares: dict[str, float] = {}
     for terms in plan.named_views:
         true = sums_of_leaves(trial.job.partition(terms.number), leaves)
-        sums, released = published._measured(terms.number), published.counts(terms.number)
+        sums, released = published._measured(terms.number), trial.job.counts(terms.number)
         low, high = published.view_intervals(terms)
         assert (low <= released).all()
         assert (released <= high).all()

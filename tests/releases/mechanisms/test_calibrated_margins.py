@@ -178,6 +178,66 @@ def test_questions_about_one_axis_are_answered_by_its_margin(tmp_path: Path) -> 
     assert query_answer(folder, None, "D00", [], simultaneous=False).how.startswith("the cell of level 1")
 
 
+FEATURES = {
+    "input": {"table": "trips.csv", "features": ["from", "to"], "count": "n"},
+    "hierarchy": {of: {"table": "zones.csv", "levels": ["district", "zone"]} for of in ("from", "to")},
+}
+
+
+def test_levels_of_the_first_axis_are_its_margins(tmp_path: Path) -> None:
+    """Where an order completes an axis first, its levels are measured once; the other axis adds up to the total, and queries choose."""
+    wide = Wide(tmp_path, trips())
+    release = {"order": ["from", "to"], "views": "margins", "noisy_counts": True}
+    plan = wide.plan(**FEATURES, release=release)
+    assert [(terms.name, terms.number) for terms in plan.named_views] == [
+        ("from_district", 1),
+        ("to_district", 5),
+        ("to_zone", 6),
+    ]
+    folder = wide.release(**FEATURES, release=release, noise={"sampler": "table"})
+    assert verify_answer(folder).failures == []
+    assert {charge["level"] for charge in manifest_of(folder)["seals"]} == set(range(7))
+    zone = code_of(wide.trips[0][0])[1]
+    assert "level 2" in query_answer(folder, None, None, [f"from={zone}"], simultaneous=False).how
+    split = {"to_zone": 3, "tree": 1}
+    privacy = {
+        "unit": "one trip",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 4.0,
+        "delta": 1e-8,
+    }
+    rho = {of.level: of.rho for of in wide.plan(**FEATURES, release=release, privacy=privacy | {"split": split}).levels}
+    assert rho[2] == rho[3] == rho[4]
+    with pytest.raises(SpecError, match=r"release\.views\.homes must be left out: level 2 is this table"):
+        wide.plan(**FEATURES, release=release | {"views": {"homes": {"from": "zone"}}})
+
+
+def test_a_box_of_several_cells_of_a_margin_is_asked_of_it(tmp_path: Path) -> None:
+    """Where only zones have a margin, a district is the sum of its zones there, if that has less noise than the tree."""
+    wide = Wide(tmp_path, trips())
+    release = {"tree": "destination", "finest": "zone", "views": {"ends": {"origin": "zone"}}, "noisy_counts": True}
+    folder = wide.release(release=release, noise={"sampler": "table"})
+    assert verify_answer(folder).failures == []
+    answer = query_answer(folder, "D00", None, [], simultaneous=False)
+    counts = view(folder, "ends").filter(pl.col("origin_district") == "D00")["count"]
+    tree = level(folder, 2).filter(pl.col("origin_district") == "D00")["count"]
+    assert answer.count == (tree.sum() if "level 2" in answer.how else counts.sum())
+    assert "level 2" in answer.how  # 20 cells of level 2 have less noise than 160 of the view
+    zone = code_of(wide.trips[0][0])[1]
+    assert "view ends" in query_answer(folder, zone, None, [], simultaneous=False).how
+
+
+def test_views_that_are_levels_calibrate_nothing(tmp_path: Path) -> None:
+    """Where every view is level 0 or 1, the release is that of the tree, with its bounds."""
+    release = {"tree": "destination", "finest": "zone", "views": {"everything": {}, "to": {"destination": "district"}}}
+    wide = Wide(tmp_path, trips())
+    folder = wide.release(release=release, mechanism="inftda", noise={"sampler": "table"})
+    assert verify_answer(folder).failures == []
+    assert all(entry["bound"] for entry in manifest_of(folder)["levels"][1:])
+    assert view(folder, "everything")["count"].sum() == view(folder, "to")["count"].sum()
+
+
 def test_verify_finds_margins_that_were_changed(tmp_path: Path) -> None:
     """A count that is moved within a margin, a difference that is misstated, and an interval that does not follow are found."""
     wide = Wide(tmp_path, trips())
@@ -188,6 +248,8 @@ def test_verify_finds_margins_that_were_changed(tmp_path: Path) -> None:
             lambda entry: entry["differs"].update(largest=entry["differs"]["largest"] + 1)
         ),
         "no difference": of_origins(lambda entry: entry.update(differs=None)),
+        "a count moved to another district": changed("views/origin_zone.parquet", to_another_district),
+        "the same where districts are level 1": changed("views/destination_zone.parquet", to_another_district),
         "another noisy count": changed("noisy_counts/view_origin_zone.parquet", first_more),
         "another interval": of_origins(lambda entry: entry.update(half_width=entry["half_width"] + 1)),
     }
@@ -197,12 +259,21 @@ def test_verify_finds_margins_that_were_changed(tmp_path: Path) -> None:
         shutil.copytree(folder, twin)
         change(twin)
         found[name] = verify_answer(twin).failures
-    assert all("origin_zone" in failures[0] for failures in found.values()), found
+    assert all("_zone" in failures[0] for failures in found.values()), found
 
 
 def of_origins(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     """Return what changes the manifest's entry of origins at zones."""
     return lambda folder: rewrite(folder, lambda manifest: change(manifest["views"][1]))
+
+
+def to_another_district(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a margin with a record moved from its largest area to one of another district, which has records too."""
+    largest, row = table["count"].arg_max(), pl.int_range(pl.len())
+    other = int(
+        table.with_row_index("row").filter((pl.col("count") > 0) & (pl.nth(1) != table.row(largest)[0]))["row"].first()
+    )
+    return table.with_columns(count=pl.col("count") - (row == largest) + (row == other))
 
 
 def moved(table: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.settle.balance import balanced, share_out, swapped
 from tasks.settle.margins import settle_axis
+from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 
 
@@ -102,25 +103,36 @@ def test_a_family_of_zeros_is_shared_by_what_it_was():
     assert [len(part) for part in share_out(np.zeros(0), *(np.zeros(0, dtype=np.int64),) * 3)] == [0, 0]
 
 
-@given(families, st.integers(1, 4), st.integers(0, 2**32))
-def test_balanced_counts_meet_what_can_be_met(counts, areas, seed):
-    """Where some counts have the wanted totals of areas and families, and none has to become 0, both are met."""
-    values, _, family = numbered(counts)
+@pytest.mark.parametrize("seed", range(40))
+def test_balanced_counts_are_the_nearest(seed):
+    """The solver of overlapping groupings finds nothing nearer by a thousandth, where many counts end at 0 too."""
     generator = np.random.default_rng(seed)
-    area = generator.integers(0, areas, len(values))
-    moved = values + generator.integers(-3, 4, len(values)) + 60
-    totals = np.bincount(family, moved, len(counts)).astype(np.int64)
-    wanted = np.bincount(area, moved, areas)
-    found = balanced(values + 60, family, totals, area, wanted)
-    assert np.allclose(np.bincount(family, found, len(totals)), totals, atol=1)
-    assert np.allclose(np.bincount(area, found, areas), wanted, atol=1)
-    assert ((found - values - 60) ** 2).sum() <= ((moved - values - 60) ** 2).sum() + len(values)
+    cells, parents, areas = [(40, 8, 6), (300, 60, 100), (300, 200, 30), (1_000, 500, 400)][seed % 4]
+    family = np.sort(np.append(np.arange(parents), generator.integers(0, parents, cells - parents)))
+    area, variance = generator.integers(0, areas, cells), float(generator.choice([0.2, 3.0, 40.0]))
+    values = (generator.pareto(1.2, cells) * 8).astype(np.int64) % 500
+    totals = np.maximum(np.bincount(family, values) + generator.integers(-20, 21, parents), 0)
+    wanted = np.maximum(np.bincount(area, values, areas) + generator.integers(-40, 41, areas), 0)
+
+    def distance(y):
+        return ((y - values) ** 2).sum() + ((np.bincount(area, y, areas) - wanted) ** 2).sum() / variance
+
+    found = balanced(values, family, totals, area, wanted, variance)
+    assert (found >= 0).all()
+    first = np.append(np.flatnonzero(np.diff(family, prepend=-1)), cells)
+    _, exact = share_out(found, np.ones(cells, dtype=np.int64), first, totals)
+    groupings = [
+        Grouping(family.astype(np.int32), totals.astype(float), np.inf),
+        Grouping(area.astype(np.int32), wanted.astype(float), 1 / variance),
+    ]
+    best = settle_overlapping(values.astype(float), 1.0, groupings)
+    assert distance(exact) <= 1.001 * distance(best) + 1
 
 
-def test_balanced_counts_are_the_nearest():
-    """On a square of two families and two areas the nearest counts are known: what is missing is shared evenly."""
+def test_an_exact_total_outweighs_the_counts():
+    """On a square of two families and two areas whose totals have little noise, what is missing is shared evenly."""
     family, area = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    found = balanced(np.array([10, 20, 30, 40]), family, np.array([30, 70]), area, np.array([50.0, 50.0]))
+    found = balanced(np.array([10, 20, 30, 40]), family, np.array([30, 70]), area, np.array([50, 50]), 1e-6)
     assert np.allclose(found, [15, 15, 35, 35], atol=0.3)
 
 
@@ -134,7 +146,7 @@ def test_swaps_bring_areas_nearer_and_keep_families(counts, areas, seed):
     whole, exact = share_out(real, values, first, totals)
     area = generator.integers(0, areas, len(values))
     wanted = np.rint(np.bincount(area, exact, areas)).astype(np.int64)
-    found = swapped(whole, exact, family, area, wanted)
+    found = swapped(whole, exact, family, area)
     assert np.array_equal(np.bincount(family, found, len(totals)), totals)
     assert (found >= 0).all()
     assert (abs(found - exact) < 1 + 1e-9).all()
@@ -155,5 +167,5 @@ def test_swaps_reach_what_any_choice_reaches(seed):
         lower + np.array([up for one in choice for up in (one, 1 - one)]) for choice in product((0, 1), repeat=4)
     )
     best = min(abs(np.bincount(area, of, 3) - wanted).sum() for of in choices)
-    found = swapped(whole, exact, family, area, wanted)
+    found = swapped(whole, exact, family, area)
     assert abs(np.bincount(area, found, 3) - wanted).sum() <= best + 2
