@@ -13,8 +13,8 @@ from pydantic import ValidationError, create_model
 from flows.spec.explanations import next_step
 from flows.spec.keys import TAGS, Spec, by_feature
 from flows.spec.rules import Faults, Keys
-from flows.spec.sections.hierarchy import Hierarchy
-from flows.spec.sections.privacy import PrivacyKeys, Target
+from flows.spec.sections.hierarchy import Hierarchy, Ordered
+from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
@@ -23,6 +23,7 @@ from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
+from tasks.tree.ordered import OrderedAxis
 from tasks.words.nearest import did_you_mean
 
 T = TypeVar("T", bound=TrellisError)
@@ -88,8 +89,10 @@ class SpecFile:
         kept = {key: value for key, value in keys_in(self.text).items() if key not in _NOT_PUBLISHED}
         return _without_paths(kept)
 
-    def _codebook(self, axis: str) -> Table | Values | Unlisted:
+    def _codebook(self, axis: str) -> Table | Values | OrderedAxis | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
+        if isinstance(hierarchy, Ordered):
+            return hierarchy.axis(axis)
         if not isinstance(hierarchy, Hierarchy):
             return Values(axis, hierarchy.values)
         if hierarchy.table is None:
@@ -263,10 +266,10 @@ def output_below(folder: Path, output: str) -> Path:
     return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
 
 
-def _known_by(codebook: Table | Values | Unlisted) -> str:
+def _known_by(codebook: Table | Values | OrderedAxis | Unlisted) -> str:
     if isinstance(codebook, Table):
         return sha256_of(codebook.path)
-    return codebook.sha256 if isinstance(codebook, Values) else RELEASED_CODES
+    return RELEASED_CODES if isinstance(codebook, Unlisted) else codebook.sha256
 
 
 def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
@@ -283,11 +286,9 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
     if error["type"] == "missing":
         return SpecError(f"{field} must be given.", field=field)
     if error["type"] == "value_error":
-        key = re.match(r"\w*", message)
-        if (
-            field == "privacy" and key and key[0] in PrivacyKeys.model_fields
-        ):  # a rule about several keys of the section
-            return SpecError(f"privacy.{message}", field=f"privacy.{key[0]}")
+        if field and isinstance(error.get("ctx", {}).get("error"), Faults):  # a rule about several keys of the section
+            key = re.match(r"\w*", message)
+            return SpecError(f"{field}.{message}", field=f"{field}.{key[0] if key else ''}")
         return SpecError(f"{field} {message}" if field else message, field=field or _field_of(message))
     if error["type"] == "string_pattern_mismatch":
         return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
-from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Values
+from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
 from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
 from flows.spec.sections.schedule import checked_cron, parse_until
 from flows.spec.sections.utility import UtilityKeys
@@ -257,7 +257,7 @@ class Spec(Keys):
         same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two
             share one budget.
         hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
-            features, a codebook or {values: …} for each feature.
+            features, a codebook, {values: …} or {ordered: …} for each feature.
         derived: Columns that are a public function of the axes, for use in release.views.
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
@@ -410,14 +410,20 @@ class Spec(Keys):
 
     @property
     def flat_features(self) -> frozenset[str]:
-        """The features that have one level."""
-        return frozenset(axis for axis in self.input.features or () if len(self.levels(axis)) == 1)
+        """The features that have one level, and the beginnings of the levels' names of ordered ones, as in `column_name`."""
+        features = self.input.features or ()
+        ordered = {axis for axis in features if isinstance(self.hierarchy_of(axis)[1], Ordered)}
+        return frozenset(
+            f"{axis}_" if axis in ordered else axis
+            for axis in features
+            if axis in ordered or len(self.levels(axis)) == 1
+        )
 
     def columns(self, axis: str) -> list[str]:
         """Return the columns of an axis in the confidential table; a feature's column has the feature's name."""
         return [axis] if self.input.features is not None else getattr(self.input, axis)
 
-    def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values]:
+    def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values | Ordered]:
         """Return the spec's key that describes an axis, and the codebook or the codes that it holds."""
         if isinstance(self.hierarchy, Hierarchy):
             return "hierarchy", self.hierarchy
@@ -427,6 +433,8 @@ class Spec(Keys):
     def levels(self, axis: str) -> list[str]:
         """Return the levels of an axis, coarse to fine. Listed codes have one level, with the name of their feature."""
         hierarchy = self.hierarchy_of(axis)[1]
+        if isinstance(hierarchy, Ordered):
+            return hierarchy.levels(axis)
         return hierarchy.levels if isinstance(hierarchy, Hierarchy) else [axis]
 
     @property

@@ -58,6 +58,8 @@ def line_of(text: str, field: str) -> int | None:
 # characters, from Unicode's private use area, replace the braces.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 
+_CHANGED = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:timestamp"}  # what YAML may read as something else
+
 # A whole number that YAML reads as it is written. It would change 01, 0x1f and 1_000, and read 1:30 as ninety.
 _PLAIN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 
@@ -65,7 +67,7 @@ _PLAIN_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
 class _NoRepeats(yaml.SafeLoader):
     """YAML in which a repeated key is an error; YAML's own reader would keep the last value.
 
-    `${NAME}` needs no quotes anywhere. Codes and names of a hierarchy that look like numbers stay as they are written.
+    `${NAME}` needs no quotes anywhere. Codes and names of a hierarchy that look like numbers or days stay as they are written.
     """
 
     def __init__(self, text: str) -> None:
@@ -90,7 +92,7 @@ class _NoRepeats(yaml.SafeLoader):
 
 
 def _keep_as_written(node: yaml.Node) -> None:
-    """Turn whole numbers in a part of a spec into text where YAML would change how they are written."""
+    """Turn days in a part of a spec into text, and whole numbers where YAML would change how they are written."""
     seen: set[int] = set()  # an alias may form a cycle
     left = [node]
     while left:
@@ -98,7 +100,8 @@ def _keep_as_written(node: yaml.Node) -> None:
             continue
         seen.add(id(part))
         if isinstance(part, yaml.ScalarNode):
-            if part.tag == "tag:yaml.org,2002:int" and not _PLAIN_NUMBER.fullmatch(part.value):
+            is_number = part.tag == "tag:yaml.org,2002:int" and _PLAIN_NUMBER.fullmatch(part.value)
+            if part.tag in _CHANGED and not is_number:
                 part.tag = "tag:yaml.org,2002:str"
         elif isinstance(part, yaml.MappingNode):
             left += [of_pair for pair in part.value for of_pair in pair]

@@ -17,8 +17,14 @@ NOISY, VARIANCE = "noisy_count", "variance"
 
 
 def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:
-    """Return the name of a published column of codes: `<axis>_<level>`, or only the feature's name if it has one level."""
-    return axis if axis in flat else f"{axis}_{level}"
+    """Return the name of a published column of codes: `<axis>_<level>`, or only the feature's name if it has one level.
+
+    The levels that an ordered feature gets by halving have names such as `age_1` already, and its finest level its own name.
+    """
+    own = f"{axis}_"
+    if axis in flat:
+        return axis
+    return level if own in flat and (level == axis or level.startswith(own)) else f"{own}{level}"
 
 
 def interval_columns(*, simultaneous: bool) -> tuple[str, ...]:
@@ -27,11 +33,21 @@ def interval_columns(*, simultaneous: bool) -> tuple[str, ...]:
 
 
 def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
-    """Return the features that have one level, from a spec as it is published; none for a spec of trips."""
+    """Return the features that have one level, from a spec as it is published; none for a spec of trips.
+
+    Of an ordered feature it is the beginning of the names of its levels, such as `age_`.
+    """
     of_input, domains = spec.get("input"), spec.get("hierarchy")
     if not (isinstance(of_input, dict) and "features" in of_input and isinstance(domains, dict)):
         return frozenset()
-    return frozenset(feature for feature, domain in domains.items() if not _is_deep(domain))
+    return frozenset(
+        f"{feature}_" if is_ordered(domain) else feature for feature, domain in domains.items() if not _is_deep(domain)
+    )
+
+
+def is_ordered(domain: Any) -> bool:
+    """Return whether the codes of a feature have an order, from the spec as it is published."""
+    return isinstance(domain, dict) and "ordered" in domain
 
 
 def _is_deep(domain: Any) -> bool:

@@ -21,11 +21,24 @@ class AxisAreas:
     A number stands for the same path of codes, from the coarsest level to the area's own, in every table.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: Sequence[pa.Array] = ()) -> None:
+        """Know no area yet.
+
+        Args:
+            order: of an ordered axis, the codes of levels 1, 2, … in their order, text; other axes are in the order of their codes.
+        """
         self._levels: list[_Level] = []
+        self._order = order
+
+    def sorts_as(self, codes: Sequence[str | None]) -> list[tuple[bool, str | int]]:
+        """Return what stands for a path of codes where rows are compared; a missing code comes first."""
+        if not self._order:
+            return [(code is not None, code or "") for code in codes]
+        places = (of.index(code).as_py() for of, code in zip(self._order, codes, strict=False))
+        return [(place >= 0, place) for place in places]
 
     def number(self, rows: int, columns: Sequence[pa.DictionaryArray]) -> tuple[Numbers, IntArray]:
-        """Return the areas of rows, and their ranks among these rows by the text of their codes.
+        """Return the areas of rows, and their ranks among these rows, by the text of their codes or by the order of the axis.
 
         Args:
             rows: the number of rows.
@@ -33,14 +46,15 @@ class AxisAreas:
                 first.
         Returns:
             The number of the area at the last of these levels, int32, shape (rows,). And the ranks, int64, shape (rows,): equal
-            where areas are equal, and greater where the path of codes comes later.
+            where areas are equal, and greater where the path of codes comes later. A code that an ordered axis does not list ranks
+            as a missing one.
         """
         if not columns:
             return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.int64)
         while len(self._levels) < len(columns):
             self._levels.append(_Level())
         codes = [_index(column) for column in columns]
-        ranks = _ranks(columns, codes)
+        ranks = _ranks(columns, codes, self._order)
         row_of_area, area_of_row = _distinct(ranks, codes[-1], len(columns[-1].dictionary) + 1)
         numbers = np.zeros(len(row_of_area), dtype=np.int32)
         for level, column, of_row in zip(self._levels, columns, codes, strict=False):
@@ -118,17 +132,25 @@ def _index(column: pa.DictionaryArray) -> IntArray:
     return indices + 1
 
 
-def _ranks(columns: Sequence[pa.DictionaryArray], codes: Sequence[IntArray]) -> IntArray:
+def _ranks(columns: Sequence[pa.DictionaryArray], codes: Sequence[IntArray], order: Sequence[pa.Array]) -> IntArray:
     ranks, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column, of_row in zip(columns, codes, strict=True):
+    for level, (column, of_row) in enumerate(zip(columns, codes, strict=True)):
         texts = column.dictionary
-        if size * (len(texts) + 1) > _LARGEST_KEY:
+        of_texts = _places_in(order[level], texts) if order else _order_of_texts(texts)
+        most = (len(order[level]) if order else len(texts)) + 1
+        if size * most > _LARGEST_KEY:
             seen, ranks = np.unique(ranks, return_inverse=True)
             size = len(seen)
-        ranks *= len(texts) + 1
-        ranks += _order_of_texts(texts)[of_row]
-        size *= len(texts) + 1
+        ranks *= most
+        ranks += of_texts[of_row]
+        size *= most
     return ranks
+
+
+def _places_in(order: pa.Array, texts: pa.Array) -> IntArray:
+    """Return the places of codes in an order from 1 on, after 0 for a missing code; 0 for a code that is not there."""
+    found = pc.index_in(texts.cast(pa.string()), value_set=order.cast(pa.string()))
+    return np.concatenate(([0], pc.fill_null(found, -1).to_numpy() + 1), dtype=np.int64)
 
 
 def _order_of_texts(texts: pa.Array) -> IntArray:

@@ -18,6 +18,7 @@ from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.order import Tree
+from tasks.tree.ordered import OrderedAxis
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class AxisSource:
     name: str
     field: str
     columns: tuple[str, ...]
-    codebook: Table | Values | Unlisted
+    codebook: Table | Values | OrderedAxis | Unlisted
     sha256: str
     levels: tuple[str, ...]
     finest: str
@@ -88,7 +89,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
             axis.columns,
             codebook_of(axis),
             axis.finest,
-            listed_by=f"hierarchy.{axis.name}" if isinstance(axis.codebook, Values) else "",
+            listed_by=f"hierarchy.{axis.name}" if isinstance(axis.codebook, Values | OrderedAxis) else "",
         )
         for axis in source.axes
     )

@@ -16,9 +16,8 @@ from storage.machine.locks import check_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
-from tasks.tree.axis import IntArray, axis_from_codebook
+from tasks.tree.axis import IntArray, axis_from_codebook, numbered
 from tasks.tree.branches import branch_name, pieces_of, slices_of
-from tasks.tree.codes import numbered
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, ViewCells, level_view, numbered_codes

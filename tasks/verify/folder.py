@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 from pydantic import ValidationError
 
 from storage.counts.columns import COUNT, column_name, flat_features
@@ -20,6 +21,7 @@ from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
+from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
@@ -208,7 +210,7 @@ def _checksums(folder: Path) -> list[str]:
 def _tables(folder: Path, manifest: Manifest) -> list[str]:
     """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
     columns, finest = _columns(manifest), manifest.levels[-1]
-    areas = {axis: AxisAreas() for axis in columns[-1]}
+    areas = {axis: AxisAreas(order) for axis, order in _orders(manifest).items()}
     wrong, do_not_add_up, totals, above = [], [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
@@ -251,6 +253,15 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     elif (folder / NOISY_COUNTS).exists():
         do_not_add_up.append(f"{NOISY_COUNTS}/ exists, but the manifest says that noisy counts are not published.")
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
+
+
+def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
+    """Return, per axis, the codes of its levels in their order where it is an ordered axis; nothing for others."""
+    ordered = ordered_axes(manifest.spec)
+    return {
+        axis: [codes.to_arrow() for _, codes in ordered[axis].levels()] if axis in ordered else []
+        for axis in manifest.levels[0].axes
+    }
 
 
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:

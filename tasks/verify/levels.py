@@ -73,7 +73,7 @@ def check_level(
     if not has_columns(path, texts, numbers, SIGNAL):
         of_codes = f"{', '.join(texts)} (text), " if texts else ""
         return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64) and {SIGNAL} (bool)."])
-    seen = _Seen(may_be_zero=entry.level == 0, may_be_negative=may_be_negative, codes=len(texts), are_stated=are_stated)
+    seen = _Seen(columns, areas, may_be_zero=entry.level == 0, may_be_negative=may_be_negative, are_stated=are_stated)
     sums = _Sums(columns, areas, above)
     parts = []
     for batch in batches(path):
@@ -124,12 +124,14 @@ class _Seen:
         is_unsorted: whether a row follows one that should come later.
     """
 
-    def __init__(self, *, may_be_zero: bool, may_be_negative: bool, codes: int, are_stated: bool) -> None:
+    def __init__(
+        self, columns: Columns, areas: Areas, *, may_be_zero: bool, may_be_negative: bool, are_stated: bool
+    ) -> None:
         self.rows = self.total = self.magnitude = self.signals = 0
         self.is_missing = self.is_outside = self.is_repeated = self.is_unsorted = False
-        self._may_be_zero, self._may_be_negative, self._codes = may_be_zero, may_be_negative, codes
-        self._are_stated = are_stated
-        self._last: list[tuple[bool, str]] | None = None  # codes of the last row; a missing code sorts first
+        self._may_be_zero, self._may_be_negative, self._are_stated = may_be_zero, may_be_negative, are_stated
+        self._columns, self._areas, self._codes = columns, areas, sum(map(len, columns.values()))
+        self._last: list[tuple[bool, str | int]] | None = None  # stands for the codes of the last row
 
     @property
     def wrong(self) -> bool:
@@ -157,11 +159,19 @@ class _Seen:
         for of_axis in ranks:
             follows |= equal & (of_axis[1:] > of_axis[:-1])
             equal &= of_axis[1:] == of_axis[:-1]
-        first, last = (_codes(batch, row, self._codes) for row in (0, len(rows) - 1))
+        first, last = (self._sorts_as(batch, row) for row in (0, len(rows) - 1))
         self.is_repeated = self.is_repeated or bool(equal.any()) or first == self._last
         is_before = self._last is not None and first < self._last
         self.is_unsorted = self.is_unsorted or not (follows | equal).all() or is_before
         self._last = last
+
+    def _sorts_as(self, batch: pa.RecordBatch, row: int) -> list[tuple[bool, str | int]]:
+        codes = iter([column[row].as_py() for column in batch.columns[: self._codes]])
+        return [
+            part
+            for axis, of_axis in self._columns.items()
+            for part in self._areas[axis].sorts_as([next(codes) for _ in of_axis])
+        ]
 
     def _outside(self, bounds: Sequence[pa.Array], counts: IntArray) -> bool:
         """Return whether a count lies outside its interval, or an interval is missing or present against the rule."""
@@ -233,8 +243,3 @@ def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:
     """Return whether any two rows of the table have the same areas."""
     rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(path)])
     return not all_differ(rows.areas, [areas[axis].known(len(of_axis)) for axis, of_axis in columns.items()])
-
-
-def _codes(batch: pa.RecordBatch, row: int, number: int) -> list[tuple[bool, str]]:
-    codes = [column[row].as_py() for column in batch.columns[:number]]
-    return [(code is not None, code or "") for code in codes]

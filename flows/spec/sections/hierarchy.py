@@ -1,19 +1,23 @@
 """The keys of a spec that say where the codes of an axis are listed, and how its levels nest."""
 
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.spec.rules import Keys, differ
+from flows.spec.rules import Keys, differ, no_boolean, refuse
 from tasks.ingest.codebook import MOST_CHILDREN
+from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
 
 # pydantic adds these names to the path of an error
-_BY_TABLE, _BY_LIST = "<by table>", "<by list>"
-DOMAIN_TAGS = {_BY_TABLE, _BY_LIST}
+_BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
+DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER}
 
 
 def _kind_of_domain(value: object) -> str:
-    """Return whether the codes of a feature are in a table or in the spec itself."""
+    """Return whether the codes of a feature are in a table or in the spec itself, and whether they have an order."""
+    if isinstance(value, Ordered) or (isinstance(value, dict) and "ordered" in value):
+        return _BY_ORDER
     return (
         _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
     )
@@ -79,6 +83,65 @@ class Values(Keys):
         return {"values": value} if isinstance(value, list) else value
 
 
+def _in_order(value: object) -> object:
+    """Return a list of codes as text; refuse what names no codes in an order."""
+    codes = ordered_codes(value)
+    return codes if isinstance(value, list | tuple) else value
+
+
+class Run(Keys):
+    """Codes from a first to a last one.
+
+    Attributes:
+        first: A day such as 2024-01-01, or a whole number.
+        last: The last day or number, included.
+        step: day between days, or the difference of two numbers, 1 if left out.
+    """
+
+    first: int | str
+    last: int | str
+    step: int | Literal["day"] | None = None
+
+
+class Ordered(Keys):
+    """The codes of an ordered feature, such as ages, hours or days. Its levels are made by halving.
+
+    Attributes:
+        ordered: A number n, for the codes 0 to n − 1; a list of all codes in their order; or {first: 2024-01-01, last:
+            2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
+        branching: Into how many parts an area is cut at the next level.
+        calendar: For days, the levels above those, of year, quarter and month.
+    """
+
+    ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]
+    branching: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=MOST_CODES, strict=True)] = 2
+    calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Ordered":
+        ordered = self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered
+        refuse(faults_of_calendar(ordered, self.calendar))
+        return self
+
+    def axis(self, name: str) -> OrderedAxis:
+        """Return the axis under the name of its feature."""
+        return OrderedAxis(name, self._codes, self.branching, tuple(self.calendar))
+
+    def levels(self, name: str) -> list[str]:
+        """Return the levels of a feature of that name, coarse to fine."""
+        return [*self.calendar, *(f"{name}_{number}" for number in range(1, self._made)), name]
+
+    @cached_property
+    def _codes(self) -> tuple[str, ...]:
+        return ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
+
+    @cached_property
+    def _made(self) -> int:
+        """The number of levels below those of the calendar."""
+        return len(self.axis("").runs) - len(self.calendar)
+
+
 Domain = Annotated[
-    Annotated[Hierarchy, Tag(_BY_TABLE)] | Annotated[Values, Tag(_BY_LIST)], Discriminator(_kind_of_domain)
+    Annotated[Hierarchy, Tag(_BY_TABLE)] | Annotated[Values, Tag(_BY_LIST)] | Annotated[Ordered, Tag(_BY_ORDER)],
+    Discriminator(_kind_of_domain),
 ]

@@ -29,6 +29,14 @@ ALSO = [
         "input": {"table": "t.csv", "features": ["sex", "age"]},
         "hierarchy": {"sex": {"values": ["f", 1]}, "age": [1, 2]},
     },
+    {
+        "input": {"table": "t.csv", "features": ["age", "size", "day"]},
+        "hierarchy": {
+            "age": {"ordered": 100, "branching": 3},
+            "size": {"ordered": ["s", "m", 3]},
+            "day": {"ordered": {"first": "2024-01-01", "last": "2024-12-31"}, "calendar": ["month"]},
+        },
+    },
 ]
 WRONG = [
     {"mechanism": "inftdaa"},

@@ -5,8 +5,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.tree.axis import axis_from_codebook
-from tasks.tree.codes import numbered
+from tasks.tree.axis import axis_from_codebook, numbered
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import joined, sums_of_children
 from tasks.tree.order import Tree

@@ -1,0 +1,205 @@
+"""Ordered axes: ages, hours or days, whose public levels are made by halving, from everything to single codes."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import cached_property
+from hashlib import sha256
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tasks.tree.axis import IntArray
+
+MOST_CODES = 2**20
+
+RANGE = ".."  # between the first and the last code of a made area, and of a range that a question names
+
+# the levels that a calendar can put above days, coarse to fine
+CALENDAR = ("year", "quarter", "month")
+
+
+@dataclass(frozen=True)
+class OrderedAxis:
+    """An axis whose codes have an order.
+
+    Each area of a made level is a run of codes, named by its first and its last one, and is halved into the areas of the next.
+    A run of one code goes down as an only child, so that all codes are at one level.
+
+    Attributes:
+        name: of the axis, and of its finest level.
+        codes: in their order.
+        branching: into how many parts a run is cut, whose sizes differ by at most one.
+        calendar: the levels above the made ones, of `CALENDAR`; only for days.
+    """
+
+    name: str
+    codes: tuple[str, ...]
+    branching: int = 2
+    calendar: tuple[str, ...] = ()
+
+    @cached_property
+    def runs(self) -> tuple[IntArray, ...]:
+        """Where the runs of every level begin among the codes, coarse to fine, int64, shape (areas of the level,)."""
+        found = [_runs_of_equal([_period(code, of) for code in self.codes]) for of in self.calendar]
+        starts = found[-1] if found else np.zeros(1, dtype=np.int64)
+        while True:
+            starts = parts_of_runs(starts, len(self.codes), self.branching)
+            found.append(starts)
+            if len(starts) == len(self.codes):
+                return tuple(found)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of its levels, coarse to fine: those of the calendar, `<name>_1`, `<name>_2`, … and its own name."""
+        made = len(self.runs) - len(self.calendar) - 1
+        return (*self.calendar, *(f"{self.name}_{number}" for number in range(1, made + 1)), self.name)
+
+    def codebook(self) -> pl.DataFrame:
+        """Return the codebook: a row per code in their order, a text column per level, coarse to fine."""
+        return pl.DataFrame(
+            {
+                name: codes.gather(np.searchsorted(starts, np.arange(len(self.codes)), side="right") - 1)
+                for (name, codes), starts in zip(self.levels(), self.runs, strict=True)
+            }
+        )
+
+    def levels(self) -> Iterator[tuple[str, pl.Series]]:
+        """Yield the name of every level, coarse to fine, and the codes of its areas in their order, text."""
+        codes = pl.Series(self.codes, dtype=pl.String)
+        for number, (name, starts) in enumerate(zip(self.level_names, self.runs, strict=True)):
+            first = codes.gather(starts)
+            if number < len(self.calendar):
+                yield name, pl.Series([_period(code, name) for code in first], dtype=pl.String)
+            elif name == self.name:
+                yield name, codes
+            else:
+                yield name, first + RANGE + codes.gather(np.append(starts[1:], len(codes)) - 1)
+
+    @property
+    def sha256(self) -> str:
+        """The sha256 of its codes, branching and calendar as canonical JSON, in place of that of a codebook's file."""
+        content = [self.codes, self.branching, self.calendar]
+        return sha256(json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+def parts_of_runs(starts: IntArray, end: int, branching: int) -> IntArray:
+    r"""Return where the parts of some runs begin when each run is cut: part i of b of a run of n begins at :math:`\lfloor n i / b \rfloor`.
+
+    Args:
+        starts: where the runs begin, int64, shape (runs,).
+        end: where the last one ends.
+        branching: the most parts of a run, >= 2; a shorter run has one part per code.
+    """
+    sizes = np.diff(np.append(starts, end))
+    parts = np.minimum(sizes, branching)
+    run = np.repeat(np.arange(len(starts)), parts)
+    part = np.arange(len(run)) - np.repeat(np.cumsum(parts) - parts, parts)
+    begins: IntArray = starts[run] + sizes[run] * part // parts[run]
+    return begins
+
+
+def ordered_axes(spec: Mapping[str, Any]) -> dict[str, OrderedAxis]:
+    """Return the ordered axes of a spec, by name, from the spec as it is published."""
+    domains = spec.get("hierarchy")
+    of = domains.items() if isinstance(domains, dict) else ()
+    return {name: ordered_axis(name, domain) for name, domain in of if isinstance(domain, dict) and "ordered" in domain}
+
+
+def ordered_axis(name: str, domain: Mapping[str, Any]) -> OrderedAxis:
+    """Return an ordered axis from the keys `ordered`, `branching` and `calendar` of a spec."""
+    calendar = tuple(domain.get("calendar") or ())
+    return OrderedAxis(name, ordered_codes(domain["ordered"]), domain.get("branching", 2), calendar)
+
+
+def ordered_codes(ordered: object) -> tuple[str, ...]:
+    """Return the codes that the key `ordered` of a spec names, in their order.
+
+    Args:
+        ordered: a number n, for the codes 0 to n − 1; a list of codes; or a mapping of `first` and `last`, two days or two whole
+            numbers, and `step`.
+    Raises:
+        ValueError: the value is none of these. The message goes on after the name of the key.
+    """
+    if isinstance(ordered, Mapping):
+        codes = tuple(_run(ordered))
+    elif isinstance(ordered, list | tuple):
+        codes = _listed(ordered)
+    elif isinstance(ordered, bool) or not isinstance(ordered, int) or ordered < 1:
+        raise ValueError(f"must be a number of codes >= 1, a list of codes, or {{first: …, last: …}}, got {ordered}.")
+    else:
+        codes = tuple(map(str, range(min(ordered, MOST_CODES + 1))))
+    if len(codes) > MOST_CODES:
+        raise ValueError("must have at most 2**20 codes.")
+    return codes
+
+
+def _listed(codes: Sequence[object]) -> tuple[str, ...]:
+    if not codes:
+        raise ValueError("must list at least one code.")
+    wrong = next((code for code in codes if isinstance(code, bool) or not isinstance(code, str | int)), codes)
+    if wrong is not codes:
+        raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
+    texts = tuple(map(str, codes))
+    if any(not code.strip() for code in texts) or len(set(texts)) < len(texts):
+        raise ValueError("must list each code once, in their order, and no blank code.")
+    if any(RANGE in code for code in texts):
+        raise ValueError(f"must list codes without {RANGE}, which stands between the ends of a range.")
+    return texts
+
+
+def _run(ordered: Mapping[str, object]) -> Iterator[str]:
+    """Yield the codes from `first` to `last`, one too many where there are too many."""
+    if unknown := ordered.keys() - {"first", "last", "step"}:
+        raise ValueError(f"must have the keys first, last and step, got {', '.join(map(str, sorted(unknown)))}.")
+    first, last, step = (ordered.get(key) for key in ("first", "last", "step"))
+    if _is_number(first) and _is_number(last):
+        stride = 1 if step is None else step
+        if not _is_number(stride) or int(str(stride)) < 1:
+            raise ValueError(f"must have a step that is a whole number >= 1, got {step}.")
+        codes: Iterator[str] = map(str, range(int(str(first)), int(str(last)) + 1, int(str(stride))))
+    else:
+        days = _day(first), _day(last)
+        if step not in {None, "day"}:
+            raise ValueError(f"must have step day between two days, got {step}.")
+        codes = ((days[0] + timedelta(number)).isoformat() for number in range((days[1] - days[0]).days + 1))
+    found = tuple(islice(codes, MOST_CODES + 1))
+    if not found:
+        raise ValueError(f"must have a last that is not before first, got first {first} and last {last}.")
+    yield from found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _day(value: object) -> date:
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(
+            f"must have first and last as two days such as 2024-01-31, or as two whole numbers, got {value}."
+        ) from None
+
+
+def faults_of_calendar(ordered: object, calendar: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the calendar levels of an ordered axis; each message begins with the name of the key."""
+    if calendar and not (isinstance(ordered, Mapping) and not _is_number(ordered.get("first"))):
+        yield "calendar must be left out unless ordered has a first and a last day."
+    if list(calendar) != [level for level in CALENDAR if level in calendar]:
+        yield f"calendar must list levels from coarse to fine, each once: {', '.join(CALENDAR)}."
+
+
+def _period(day: str, of: str) -> str:
+    """Return the year, quarter or month of a day."""
+    if of == "quarter":
+        return f"{day[:4]}-Q{(int(day[5:7]) + 2) // 3}"
+    return day[:4] if of == "year" else day[:7]
+
+
+def _runs_of_equal(codes: Sequence[str]) -> IntArray:
+    begins = [0, *(number for number, (one, other) in enumerate(pairwise(codes), 1) if one != other)]
+    return np.array(begins, dtype=np.int64)

@@ -1,0 +1,129 @@
+"""Ordered axes: the laws of the levels that halving makes, against lists of codes; and what is refused."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from flows.spec.sections.hierarchy import Ordered
+from tasks.tree.axis import axis_from_codebook
+from tasks.tree.ordered import OrderedAxis, ordered_axis, ordered_codes
+
+
+@given(st.integers(1, 300), st.integers(2, 9))
+def test_an_axis_is_halved_into_parts_of_nearly_one_size(codes: int, branching: int) -> None:
+    """Runs of a level cover the codes, in order; parts of one run differ by at most one; all codes are at the last level."""
+    axis = ordered_axis("age", {"ordered": codes, "branching": branching})
+    assert len(axis.runs) == max(1, math.ceil(round(math.log(codes, branching), 9)))
+    above = np.zeros(1, dtype=np.int64)
+    for starts in axis.runs:
+        assert starts[0] == 0
+        assert (np.diff(starts) > 0).all()
+        assert np.isin(above, starts).all()
+        ends = np.append(starts[1:], codes)
+        for first, end in zip(above, np.append(above[1:], codes), strict=True):
+            inside = (starts >= first) & (starts < end)
+            sizes = (ends - starts)[inside]
+            assert len(sizes) == min(branching, end - first)
+            assert sizes.max() - sizes.min() <= 1
+        above = starts
+    assert len(above) == codes
+
+
+@given(st.integers(1, 200), st.integers(2, 5))
+def test_codes_of_levels_are_the_ends_of_their_runs_in_the_order_of_the_axis(codes: int, branching: int) -> None:
+    """An area of a made level is called first..last, a leaf by its code, and areas are numbered in the order of their codes."""
+    made = OrderedAxis("age", tuple(map(str, range(codes))), branching)
+    axis = axis_from_codebook("age", made.codebook())
+    assert axis.level_names == made.level_names
+    assert axis.level_names[-1] == "age"
+    assert axis.codes[-1].to_list() == list(made.codes)
+    for level, (of_level, starts) in enumerate(zip(axis.codes[:-1], made.runs, strict=False), 1):
+        assert axis.level_names[level - 1] == f"age_{level}"
+        ends = np.append(starts[1:], codes) - 1
+        assert of_level.to_list() == [f"{first}..{last}" for first, last in zip(starts, ends, strict=True)]
+        assert (axis.first_descendants(level, axis.depth)[:-1] == starts).all()
+
+
+def test_calendar_levels_stand_above_the_made_ones() -> None:
+    """Days lie in their month and quarter of their year; no made area crosses the end of a month."""
+    keys = {"ordered": {"first": "2024-01-15", "last": "2026-03-02"}, "calendar": ["year", "quarter", "month"]}
+    codebook = ordered_axis("day", keys).codebook()
+    assert codebook.columns == ["year", "quarter", "month", "day_1", "day_2", "day_3", "day_4", "day"]
+    days = codebook["day"]
+    assert days.to_list() == sorted(days.to_list())
+    assert len(days) == 778
+    assert codebook["year"].to_list() == [day[:4] for day in days]
+    assert codebook["month"].to_list() == [day[:7] for day in days]
+    assert codebook["quarter"].unique(maintain_order=True).to_list()[:5] == [
+        *("2024-Q1", "2024-Q2", "2024-Q3", "2024-Q4", "2025-Q1"),
+    ]
+    for area in codebook["day_1"].unique():
+        first, last = area.split("..")
+        assert first[:7] == last[:7]
+
+
+def test_numbers_may_go_from_first_to_last_in_steps() -> None:
+    """Codes of {first, last, step} are the whole numbers between them; those of a number begin at 0."""
+    assert ordered_codes({"first": 18, "last": 21}) == ("18", "19", "20", "21")
+    assert ordered_codes({"first": -200, "last": 250, "step": 100}) == ("-200", "-100", "0", "100", "200")
+    assert ordered_codes(3) == ("0", "1", "2")
+    assert ordered_codes({"first": "2024-02-28", "last": "2024-03-01"}) == ("2024-02-28", "2024-02-29", "2024-03-01")
+
+
+def test_the_hash_tells_axes_apart() -> None:
+    """Other codes, another order, other parts or other calendar levels give another hash."""
+    days = {"first": "2024-01-01", "last": "2024-03-01"}
+    axes = [
+        *({"ordered": ["a", "b", "c"]}, {"ordered": ["b", "a", "c"]}, {"ordered": ["a", "b", "c"], "branching": 3}),
+        *({"ordered": days}, {"ordered": days, "calendar": ["month"]}, {"ordered": 100}),
+    ]
+    hashes = [ordered_axis("axis", keys).sha256 for keys in axes]
+    assert len(set(hashes)) == len(axes)
+    assert ordered_axis("other", axes[0]).sha256 == hashes[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"ordered": 0}, "must be a number of codes >= 1"),
+        ({"ordered": True}, "must be a number of codes >= 1"),
+        ({"ordered": 2**20 + 1}, "must have at most 2**20 codes"),
+        ({"ordered": []}, "must list at least one code"),
+        ({"ordered": ["a", "b", "a"]}, "must list each code once, in their order"),
+        ({"ordered": ["a", " "]}, "no blank code"),
+        ({"ordered": ["a", "b..c"]}, "without .."),
+        ({"ordered": ["a", None]}, "must list codes as text"),
+        ({"ordered": {"first": 5, "last": 4}}, "a last that is not before first"),
+        ({"ordered": {"first": "2024-02-01", "last": "2024-01-01"}}, "a last that is not before first"),
+        ({"ordered": {"first": 1, "last": 9, "step": 0}}, "a step that is a whole number >= 1"),
+        ({"ordered": {"first": "2024-02-01", "last": "2024-03-01", "step": 7}}, "step day"),
+        ({"ordered": {"first": "2024-02-30", "last": "2024-03-01"}}, "as two days such as"),
+        ({"ordered": {"first": 1, "end": 9}}, "must have the keys first, last and step"),
+        ({"ordered": 9, "branching": 1}, "greater than or equal to 2"),
+        ({"ordered": 9, "calendar": ["month"]}, "calendar must be left out unless"),
+        (
+            {"ordered": {"first": "2024-01-01", "last": "2024-03-01"}, "calendar": ["month", "year"]},
+            "calendar must list levels from coarse to fine",
+        ),
+        ({"ordered": 9, "levels": ["a"]}, "Extra inputs"),
+    ],
+)
+def test_what_names_no_ordered_codes_is_refused(keys: dict[str, Any], said: str) -> None:
+    """Each wrong key is refused with its rule."""
+    with pytest.raises(ValidationError) as refused:
+        Ordered.model_validate(keys)
+    assert said in " ".join(fault["msg"] for fault in refused.value.errors())
+
+
+@given(st.integers(1, 100), st.integers(2, 4))
+def test_a_spec_knows_the_levels_without_the_codebook(codes: int, branching: int) -> None:
+    """The levels that a spec lists are those of the axis."""
+    keys = Ordered(ordered=codes, branching=branching)
+    assert keys.levels("age") == list(keys.axis("age").level_names)
+    assert all(one != other for one, other in pairwise(keys.levels("age")))
