@@ -33,6 +33,10 @@ class Tree:
         """Return, per axis, which of its own levels a tree level has reached."""
         return tuple(self.steps[:level].count(axis) for axis in range(len(self.axes)))
 
+    def refined(self, level: int) -> tuple[int, int]:
+        """Return which axis is refined below a level, and which of its own levels it has reached there."""
+        return self.steps[level], self.axis_levels(level)[self.steps[level]]
+
     def sizes(self, level: int) -> tuple[int, ...]:
         """Return, per axis, how many areas it has at a tree level."""
         return tuple(axis.areas(reached) for axis, reached in zip(self.axes, self.axis_levels(level), strict=True))

@@ -1,0 +1,1 @@
+"""Unbiased trees: every node measured, least squares, whole numbers by prefix sums."""

@@ -1,0 +1,267 @@
+r"""How precisely each level of a tree is measured: named choices, and those that are best for a workload or for targets.
+
+A level's precision is :math:`p_l = 1 / \sigma_l^2`; all of them cost :math:`2 \rho = \sum_l c_l p_l` with :math:`c_l = \Delta_2^2` of the
+level. What least squares makes of them depends on
+
+.. math:: w_l = p_l + w_{l + 1} / b_{l + 1}, \qquad w_T = p_T
+
+where :math:`b_l` is how many children a node of level l - 1 has: :math:`1 / w_l` is the variance of the estimate of a node of level l
+from its subtree. Precisions are >= 0, so :math:`u_l = w_l / (b_1 \cdots b_l)` never rises from a level to the next.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+from scipy.optimize import minimize
+
+from tasks.tree.order import Tree
+from tasks.unbiased.variance import FloatArray, tree_variances
+from tasks.unbiased.workloads import level_weights, mean_variances
+
+MOST_REFINED = 2**12  # leaves of a tree with uneven fan-outs for whose very shape a workload's precisions are found
+
+_SAME = 1e-9  # relative: how much u has to fall for a level to be measured, and worst nodes to differ from the model
+_LEAST = 1e-5  # of the largest precision: what is below it is not measured
+_ROUNDS = 30  # in which targets are corrected for uneven fan-outs, at most
+_STEPS = 20_000  # towards the fixed point of the multipliers, at most
+_GAP = 1e-12  # relative, between a cost and the least
+_DENOMINATOR = 10**12  # of a precision as a share of the largest, at most
+
+
+def mean_fan_outs(tree: Tree) -> FloatArray:
+    """Return the mean number of children of the nodes of levels 0 to T - 1, float64, shape (T,)."""
+    return np.array([tree.possible_cells(level + 1) / tree.possible_cells(level) for level in range(tree.depth)])
+
+
+def uniform(fan_outs: FloatArray) -> FloatArray:
+    """Return equal precisions of all levels.
+
+    Args:
+        fan_outs: mean number of children of the nodes of levels 0 to T - 1, >= 1, float64, shape (T,).
+    Returns:
+        Relative precisions of levels 0 to T, float64, shape (T + 1,); 0 for a level of only children, which repeats the one above.
+    Source:
+        Hay, Rastogi, Miklau and Suciu (2010).
+    """
+    return np.append(True, fan_outs > 1).astype(np.float64)
+
+
+def cascade(fan_outs: FloatArray) -> FloatArray:
+    r"""Return the precisions with which all nodes have the same variance, 1, if those of a level have equally many children.
+
+    They have :math:`w_l = b_l / (b_l + 1)` and :math:`w_0 = 1`. Arguments and result are those of `uniform`. In a complete tree no other
+    unbiased linear mechanism with Gaussian noise has a less variable worst node at the same ρ under add_remove.
+
+    Source:
+        Dharangutte, Gao, Gong and Wang (2024), for two children; docs/mechanisms.md derives it for any number.
+    """
+    own = fan_outs[fan_outs > 1]
+    return _precisions(np.append(1.0, own / (own + 1)), fan_outs)
+
+
+def wavelet(fan_outs: FloatArray) -> FloatArray:
+    r"""Return the precisions of Haar wavelets, all of whose coefficients have the same noise.
+
+    All :math:`w_l` below level 0 are the same, and level 0 is not measured. Arguments and result are those of `uniform`.
+
+    Source:
+        Xiao, Wang and Gehrke (2010), for two children.
+    """
+    own = fan_outs[fan_outs > 1]
+    return _precisions(np.append(1.0, np.full(len(own), own[:1].prod())), fan_outs)
+
+
+def for_workload(workload: str, tree: Tree, squares: Sequence[float], ordered: Collection[int]) -> FloatArray:
+    """Return the relative precisions with which the queries of a workload have the least mean variance, whatever ρ is.
+
+    Args:
+        workload: one of `WORKLOADS`.
+        tree: the axes and their order.
+        squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
+        ordered: the numbers of the ordered axes.
+    Returns:
+        As `uniform`; 0 where level 0 is exact, and where a level is better not measured.
+    Raises:
+        ValueError: there is no such workload.
+    """
+    fan_outs, costs = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64)
+    own = np.append(True, fan_outs > 1)
+    best = _least_error(level_weights(workload, tree, ordered)[own], costs[own], fan_outs[own[1:]])
+    precisions = _precisions(best, fan_outs)
+    if _is_even(tree) or tree.possible_cells(tree.depth) > MOST_REFINED:
+        return precisions
+    return _refined(precisions, workload, tree, costs, ordered)
+
+
+def for_targets(most: Mapping[int, float], tree: Tree, squares: Sequence[float]) -> FloatArray:
+    r"""Return the precisions that cost least among those with which the nodes of some levels have at most some variances.
+
+    A node of level k has the variance :math:`V_k = V_{k - 1} / b_k^2 + (1 - 1 / b_k) / w_k`. This is convex in w, as is the set of w, and
+    the cost is linear. For weights λ of the targets the best w is that of a workload, so what is left is to maximise a concave
+    function of λ.
+
+    Args:
+        most: by level, the largest variance that any of its nodes may have, > 0, records squared. If the finest level has none, it
+            takes that of the nearest level above that has.
+        tree: the axes and their order.
+        squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
+    Returns:
+        Precisions of levels 0 to T, float64, shape (T + 1,), as they are; 0 where level 0 is exact, and where a level is better
+        not measured.
+    Raises:
+        ValueError: no level has a target, one is not above 0, or there is no such level.
+    """
+    finest = max(most, default=-1)
+    if not 0 <= finest <= tree.depth or min(most) < 0 or not all(variance > 0 for variance in most.values()):
+        raise ValueError(f"targets must be variances > 0 of levels from 0 to {tree.depth}, got {dict(most)}.")
+    most = {tree.depth: most[finest], **most}
+    fan_outs, costs, levels = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64), np.array(list(most))
+    own = np.append(True, fan_outs > 1)
+    per_inverse = _per_inverse(fan_outs[own[1:]], is_exact=not costs[0])[np.cumsum(own)[levels] - 1]
+    bounds = aims = np.array(list(most.values()))
+    for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
+        w = _least_cost(per_inverse / aims[:, None], costs[own], fan_outs[own[1:]])
+        precisions, meant = _precisions(w, fan_outs), per_inverse @ (1 / w)
+        of_levels = tree_variances(tree, _with_exact(precisions, costs)).of_levels()
+        worst = np.array([of_levels[level].most for level in levels])
+        if np.allclose(worst, meant, rtol=_SAME, atol=0):
+            break
+        aims = bounds * np.divide(meant, worst, out=np.ones_like(worst), where=worst > 0)
+    return precisions * float((worst / bounds).max())
+
+
+def costs_of(precisions: FloatArray, squares: Sequence[int]) -> tuple[Fraction, ...]:
+    """Return what each measured level costs in proportion to the others, coarse to fine; simple fractions where there are some.
+
+    Args:
+        precisions: relative, of levels 0 to T, float64, shape (T + 1,); a level with 0 is not measured.
+        squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact, and then it is not measured.
+    """
+    return tuple(
+        Fraction(precision).limit_denominator(_DENOMINATOR) * square
+        for precision, square in zip((precisions / precisions.max()).tolist(), squares, strict=True)
+        if precision and square
+    )
+
+
+def twice_rho(precisions: FloatArray, squares: Sequence[float] | FloatArray) -> float:
+    """Return 2ρ, the cost of precisions as they are; arguments as for `costs_of`."""
+    return float(sum(precision * square for precision, square in zip(precisions, squares, strict=True) if square))
+
+
+def _is_even(tree: Tree) -> bool:
+    """Return whether all areas of a level have equally many children, on every axis."""
+    return all(np.ptp(np.diff(first)) == 0 for axis in tree.axes for first in axis.first_child)
+
+
+def _refined(
+    precisions: FloatArray, workload: str, tree: Tree, costs: FloatArray, ordered: Collection[int]
+) -> FloatArray:
+    """Return precisions that are no worse for a workload, by its exact mean variance; the same where that is not known."""
+    free = (costs > 0) & np.append(True, mean_fan_outs(tree) > 1)
+
+    def error(of_levels: FloatArray) -> float:
+        variance = mean_variances(tree_variances(tree, _with_exact(of_levels, costs)), ordered)[workload]
+        return math.log(variance * twice_rho(of_levels, costs))
+
+    def of_levels(logarithms: FloatArray) -> FloatArray:
+        found = np.zeros(len(free))
+        found[free] = np.exp(logarithms)
+        return found
+
+    if workload not in mean_variances(tree_variances(tree, _with_exact(precisions, costs)), ordered):
+        return precisions
+    begin = np.log(np.maximum(precisions[free] / precisions.max(), _LEAST))
+    bounds = [(math.log(_LEAST), -math.log(_LEAST))] * len(begin)
+    end = of_levels(minimize(lambda at: error(of_levels(at)), begin, method="L-BFGS-B", bounds=bounds).x)
+    end[end < 2 * _LEAST] = 0.0
+    return min((precisions, end), key=error)
+
+
+def _with_exact(precisions: FloatArray, costs: FloatArray) -> list[float]:
+    """Return precisions with inf for a level that is exact."""
+    return [precision if cost else math.inf for precision, cost in zip(precisions.tolist(), costs, strict=True)]
+
+
+def _precisions(w: FloatArray, fan_outs: FloatArray) -> FloatArray:
+    """Return the precisions of all levels, from w of those that do not repeat the one above."""
+    own = np.append(True, fan_outs > 1)
+    nodes = np.cumprod(np.append(1.0, fan_outs))[own]
+    u = w / nodes
+    falls = -np.diff(u, append=0.0)
+    precisions = np.zeros(len(own))
+    precisions[own] = nodes * np.where(falls > _SAME * u, falls, 0.0)
+    return precisions
+
+
+def _prices(costs: FloatArray, fan_outs: FloatArray) -> FloatArray:
+    """Return what w of each level costs: c_l - c_{l-1} / b_l; shape (levels,)."""
+    prices: FloatArray = costs - np.append(0.0, costs[:-1] / fan_outs)
+    return prices
+
+
+def _least_error(weights: FloatArray, costs: FloatArray, fan_outs: FloatArray) -> FloatArray:
+    r"""Return the w that minimises :math:`\sum_l m_l / w_l + \sum_l (c_l - c_{l - 1} / b_l) w_l` such that u never rises.
+
+    By itself each w would be the square root of a ratio. Levels at which u would rise are pooled: they have one u, and of their
+    precisions only the last is not 0 (pool adjacent violators).
+
+    Args:
+        weights: m, >= 0, shape (levels,).
+        costs: c, shape (levels,); where c_0 is 0, level 0 is exact and has no part in the sums; its u is that of level 1.
+        fan_outs: b, > 1, shape (levels - 1,).
+    Raises:
+        ValueError: there is no other level than one that is exact.
+    """
+    first = int(costs[0] == 0)
+    if len(costs) == first:
+        raise ValueError("there must be a level that is not exact.")
+    nodes = np.cumprod(np.append(1.0, fan_outs))
+    gains, prices = (weights / nodes).tolist(), (nodes * _prices(costs, fan_outs)).tolist()
+    pools = list[tuple[float, float, int]]()
+    for pool in zip(gains[first:], prices[first:], [1] * (len(costs) - first), strict=True):
+        while pools and _u(pool) >= _u(pools[-1]) * (1 - _SAME):
+            before = pools.pop()
+            pool = (pool[0] + before[0], pool[1] + before[1], pool[2] + before[2])
+        pools.append(pool)
+    u = np.repeat([_u(pool) for pool in pools], [size for *_, size in pools])
+    best: FloatArray = nodes * np.append(u[:first], u)
+    return best
+
+
+def _u(pool: tuple[float, float, int]) -> float:
+    gain, price, _ = pool
+    return math.sqrt(gain / price) if price > 0 else math.inf
+
+
+def _per_inverse(fan_outs: FloatArray, *, is_exact: bool) -> FloatArray:
+    """Return by how much 1 / w of each level raises the variance of the nodes of each level, float64, shape (levels, levels)."""
+    nodes = np.cumprod(np.append(1.0, fan_outs))
+    own = np.append(float(not is_exact), 1 - 1 / fan_outs)
+    return np.tril(own * (nodes / nodes[:, None]) ** 2)
+
+
+def _least_cost(per_inverse: FloatArray, costs: FloatArray, fan_outs: FloatArray) -> FloatArray:
+    r"""Return the w of least cost with which no target is exceeded.
+
+    For multipliers λ of the targets the w of least cost is that of a workload. Its ratios :math:`V_k` of variances to targets are the
+    gradient of a concave function of λ, whose maximum has :math:`\lambda_k V_k = \lambda_k`; the fixed point of that is sought. The cost
+    is within :math:`\max V \sum \lambda / \sum \lambda V` of the least.
+
+    Args:
+        per_inverse: what 1 / w of each level adds to the variance of each level with a target, as a share of that target; float64,
+            shape (targets, levels).
+        costs: as in `_least_error`.
+        fan_outs: likewise.
+    """
+    multipliers = np.ones(len(per_inverse))
+    for _ in range(_STEPS):
+        w = _least_error(multipliers @ per_inverse, costs, fan_outs)
+        ratios = per_inverse @ (1 / w)
+        if ratios.max() * multipliers.sum() <= (1 + _GAP) * (multipliers @ ratios):
+            break
+        multipliers *= ratios
+    least: FloatArray = w * ratios.max()
+    return least

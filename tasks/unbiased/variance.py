@@ -1,0 +1,235 @@
+"""Exact variances of least squares in a tree of which every node is measured: of nodes, boxes, and any weighted sum of leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.frontier import Frontier, expand
+from tasks.tree.order import Tree
+
+FloatArray = NDArray[np.float64]
+
+ROUNDING_VARIANCE = (
+    1 / 6
+)  # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
+
+
+@dataclass(frozen=True, slots=True)
+class LevelVariances:
+    """The least, the mean and the most variance of the nodes of a level, before counts are rounded, records squared."""
+
+    least: float
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeVariances:
+    r"""The variances of least squares in a tree, before counts are rounded; `tree_variances` makes them.
+
+    With V_v the variance of the estimate of node v from what is measured in its subtree, the least-squares estimate of a child is
+    its share :math:`s_c = V_c / \sum V` of its parent's, plus noise that does not depend on the parent's. So a sum of leaves with
+    weights r has the variance
+
+    .. math:: g_0^2 V_0 + \sum_v \sum_{c \text{ child of } v} V_c (g_c - g_v)^2, \qquad g_v = \sum_c s_c g_c
+
+    with g = r at the leaves. Below a node that lies wholly inside or outside a set of leaves all g are the same.
+
+    Arrays have a dimension per axis. It has length 1 for an axis that no later step refines, because subtrees do not depend on its
+    areas then; so they broadcast against arrays of shape `tree.sizes(level)`, and take memory for axes, not for cells.
+
+    Attributes:
+        tree: the axes and their order.
+        below: for levels 0 to T, V of every node, records squared.
+        children: for levels 0 to T - 1, the sum of V over the children of every node.
+    Source:
+        docs/mechanisms.md derives it.
+    """
+
+    tree: Tree
+    below: tuple[FloatArray, ...]
+    children: tuple[FloatArray, ...]
+
+    @property
+    def total(self) -> float:
+        """The variance of the total; 0 where it is exact."""
+        return float(self.below[0].item())
+
+    def of_nodes(self, level: int, areas: Sequence[IntArray]) -> FloatArray:
+        """Return the variance of each of some nodes, float64, shape (nodes,), records squared.
+
+        Args:
+            level: of the nodes.
+            areas: per axis, int64, shape (nodes,).
+        """
+        areas = list(areas)
+        variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
+        for above in reversed(range(level)):
+            own = _at(self.below[above + 1], areas)
+            axis, own_level = self.tree.refined(above)
+            areas[axis] = self.tree.axes[axis].ancestors(areas[axis], own_level + 1, own_level)
+            share, rest = shares_within(own, _at(self.children[above], areas))
+            variances += weight * rest * (1 - share)
+            weight *= share**2
+        return variances + weight * self.total
+
+    def of_levels(self) -> list[LevelVariances]:
+        """Return of levels 0 to T the least, the mean and the most variance of a node."""
+        least = mean = most = self.below[0]
+        found = [LevelVariances(self.total, self.total, self.total)]
+        for above in range(self.tree.depth):
+            axis, own_level = self.tree.refined(above)
+            fan_out = np.diff(self.tree.axes[axis].first_child[own_level])
+            is_last = self.below[above + 1].shape[axis] < fan_out.sum()  # the children of a node have equal subtrees
+            repeats = np.ones_like(fan_out) if is_last else fan_out
+            share, rest = shares_within(self.below[above + 1], np.repeat(self.children[above], repeats, axis))
+            # a child's variance rises with its parent's, and nodes with equal subtrees have equal shares
+            least, mean, most = (
+                share**2 * np.repeat(of, repeats, axis) + rest * (1 - share) for of in (least, mean, most)
+            )
+            if is_last:
+                weights = fan_out / fan_out.sum()
+                least, most = least.min(axis, keepdims=True), most.max(axis, keepdims=True)
+                mean = np.expand_dims(np.tensordot(mean, weights, (axis, 0)), axis)
+            found.append(LevelVariances(float(least.min()), float(mean.mean()), float(most.max())))
+        return found
+
+    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        """Return the variance of the sum of each of some boxes of leaves, float64, shape (boxes,), records squared.
+
+        A box has a range of adjacent finest areas on every axis. Only nodes that lie partly inside are visited: of a range of a
+        single axis two per level, with their children.
+
+        Args:
+            first: per axis, int64, shape (boxes,): the first finest area inside.
+            stop: likewise the first one after it that is outside; a box without leaves has the variance 0.
+        """
+        share, rest = self._moments(first, stop)
+        return share**2 * self.total + rest
+
+    def of_sum(self, weights: FloatArray) -> float:
+        """Return the variance of the sum of all leaves with some weights, records squared.
+
+        Args:
+            weights: any, shape `tree.sizes(T)`.
+        """
+        variance = 0.0
+        for above in reversed(range(self.tree.depth)):
+            axis, own_level = self.tree.refined(above)
+            first = self.tree.axes[axis].first_child[own_level]
+            share, rest = shares_within(self.below[above + 1], np.repeat(self.children[above], np.diff(first), axis))
+            means = np.add.reduceat(share * weights, first[:-1], axis)
+            variance += float((rest * (weights - np.repeat(means, np.diff(first), axis)) ** 2).sum())
+            weights = means
+        return variance + float(weights.item()) ** 2 * self.total
+
+    def _moments(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
+        """Return of each box the share of the total that least squares gives it, and its variance given the total."""
+        tree, boxes = self.tree, len(first[0])
+        starts = [_first_leaves(axis) for axis in tree.axes]
+        box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)
+        root, partly = _inside(tree, starts, Frontier(0, areas, box), first, stop)
+        box, areas = box[partly], tuple(of[partly] for of in areas)
+        families = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]()
+        shares = [root]
+        found = [partly]
+        for level in range(tree.depth):
+            if not len(box):
+                break
+            cells = expand(tree, Frontier(level, areas, box))
+            fan_out = np.diff(cells.first_cell)
+            own, of_box = _at(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
+            share, rest = shares_within(own, np.repeat(_at(self.children[level], areas), fan_out))
+            inside, partly = _inside(tree, starts, Frontier(level + 1, cells.areas, of_box), first, stop)
+            families.append((box, cells.first_cell[:-1], share, rest, fan_out))
+            shares.append(inside)
+            found.append(partly)
+            box, areas = of_box[partly], tuple(of[partly] for of in cells.areas)
+        variances = np.zeros(boxes)
+        for at in reversed(range(len(families))):
+            box, begins, share, rest, fan_out = families[at]
+            means = np.add.reduceat(share * shares[at + 1], begins)
+            apart = rest * (shares[at + 1] - np.repeat(means, fan_out)) ** 2
+            variances += np.bincount(box, np.add.reduceat(apart, begins), boxes)
+            shares[at][found[at]] = means
+        return shares[0], variances
+
+
+def tree_variances(tree: Tree, precisions: Sequence[float]) -> TreeVariances:
+    """Return the variances of least squares in a tree whose levels are measured with independent noise.
+
+    Args:
+        tree: the axes and their order; every area that is not at the finest level has a child.
+        precisions: for levels 0 to T, 1 / σ² of the noise; 0 where a level is not measured, inf where it is exact.
+    Guarantees:
+        Post-processing: reads codebooks and noise scales alone.
+    Raises:
+        ValueError: there is not one precision per level, one is below 0 or not a number, or a node has several children, and
+            nothing that is measured tells them apart.
+    """
+    if len(precisions) != tree.depth + 1 or not all(precision >= 0 for precision in precisions):
+        raise ValueError(f"precisions must be {tree.depth + 1} numbers >= 0, one per level, got {list(precisions)}.")
+    below = [_inverse(np.full((1,) * len(tree.axes), precisions[-1]))]
+    children = list[FloatArray]()
+    for level in reversed(range(tree.depth)):
+        axis, own_level = tree.refined(level)
+        first = tree.axes[axis].first_child[own_level]
+        shape = [-1 if number == axis else 1 for number in range(len(tree.axes))]
+        fan_out = np.diff(first).reshape(shape)
+        is_last = axis not in tree.steps[level + 1 :]
+        sums = below[0] * fan_out if is_last else np.add.reduceat(below[0], first[:-1], axis)
+        if (np.isinf(sums) & (fan_out > 1)).any():
+            raise ValueError(f"level {level + 1} must be measured: nothing tells its nodes from their siblings.")
+        children.insert(0, sums)
+        below.insert(0, _inverse(precisions[level] + _inverse(sums)))
+    if np.isinf(below[0]).any():
+        raise ValueError("at least one level must be measured.")
+    return TreeVariances(tree, tuple(below), tuple(children))
+
+
+def _inverse(values: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):
+        return 1 / values
+
+
+def shares_within(own: FloatArray, together: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the share of a node in what its family lacks, and V of those that share; an only child takes all, and has no V."""
+    alone = own == together
+    share = np.divide(own, together, out=np.ones(np.broadcast_shapes(own.shape, together.shape)), where=~alone)
+    return share, np.where(alone, 0.0, own)
+
+
+def _at(values: FloatArray, areas: Sequence[IntArray]) -> FloatArray:
+    """Return the entries of an array with a dimension per axis, some of length 1, at the areas of nodes; shape (nodes,)."""
+    places = tuple(of if size > 1 else np.zeros_like(of) for of, size in zip(areas, values.shape, strict=True))
+    return values[places]
+
+
+def _first_leaves(axis: Axis) -> list[IntArray]:
+    """Return for each level of an axis where its areas begin among the finest ones, and the end, shape (areas + 1,)."""
+    firsts = [np.arange(axis.areas(axis.depth) + 1)]
+    for first_child in reversed(axis.first_child):
+        firsts.insert(0, firsts[0][first_child])
+    return firsts
+
+
+def _inside(
+    tree: Tree,
+    starts: Sequence[Sequence[IntArray]],
+    nodes: Frontier,
+    first: Sequence[IntArray],
+    stop: Sequence[IntArray],
+) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return which nodes lie wholly inside a box, as 1.0, and which only partly; the counts of the nodes number their boxes."""
+    inside, meets = np.ones(len(nodes), dtype=bool), np.ones(len(nodes), dtype=bool)
+    reached = tree.axis_levels(nodes.level)
+    for of_axis, own_level, areas, begins, ends in zip(starts, reached, nodes.areas, first, stop, strict=True):
+        begin, end = of_axis[own_level][areas], of_axis[own_level][areas + 1]
+        low, high = begins[nodes.counts], ends[nodes.counts]
+        inside &= (low <= begin) & (end <= high)
+        meets &= (low < end) & (begin < high) & (low < high)
+    inside &= meets
+    return inside.astype(np.float64), meets & ~inside
