@@ -26,6 +26,9 @@ from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
+from tasks.unbiased.precisions import cascade, uniform, wavelet
+from tasks.unbiased.task import Unbiased
+from tasks.unbiased.variance import FloatArray
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 
 EVERY_CELL: Mapping[str, Law] = MappingProxyType(
@@ -33,6 +36,11 @@ EVERY_CELL: Mapping[str, Law] = MappingProxyType(
 )  # laws of noise for any cell, empty or not
 
 MOST_SETTLED = 10**7  # leaves that are settled together
+
+Split = Callable[[FloatArray], FloatArray]  # from the mean fan-outs of levels to relative precisions
+
+# the splits of trees of which every node is measured, by their names in the spec
+SPLITS: Mapping[str, Split] = MappingProxyType({"uniform": uniform, "cascade": cascade, "wavelet": wavelet})
 
 NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
 
@@ -54,6 +62,8 @@ class Mechanism:
         bounds: from the noise and the possible cells of all levels, and a confidence, to the levels' error bounds; None
             if it states none.
         most_leaves: the most leaves that a release may have; None for any number.
+        split: how the budget is shared among all levels where the spec does not say, if every node is measured; None for what is best
+            for ranges of an ordered axis, and for nodes where there is none.
         waived: what it cannot meet by nature: `counts_positive` (counts may be below zero; rows with a count of 0 are left
             out), `fixed_total` (a public total is not met). Releases do not check what is waived, and publish that it is.
         refused: keys of the spec's privacy that it does not take, with the reason.
@@ -66,9 +76,10 @@ class Mechanism:
     views: Callable[[Tree], Sequence[View]]
     cells: Measured
     repair: Mapping[str, Optimiser]
-    finish: UpDown | AddUp | Together | Calibrate | None = None
+    finish: UpDown | AddUp | Together | Calibrate | Unbiased | None = None
     bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
+    split: Split | None = None
     waived: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
     how_counted: str = ADJUSTED
@@ -81,13 +92,19 @@ class Mechanism:
             ValueError: survivors are children of counts that are repaired before the next level is measured, so every level is
                 measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
                 though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
-                are left as they are, and are summed. Views are settled together, and nothing else is.
+                are left as they are, and are summed; or all cells of every level are measured, and settled without bias. Views are
+                settled together, and nothing else is.
         """
         if (self.cells == "views") != isinstance(self.finish, Together) or (self.cells == "views" and self.repair):
             raise ValueError(f"{self.name}: with cells views there must be no repair, and the finish must be Together.")
         if self.cells == "views":
             return
-        if self.cells == "survivors":
+        if isinstance(self.finish, Unbiased):
+            if self.cells != "universe" or self.repair or self.views is not every_level:
+                raise ValueError(
+                    f"{self.name}: with the finish Unbiased there must be no repair, cells must be universe, and views every_level."
+                )
+        elif self.cells == "survivors":
             if not self.repair or self.views is not every_level or isinstance(self.finish, AddUp):
                 raise ValueError(
                     f"{self.name}: with cells survivors there must be a repair, views must be every_level, and the finish"
@@ -158,11 +175,34 @@ _REFUSED_WITH_VIEWS = {
     "target": f"with release.views {_NO_BOUND}",
     "invariants": "with release.views only a public total is met exactly",
 }
+_BY_LEAST_SQUARES = "not in a count: each count is estimated without bias from the measurements of all levels; its own standard deviation is stated beside it"
+_NO_TARGET = "its errors are stated as standard deviations, which split: {targets: …} may set"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
+
+_OWN_SPLIT = "the mechanism is this split; unbiased_tree takes any"
+
+
+def _unbiased(name: str, split: Split | None, refused: Mapping[str, str]) -> Mechanism:
+    """Return a mechanism that measures every node of the tree, and differs from others of its kind by its split alone."""
+    return Mechanism(
+        name=name,
+        laws={"gaussian": GAUSSIAN},
+        views=every_level,
+        cells="universe",
+        repair=NOTHING_TO_REPAIR,
+        finish=Unbiased(),
+        most_leaves=10**8,
+        split=split,
+        waived=frozenset({COUNTS_POSITIVE}),
+        refused={"target": _NO_TARGET, "invariants": _ONLY_TOTAL, **refused},
+        how_counted=_BY_LEAST_SQUARES,
+    )
+
 
 # inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
 # Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has the
-# mathematics of each. cbdp: Fioretto, Lee and Van Hentenryck (2018).
+# mathematics of each. cbdp: Fioretto, Lee and Van Hentenryck (2018). cascade: Dharangutte, Gao, Gong and Wang (2024); wavelet:
+# Xiao, Wang and Gehrke (2010); hierarchical: Hay, Rastogi, Miklau and Suciu (2010).
 MECHANISMS = {
     recipe.name: recipe
     for recipe in (
@@ -252,6 +292,10 @@ MECHANISMS = {
             refused={"target": _NO_BOUND, "invariants": _ONLY_TOTAL},
             how_counted=_TOGETHER,
         ),
+        _unbiased("cascade", cascade, {"split": _OWN_SPLIT}),
+        _unbiased("wavelet", wavelet, {"split": _OWN_SPLIT}),
+        _unbiased("hierarchical", uniform, {"split": _OWN_SPLIT}),
+        _unbiased("unbiased_tree", None, {}),
     )
 }
 

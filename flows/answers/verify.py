@@ -15,6 +15,7 @@ from tasks.format.manifest import LevelEntry, Manifest, Privacy
 from tasks.laws.law import Law, LevelCost
 from tasks.settle.task import Together
 from tasks.tree.views import AddUp
+from tasks.unbiased.task import Unbiased
 from tasks.verify.folder import verify
 
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
@@ -45,7 +46,8 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
     summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()
-    if not isinstance(recipe.finish, Together) and {entry.level for entry in manifest.levels if entry.summed} != summed:
+    is_any = isinstance(recipe.finish, Together | Unbiased)
+    if not is_any and {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]

@@ -8,11 +8,13 @@ from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.keys import Spec
-from flows.spec.sections.hierarchy import Hierarchy
+from flows.spec.sections.hierarchy import Hierarchy, Ordered
+from flows.spec.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
 from storage.errors import SpecError
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.tree.order import Tree
 from tasks.tree.views import View
+from tasks.unbiased.task import Unbiased
 from tasks.words.nearest import did_you_mean
 
 AUTO = "auto"
@@ -50,6 +52,7 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             yield SpecError(
                 f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
+    yield from _faults_of_split(spec, mechanism)
     yield from _faults_of_views(spec, mechanism)
     if spec.priority and spec.priority not in mechanism.repair and not spec.views:
         with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.repair]
@@ -79,6 +82,30 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
+
+
+def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield an error where the split is a rule for trees of which every node is measured, and the mechanism measures others."""
+    split = spec.privacy.split
+    for kind, name in ((Workload, "split.workload"), (Targets, "split.targets"), (str, f"split {split}")):
+        if (
+            isinstance(split, kind)
+            and split != PrivacyKeys.model_fields["split"].default
+            and not isinstance(mechanism.finish, Unbiased)
+        ):
+            able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)][-1]
+            yield SpecError(
+                f"privacy.{name} needs a mechanism that measures every node, got {mechanism.name}.",
+                field="privacy.split",
+                hint=f"Choose mechanism: {able}.",
+            )
+    is_ordered = any(isinstance(spec.hierarchy_of(axis)[1], Ordered) for axis in spec.axes)
+    if isinstance(split, Workload) and split.workload in OF_AN_ORDER and not is_ordered:
+        yield SpecError(
+            f"privacy.split.workload {split.workload} needs an ordered axis.",
+            field="privacy.split.workload",
+            hint="Give the codes of one axis in their order, as {ordered: …}, or choose workload: nodes or leaves.",
+        )
 
 
 def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:

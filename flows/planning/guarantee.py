@@ -199,6 +199,8 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     try:
         if not scheme.law.costs_rho:
             return _guarantee_by_map(scheme, _epsilon_for(scheme) if keys.epsilon is None else keys.epsilon)
+        if scheme.rho is not None:
+            return _guarantee_from(scheme, scheme.rho)
         if keys.epsilon is not None:
             accountant = _accountant(keys, scheme.allocation, keys.epsilon)
             with _remembering():
@@ -208,7 +210,15 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
             return guarantee_for(scheme, keys.target)
         return _guarantee_from(scheme, Fraction(keys.rho or 0))
     except ValueError as fault:
-        field = "epsilon" if keys.epsilon is not None else "rho" if keys.rho is not None else "target"
+        field = (
+            "split.targets"
+            if scheme.rho is not None
+            else "epsilon"
+            if keys.epsilon is not None
+            else "rho"
+            if keys.rho is not None
+            else "target"
+        )
         raise SpecError(f"privacy.{field}: {fault}", field=f"privacy.{field}") from None
 
 

@@ -1,5 +1,6 @@
 """The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -18,6 +19,7 @@ from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
 from storage.releases.terms import (
+    TREE,
     DerivedTerms,
     FileTerms,
     IntervalTerms,
@@ -35,7 +37,9 @@ from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition
+from tasks.unbiased.variance import tree_variances
 from tasks.uncertainty.bounds import CONFIDENCE
+from tasks.uncertainty.estimates import reach
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
 
@@ -181,7 +185,7 @@ class Plan:
         """What the stages need to know of this plan, as the store keeps it."""
         spec = self.file.spec
         asked = spec.release.intervals
-        is_rounded = not (spec.keep_noisy_counts or self.scheme.is_summed)
+        is_rounded = not (spec.keep_noisy_counts or self.scheme.is_summed or self.scheme.is_unbiased)
         tables = {axis.name: axis.codebook for axis in self.source.axes}
         return Terms(
             axes=tuple(axis.name for axis in self.tree.axes),
@@ -197,6 +201,7 @@ class Plan:
             unlisted=tuple(self.unlisted),
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
+            covariance=TREE if self.scheme.is_unbiased else "",
             csv=spec.release.csv,
             records=spec.release.records,
             noisy_counts=self.noisy_counts_asked,
@@ -328,6 +333,8 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
     terms = list[LevelTerms]()
+    if scheme.is_unbiased:
+        return _unbiased_terms(scheme, guarantee)
     if scheme.is_together:
         return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
     for level in range(scheme.tree.depth + 1):
@@ -348,6 +355,29 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
         )
         if same is not None:
             term = replace(term, mechanism=terms[same].mechanism, scale=terms[same].scale)
+        terms.append(_charged(term, scheme, guarantee) if level in scheme.measured else term)
+    return tuple(terms)
+
+
+def _unbiased_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+    """Return the terms of all levels where every node is measured; their bounds follow from the exact variances of counts."""
+    tree, measured, terms = scheme.tree, scheme.of_measured(guarantee.noises), list[LevelTerms]()
+    variances = tree_variances(tree, scheme.precisions(guarantee.noises)).of_levels()
+    for level, of_level in enumerate(variances):
+        cells, noise = tree.possible_cells(level), measured.get(level)
+        is_exact = noise is not None and not noise
+        term = LevelTerms(
+            level=level,
+            axes=tree.level_names(level),
+            possible_cells=cells,
+            is_invariant=is_exact,
+            rho=Fraction(0),
+            sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(of_level.most),
+            l2_sensitivity_squared=0,
+            bound=0.0 if is_exact else reach(of_level.most, math.log(2 * cells / (1 - CONFIDENCE))) + 1,
+            derivation=scheme.derivation(level),
+            is_summed=noise is None,
+        )
         terms.append(_charged(term, scheme, guarantee) if level in scheme.measured else term)
     return tuple(terms)
 

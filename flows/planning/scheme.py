@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
-from flows.spec.keys import Spec
+from flows.spec.keys import DEFAULT_MECHANISM, Spec
+from flows.spec.sections.hierarchy import Ordered
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation
@@ -17,6 +19,8 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import AddUp, View, every_level, level_view
+from tasks.unbiased.least_squares import precisions_of
+from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
@@ -40,6 +44,7 @@ class Scheme:
             that have not the cells of a level by the codebooks.
         sensitivities: how far one unit moves each of `measured`, in its order.
         allocation: how any ρ, or any ε, is shared among `measured`, in its order.
+        rho: what the release costs, where the targets of its split say so; None otherwise.
         views: those that have not the cells of a level.
         names: by the number of a level or view, the name of the view that the spec gives its cells.
     """
@@ -53,6 +58,7 @@ class Scheme:
     measured: tuple[int, ...]
     sensitivities: tuple[Sensitivity, ...]
     allocation: Allocation
+    rho: Fraction | None = None
     views: tuple[View, ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
 
@@ -65,6 +71,16 @@ class Scheme:
     def is_together(self) -> bool:
         """Whether all that is measured is settled together, so that every level and view is a sum of the leaves."""
         return isinstance(self.mechanism.finish, Together)
+
+    @property
+    def is_unbiased(self) -> bool:
+        """Whether every node is measured, and all levels are settled without bias."""
+        return isinstance(self.mechanism.finish, Unbiased)
+
+    def precisions(self, measured: Sequence[LevelNoise]) -> list[float]:
+        """Return 1 / σ² of levels 0 to T, as in `tree_variances`, where every node is measured."""
+        of_number = self.of_measured(measured)
+        return precisions_of([of_number.get(level) for level in range(self.tree.depth + 1)])
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -117,7 +133,7 @@ class Scheme:
 
     def of_measured(self, measured: Sequence[LevelNoise]) -> dict[int, LevelNoise]:
         """Return the noise of what is measured, by number; a public total, which is met exactly, has none."""
-        exact = {0: NO_NOISE} if self.is_together and self.keys.total_is_public else {}
+        exact = {0: NO_NOISE} if (self.is_together or self.is_unbiased) and self.keys.total_is_public else {}
         return exact | dict(zip(self.measured, measured, strict=True))
 
     def bounds(self, measured: Sequence[LevelNoise], confidence: float) -> list[float] | None:
@@ -136,7 +152,8 @@ class Scheme:
 
         A level that the spec publishes exactly is measured, and one that is summed repeats nothing.
         """
-        if self.is_summed or self.is_together or not self.first_measured <= level <= self.tree.depth:
+        is_settled = self.is_summed or self.is_together or self.is_unbiased
+        if is_settled or not self.first_measured <= level <= self.tree.depth:
             return None
         same = self.tree.same_as(level)
         # a level that the spec publishes exactly repeats nothing, whatever the codebook says
@@ -155,6 +172,8 @@ class Scheme:
             if level > self.tree.depth:
                 return f"same as level {level_alike(self.tree, self.view(level))}, by the codebooks"
             return "sums of the finest level's counts"
+        if self.is_unbiased and level >= self.first_measured and level not in self.measured:
+            return "not measured by itself: settled from the other levels"
         if level < self.first_measured and not self.is_together:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if (same := self.same_as(level)) is not None:
@@ -191,7 +210,11 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
         unlisted: the axes without a codebook, whose table above has levels and no rows.
     """
     axes = tuple(
-        replace(axis_from_codebook(name, codebook), is_listed=name not in unlisted)
+        replace(
+            axis_from_codebook(name, codebook),
+            is_listed=name not in unlisted,
+            is_ordered=isinstance(spec.hierarchy_of(name)[1], Ordered),
+        )
         for name, codebook in codebooks.items()
     )
     depths = [axis.depth for axis in axes]
@@ -231,6 +254,8 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     with_views = mechanism.cells == "views" and bool(spec.views)
     if with_views:
         other = "a mechanism that walks the tree, without release.views"
+    elif isinstance(mechanism.finish, Unbiased):
+        other = f"mechanism {DEFAULT_MECHANISM}, which measures only below cells with a count"
     else:
         other = "mechanism inftda, which measures only below cells with a count"
     field = "input.features" if spec.input.features and not is_deep else "release.finest"
@@ -263,7 +288,7 @@ def measured_scheme(
             hint="Release the table down to a level that has several areas.",
         )
     most_distinct = _most_distinct(keys, tree, whole, own) if law.norm == 2 else None  # ℓ₁ depends on records alone
-    scheme = Scheme(keys, tree, mechanism, law, most_distinct, first, measured, (), NOTHING, own, names)
+    scheme = Scheme(keys, tree, mechanism, law, most_distinct, first, measured, (), NOTHING, views=own, names=names)
     return replace(scheme, sensitivities=tuple(map(scheme.sensitivity, measured)))
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from flows.mechanisms import Mechanism
 from flows.planning.scheme import Scheme, measured_scheme
+from flows.planning.unbiased import tree_split
 from flows.spec.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
 from flows.spec.sections.views import LEAVES, TREE
 from storage.errors import SpecError
@@ -43,8 +44,12 @@ def scheme_of(
     """
     law = law or mechanism.default_law
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
+    split = tree_split(scheme) if scheme.is_unbiased else None
+    if split:
+        sensitivities = tuple(map(scheme.sensitivity, split.measured))
+        scheme = replace(scheme, measured=split.measured, sensitivities=sensitivities, rho=split.rho)
     allocation = Allocation(
-        _shares_of_scheme(scheme),
+        split.shares if split else _shares_of_scheme(scheme),
         tuple(of.l2_squared for of in scheme.sensitivities),
         tuple(per_draw * of.cells for of in scheme.sensitivities),
     )

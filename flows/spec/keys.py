@@ -261,7 +261,8 @@ class Spec(Keys):
         derived: Columns that are a public function of the axes, for use in release.views.
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
-            measures the leaves and release.views.
+            measures the leaves and release.views; cascade, wavelet, hierarchical and unbiased_tree measure every node, for
+            unbiased counts and ranges with a stated deviation.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
             few false negatives, or those nearest in the Euclidean norm.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.

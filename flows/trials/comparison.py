@@ -28,6 +28,7 @@ from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -174,7 +175,9 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
     return [row | said for row, said in zip(rows, stated, strict=True)]
 
 
-def _stated(comparison: Comparison, published: ReleasedLevels | SettledLevels | None) -> list[dict[str, Any]]:
+def _stated(
+    comparison: Comparison, published: ReleasedLevels | SettledLevels | UnbiasedLevels | None
+) -> list[dict[str, Any]]:
     """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
     tree, said = comparison.table.tree, list[dict[str, Any]]()
     if published is None:

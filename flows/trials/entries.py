@@ -21,6 +21,7 @@ from storage.releases.terms import IntervalTerms
 from tasks.laws.law import Law, LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import margins_of, rounding_step
@@ -43,7 +44,7 @@ class Tried(Protocol):
     @property
     def released(self) -> list[Frontier]: ...  # noqa: D102
     @property
-    def published(self) -> ReleasedLevels | SettledLevels | None: ...  # noqa: D102
+    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | None: ...  # noqa: D102
 
 
 class Contestant(Protocol):
@@ -107,7 +108,7 @@ class Entry:
         if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
             leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
             return [None] * tree.depth + [leaves]
-        if plan.scheme.is_together:
+        if plan.scheme.is_together or plan.scheme.is_unbiased:
             return [None] * (tree.depth + 1)
         if plan.scheme.is_summed:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]

@@ -30,6 +30,7 @@ from tasks.optimize.second_pass import estimate, settle
 from tasks.optimize.task import add_up, repair, repeat
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.settle.calibrate import calibrate
 from tasks.settle.task import settle_together
 from tasks.stage import Outcome
@@ -40,6 +41,7 @@ from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
 from tasks.tree.views import AddUp, Derived
+from tasks.unbiased.task import Unbiased, settle_unbiased
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +91,10 @@ class Trial:
         return [joined(level, self.job.level(level, record.released)) for level in range(record.finest + 1)]
 
     @property
-    def published(self) -> ReleasedLevels | SettledLevels:
+    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels:
         """What a release would publish of the levels; every call reads them anew."""
+        if self.job.record.release.terms.covariance:
+            return UnbiasedLevels(self.job)
         is_together = self.job.record.release.levels[-1].source is not None
         return SettledLevels(self.job) if is_together else ReleasedLevels(self.job)
 
@@ -257,7 +261,7 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
         case Down(branch) if mechanism.second_pass:
             return settle(job, branch, mechanism.second_pass)
         case SettleTogether():
-            return settle_together(job)
+            return settle_unbiased(job) if isinstance(mechanism.finish, Unbiased) else settle_together(job)
         case CalibrateAll():
             return calibrate(job)
         case _:

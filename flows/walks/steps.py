@@ -11,6 +11,7 @@ from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.branches import pieces_of
 from tasks.tree.views import AddUp
+from tasks.unbiased.task import Unbiased
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class SettleTogether:
-    """Turn everything that is sealed into the counts of all levels and views."""
+    """Turn everything that is sealed into the counts of the leaves, or of all levels and views."""
 
     branch: str = TRUNK
 
@@ -114,8 +115,8 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     Raises:
         StoreError: a level that comes next is not charged.
     """
-    if isinstance(mechanism.finish, Together):
-        return _together(record)
+    if isinstance(mechanism.finish, Together | Unbiased):
+        return _together(record) or _finish(mechanism, record)
     if not (record.estimates or record.settled or record.calibrated):
         on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
         if on_the_way_down or missing_branches(record):
@@ -161,7 +162,7 @@ def _measure(record: Record, number: int, branch: str) -> Measure:
 
 
 def _together(record: Record) -> list[Step]:
-    """Return what comes next where every cell of levels and views is measured, one after the other, and then settled together."""
+    """Return what comes next where every cell of levels and views is measured, one after the other, and then settled at once."""
     if (record.finest, TRUNK) in record.frontiers:
         return []
     begun = bool(record.estimates or record.frontiers or record.settled or record.calibrated)
@@ -204,8 +205,8 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         ]
         if down or not settled.issuperset(record.all_branches):
             return list(down)
-    if isinstance(mechanism.finish, AddUp):
-        summed = [terms.level for terms in record.release.levels if terms.is_summed]
+    if isinstance(mechanism.finish, AddUp | Unbiased):
+        summed = range(record.finest)
         missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
         return [Sum(level) for level in missing[:1]]
     if isinstance(mechanism.finish, Calibrate) and not record.calibrated:

@@ -31,6 +31,7 @@ from tasks.settle.task import settle_release
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
+from tasks.unbiased.task import Unbiased, settle_unbiased_release
 
 
 def walk_release(
@@ -69,7 +70,7 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
         case Down(branch):
             return settle_branch, branch, mechanism.second_pass
         case SettleTogether():
-            return (settle_release,)
+            return (settle_unbiased_release if isinstance(mechanism.finish, Unbiased) else settle_release,)
         case CalibrateAll():
             return (calibrate_release,)
         case _:

@@ -12,6 +12,9 @@ from storage.errors import StoreError
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
 COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 
+Covariance = Literal["", "tree"]
+TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
+
 # how most mechanisms count, in words that follow "the noise in one measurement,"
 ADJUSTED = "before the counts were adjusted to add up"
 
@@ -170,6 +173,7 @@ class Terms:
         series: the id of the declared series that the release belongs to; empty where it stands alone.
         views: the groupings beside the tree, in the order of the spec.
         derived: the derived columns that views have.
+        covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
     """
 
     axes: tuple[str, ...]
@@ -196,6 +200,7 @@ class Terms:
     series: str = ""
     views: tuple[ViewTerms, ...] = ()
     derived: tuple[DerivedTerms, ...] = ()
+    covariance: Covariance = ""
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -208,7 +213,7 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _checked(cls, {"views": [], "derived": []} | json.loads(text), "terms")
+        content = _checked(cls, {"views": [], "derived": [], "covariance": ""} | json.loads(text), "terms")
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}

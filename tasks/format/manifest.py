@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from storage.counts.columns import interval_columns
-from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE
+from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE, Covariance
 from tasks.laws.named import LAWS
 from tasks.words.margins import poor_totals
 
@@ -31,10 +31,12 @@ _OF_SOME_LEVELS = (
     "signal",
     "noise_rows",
     "above_noise",
+    "deviations",
 )
 _OF_SOME_RELEASES = (
     "csv",
     "waived",
+    "covariance",
     "records",
     "noisy_counts",
     "supersedes",
@@ -137,6 +139,18 @@ class AboveNoise(_Part):
     records: float
 
 
+class Deviations(_Part):
+    """The standard deviation of the released counts of a level, with the rounding to whole numbers, records.
+
+    Attributes:
+        least: of any of its cells.
+        most: of any of its cells.
+    """
+
+    least: float
+    most: float
+
+
 class LevelEntry(_Part):
     """One level: how much noise its counts have and how far off they can be.
 
@@ -175,6 +189,7 @@ class LevelEntry(_Part):
         above_noise: how much stands above the noise; None likewise.
         view: the name of the view that has the cells of this level; empty for others.
         source: where everything was settled together, the level or view from whose noisy counts the intervals follow.
+        deviations: the standard deviations of its released counts; None where counts are not unbiased estimates.
     """
 
     level: int
@@ -204,6 +219,7 @@ class LevelEntry(_Part):
     above_noise: AboveNoise | None = None
     view: str = ""
     source: int | None = None
+    deviations: Deviations | None = None
 
     @field_validator("mechanism")
     @classmethod
@@ -344,6 +360,10 @@ class Manifest(_Part):
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.
         csv: whether the finest level is also published as CSV, or `every_level` if all levels are. The file leaves out True.
         waived: the rules that the mechanism cannot meet by nature, such as `counts_positive`. The file leaves out an empty list.
+        covariance: by which rule the variance of any sum of released counts follows from the sigmas of the levels: `tree`. The counts are
+            the least-squares estimate from independent counts of all nodes, with 1/sigma² as precision (0 for summed levels, infinite for
+            exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range. The file leaves it out
+            where counts are not such estimates.
         records: the format of the synthetic records, `csv` or `parquet`, or `left out` where the spec asks for more than can be
             written. None, and left out of the file, where the spec does not ask for them.
         intervals: those in the tables.
@@ -368,6 +388,7 @@ class Manifest(_Part):
     versions: dict[str, str] = Field(min_length=1)
     csv: bool | Literal["every_level"] = True
     waived: list[str] = []
+    covariance: Covariance = ""
     records: Literal["csv", "parquet", "left out"] | None = None
     intervals: Intervals
     noisy_counts: bool = False

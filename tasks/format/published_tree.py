@@ -1,6 +1,6 @@
 """The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,9 +9,11 @@ import polars as pl
 
 from storage.counts.columns import column_name, flat_features
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.tree.axis import Axis
+from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, View, numbered_codes
+
+_AREA = "\0area"  # no column of codes has such a name
 
 DERIVED = "derived"  # the folder of derived columns
 
@@ -95,6 +97,31 @@ def axis_columns(manifest: Manifest, axis: str) -> list[str]:
     """Return the columns of codes of an axis, coarse to fine."""
     flat = flat_features(manifest.spec)
     return [column_name(axis, name, flat) for name in axes_of(manifest)[axis]]
+
+
+def areas_of_rows(manifest: Manifest, tree: Tree, levels: Sequence[int], table: pl.DataFrame) -> tuple[IntArray, ...]:
+    """Return, per axis, the numbers of the areas of some rows of a published table, int64, shape (rows,).
+
+    Args:
+        manifest: of the release.
+        tree: its tree.
+        levels: per axis, the axis level of the rows; 0 where the table has no codes of the axis.
+        table: with the columns of codes.
+    """
+    return tuple(
+        _areas(axis, level, axis_columns(manifest, axis.name)[:level], table)
+        for axis, level in zip(tree.axes, levels, strict=True)
+    )
+
+
+def _areas(axis: Axis, level: int, columns: list[str], table: pl.DataFrame) -> IntArray:
+    if not level:
+        return np.zeros(table.height, dtype=np.int64)
+    every = np.arange(axis.areas(level))
+    codes = {name: axis.codes[own].gather(axis.ancestors(every, level, own + 1)) for own, name in enumerate(columns)}
+    numbers = pl.DataFrame(codes | {_AREA: every})
+    found = table.select(columns).join(numbers, on=columns, how="left", maintain_order="left")[_AREA]
+    return found.to_numpy().astype(np.int64)
 
 
 def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:

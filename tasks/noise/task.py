@@ -27,7 +27,7 @@ from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, cell_counts
 from tasks.tree.job import Job, stored_job
-from tasks.tree.leaves import nodes_above_leaves
+from tasks.tree.leaves import nodes_above
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
 
@@ -70,7 +70,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     if cells == "views" or level > job.record.finest:
         number, true_chunks = _cells_of_view(job, truth, level)
     elif cells == "universe":
-        number, true_chunks = _cells_of_universe(job, truth)
+        number, true_chunks = _cells_of_universe(job, truth, level)
     else:
         number, true_chunks = _survivors(job, truth, level, branch)
 
@@ -100,11 +100,13 @@ def _cells_of_view(job: Job, truth: Truth, number: int) -> tuple[int, Iterator[I
     return len(true_counts), (true_counts[first : first + CHUNK_CELLS] for first in chunks_of)
 
 
-def _cells_of_universe(job: Job, truth: Truth) -> tuple[int, Iterator[IntArray]]:
-    """Return how many leaves there are, and the true counts of all; only a part of them is in memory at a time. Confidential."""
+def _cells_of_universe(job: Job, truth: Truth, level: int) -> tuple[int, Iterator[IntArray]]:
+    """Return how many cells a level can have, and the true counts of all; only a part of them is in memory at a time. Confidential."""
+    if level == 0:
+        return 1, iter([truth.root()])
     tree = job.tree
-    parts = (true_counts_below(truth, tree, parents) for parents in nodes_above_leaves(tree, CHUNK_CELLS))
-    return tree.possible_cells(tree.depth), (true_counts for part in parts for true_counts in part)
+    parts = (true_counts_below(truth, tree, parents) for parents in nodes_above(tree, level, CHUNK_CELLS))
+    return tree.possible_cells(level), (true_counts for part in parts for true_counts in part)
 
 
 def _draw_leaves_with_records(job: Job, truth: Truth, level: int, branch: str, sampler: ThresholdedSampler) -> Seal:

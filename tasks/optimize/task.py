@@ -57,7 +57,7 @@ def repair(job: Job, level: int, branch: str, cells: Measured, optimiser: Optimi
     else:
         exact = job.record.release.levels[level].is_invariant
         parts = _next_frontier(job, level, branch, as_they_are if exact else optimiser)
-    return _write_frontier(job, level, branch, parts)
+    return write_frontier(job, level, branch, parts)
 
 
 def repeat(job: Job, level: int, branch: str) -> FrontierShard:
@@ -69,13 +69,13 @@ def repeat(job: Job, level: int, branch: str) -> FrontierShard:
             of_part = parents[first : first + CHUNK_CELLS]
             yield keep_positive(expand(job.tree, of_part), of_part.counts)  # only a root has a count of 0
 
-    return _write_frontier(job, level, branch, parts())
+    return write_frontier(job, level, branch, parts())
 
 
 def add_up(job: Job, level: int, branch: str) -> FrontierShard:
     """Turn the frontier of the level below into that of a level which is not measured, a part at a time."""
     children = job.level(level + 1, job.record.frontiers)
-    return _write_frontier(job, level, branch, sums_of_children(job.tree, level, children))
+    return write_frontier(job, level, branch, sums_of_children(job.tree, level, children))
 
 
 def _leaves(job: Job, level: int, branch: str, cells: Measured) -> Iterator[Frontier]:
@@ -93,10 +93,10 @@ def _leaves(job: Job, level: int, branch: str, cells: Measured) -> Iterator[Fron
         axes, seal = range(len(release.terms.axes)), job.record.seals[level, branch]
         groups = job.shelf.groups(noisy_name(level, branch), seal.sha256)
         return (Frontier(level, tuple(of[f"area_{axis}"] for axis in axes), of["noisy"]) for of in groups)
-    return _all_leaves(job.tree, job.noisy(level, branch))
+    return all_leaves(job.tree, job.noisy(level, branch))
 
 
-def _all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
+def all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
     """Yield the leaves whose noisy count is not 0, part by part, from the noisy counts of all, in whatever parts."""
     take = taking(noisy)
     for parents in nodes_above_leaves(tree, CHUNK_CELLS):
@@ -112,7 +112,7 @@ def _next_frontier(job: Job, level: int, branch: str, optimiser: Optimiser) -> I
         yield keep_positive(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
 
 
-def _write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
+def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
     """Write the released nodes of one level of one branch as a shard, a row group per part."""
     axes = range(len(job.record.release.terms.axes))
     nonzero = cells_below = 0

@@ -83,6 +83,7 @@ class KnownAfter:
         simultaneous_half_width: z of the simultaneous intervals, records.
         signal: the rows that stand out from the noise; None where no row does.
         shares: how much of its rows is noise, and how much stands above it.
+        deviations: the least and the most standard deviation of a released count, records, where they are known.
     """
 
     bias: float | None
@@ -93,6 +94,7 @@ class KnownAfter:
     simultaneous_half_width: int | None
     signal: Signal | None
     shares: Shares | None
+    deviations: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,6 +25,7 @@ from tasks.format.csv import csv_header, write_csv
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     AboveNoise,
+    Deviations,
     Intervals,
     LedgerHead,
     LevelEntry,
@@ -42,6 +43,7 @@ from tasks.format.synthetic_records import finest_columns, record_tables, record
 from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.publish.views import csv_files_of_views, derived_entries, poor_margins, write_views
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
@@ -145,7 +147,9 @@ def _write_counts(
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
     settled = SettledLevels(job, sink) if release.levels[0].source is not None else None
-    levels = settled or ReleasedLevels(job, sink.add if sink else None)
+    levels = settled or (
+        UnbiasedLevels(job, sink) if terms.covariance else ReleasedLevels(job, sink.add if sink else None)
+    )
     table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
@@ -203,6 +207,7 @@ def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelE
         above_noise=AboveNoise(rows=shares.rows_above, records=shares.records_above) if shares else None,
         view=level.view or "",
         source=level.source,
+        deviations=Deviations(least=known.deviations[0], most=known.deviations[1]) if known.deviations else None,
     )
 
 
@@ -230,6 +235,7 @@ def _write_manifest(
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
         waived=list(terms.waived),
+        covariance=terms.covariance,
         records=written.records,
         intervals=Intervals(**asdict(terms.intervals)),
         noisy_counts=noisy,

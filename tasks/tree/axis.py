@@ -27,6 +27,7 @@ class Axis:
         codes: for each level below level 0, the text code of every area; codes[level - 1] belongs to `level`.
         is_listed: whether these are all areas that there can be; where no codebook lists them, there are none, and that
             says nothing.
+        is_ordered: whether its areas have an order that questions may ask for ranges in.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Axis:
     parent: tuple[IntArray, ...]
     codes: tuple[pl.Series, ...]
     is_listed: bool = True
+    is_ordered: bool = False
 
     @property
     def depth(self) -> int:

@@ -15,20 +15,26 @@ def root_of(tree: Tree, count: int) -> Frontier:
 
 
 def nodes_above_leaves(tree: Tree, most_cells: int) -> Iterator[Frontier]:
-    """Yield all nodes of the level above the leaves, in the order of the tree; nothing here depends on a true count.
+    """Yield all nodes of the level above the leaves; arguments and parts are those of `nodes_above`."""
+    return nodes_above(tree, tree.depth, most_cells)
+
+
+def nodes_above(tree: Tree, level: int, most_cells: int) -> Iterator[Frontier]:
+    """Yield all nodes of the level above a level (> 0), in the order of the tree; nothing here depends on a true count.
 
     Depth first, so that only a part of each level is in memory at a time.
 
     Args:
         tree: the axes and their order.
-        most_cells: leaves below the nodes of one part; a single node with more makes a part of its own.
+        level: of the cells below the nodes.
+        most_cells: of that level below the nodes of one part; a single node with more makes a part of its own.
     Yields:
         Nodes whose counts have no meaning.
     """
 
     def below(nodes: Frontier) -> Iterator[Frontier]:
         for part in chunks(cell_counts(tree, nodes), most_cells):
-            if nodes.level == tree.depth - 1:
+            if nodes.level == level - 1:
                 yield nodes[part]
             else:
                 cells = expand(tree, nodes[part])

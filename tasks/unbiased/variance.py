@@ -68,10 +68,10 @@ class TreeVariances:
         areas = list(areas)
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
         for above in reversed(range(level)):
-            own = _at(self.below[above + 1], areas)
+            own = at_nodes(self.below[above + 1], areas)
             axis, own_level = self.tree.refined(above)
             areas[axis] = self.tree.axes[axis].ancestors(areas[axis], own_level + 1, own_level)
-            share, rest = shares_within(own, _at(self.children[above], areas))
+            share, rest = shares_within(own, at_nodes(self.children[above], areas))
             variances += weight * rest * (1 - share)
             weight *= share**2
         return variances + weight * self.total
@@ -141,8 +141,8 @@ class TreeVariances:
                 break
             cells = expand(tree, Frontier(level, areas, box))
             fan_out = np.diff(cells.first_cell)
-            own, of_box = _at(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
-            share, rest = shares_within(own, np.repeat(_at(self.children[level], areas), fan_out))
+            own, of_box = at_nodes(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
+            share, rest = shares_within(own, np.repeat(at_nodes(self.children[level], areas), fan_out))
             inside, partly = _inside(tree, starts, Frontier(level + 1, cells.areas, of_box), first, stop)
             families.append((box, cells.first_cell[:-1], share, rest, fan_out))
             shares.append(inside)
@@ -202,7 +202,7 @@ def shares_within(own: FloatArray, together: FloatArray) -> tuple[FloatArray, Fl
     return share, np.where(alone, 0.0, own)
 
 
-def _at(values: FloatArray, areas: Sequence[IntArray]) -> FloatArray:
+def at_nodes(values: FloatArray, areas: Sequence[IntArray]) -> FloatArray:
     """Return the entries of an array with a dimension per axis, some of length 1, at the areas of nodes; shape (nodes,)."""
     places = tuple(of if size > 1 else np.zeros_like(of) for of, size in zip(areas, values.shape, strict=True))
     return values[places]

@@ -10,7 +10,7 @@ from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import sum_margins
-from tasks.uncertainty.mixture import STEPS, CountMixture
+from tasks.uncertainty.mixture import STEPS, CountMixture, FloatArray
 from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins, beyond
 
 _DIGITS = 3  # of a share
@@ -102,6 +102,22 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: 
         mixture.add_rows(steps, group, unit)
     mixture.add_zeros(cells - len(noisy))
     return shares_from(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
+
+
+def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray) -> CountMixture:
+    """Return the noisy counts of all cells and of some, to estimate what those are, where their noise is taken to be normal.
+
+    Args:
+        noisy: int64, shape (cells,), records.
+        deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
+        rows: the places of some cells.
+    """
+    unit = deviations / STEPS  # a step of each cell's own noise
+    steps, group = np.rint(noisy / unit).astype(np.int64), np.zeros(len(noisy), dtype=np.int64)
+    mixture = CountMixture(gaussian_density, STEPS, STEPS)
+    mixture.add_cells(steps, group)
+    mixture.add_rows(steps[rows], group[rows], unit[rows])
+    return mixture
 
 
 def shares_from(mixture: CountMixture, seen: BeyondMargins, cells: int, rows: int) -> Shares | None:

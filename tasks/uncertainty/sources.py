@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
-from tasks.uncertainty.mixture import STEPS, CountMixture
+from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins
-from tasks.uncertainty.shares import EXACT, Shares, shares_from
+from tasks.uncertainty.shares import EXACT, Shares, normal_mixture, shares_from
 from tasks.uncertainty.signals import signals
 
 
@@ -102,18 +101,13 @@ class MeasuredSums:
 
     def _mixture(self, rows: IntArray) -> CountMixture:
         """Return the noisy counts of all cells and of some, to estimate what those are. The noise of sums is taken to be normal."""
-        group = np.zeros(len(self), dtype=np.int64)
         if self.one_width and self.terms[0] == 1:
+            group = np.zeros(len(self), dtype=np.int64)
             mixture = CountMixture(self.noise.density, self.noise.scale, self.noise.sigma)
             mixture.add_cells(self.noisy, group)
             mixture.add_rows(self.noisy[rows], group[rows])
             return mixture
-        unit = self.noise.sigma * np.sqrt(self.terms) / STEPS  # a step of each cell's own noise
-        steps = np.rint(self.noisy / unit).astype(np.int64)
-        mixture = CountMixture(gaussian_density, STEPS, STEPS)
-        mixture.add_cells(steps, group)
-        mixture.add_rows(steps[rows], group[rows], unit[rows])
-        return mixture
+        return normal_mixture(self.noisy, self.noise.sigma * np.sqrt(self.terms), rows)
 
 
 def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> tuple[int, LevelNoise]:

@@ -173,7 +173,7 @@ def _rounding(manifest: Manifest) -> list[str]:
 
 def _margins(manifest: Manifest) -> list[str]:
     """Return which levels state margins that do not follow from their noise and the stated confidence."""
-    if any(entry.summed for entry in manifest.levels):
+    if manifest.covariance or any(entry.summed for entry in manifest.levels):
         return []
     own, confidence = own_levels(manifest.levels), manifest.intervals.confidence
     noises = [noise_of(entry) for entry in own]
@@ -246,7 +246,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
             do_not_add_up += view_failures(folder, manifest)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             return ["A table of views/ or derived/ is missing or is not a Parquet file."]
-    if manifest.noisy_counts and manifest.is_settled_together and do_not_add_up:
+    if manifest.noisy_counts and (manifest.is_settled_together or manifest.covariance) and do_not_add_up:
         return do_not_add_up  # what follows from noisy counts is compared cell by cell
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)

@@ -15,6 +15,7 @@ from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_c
 from tasks.laws.named import noise_of
 from tasks.verify.released_rows import ReleasedRows
 from tasks.verify.settled import settled_failures
+from tasks.verify.unbiased import unbiased_failures
 
 _BATCH_ROWS = 500_000  # rows read at once
 
@@ -40,27 +41,28 @@ def noisy_counts_failures(
         }
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
+    by_itself = manifest.is_settled_together or manifest.covariance
     failures, released = [], ReleasedRows(folder, manifest, pl.DataFrame(codebook), columns)
     for entry, total in zip(manifest.levels, totals, strict=True):
         path = noisy_counts_path(folder, entry.level)
         try:
             failure = "" if entry.summed else _level_failure(path, entry, areas, total)
-            if not failure and not manifest.intervals.rounded and not manifest.is_settled_together:
+            if not failure and not manifest.intervals.rounded and not by_itself:
                 failure = released.misfit(entry)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             failure = "is missing or is not a Parquet file."
         where = "counts" if entry.summed else FOLDER
         failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
-    if manifest.views and not failures:
+    if (manifest.views or manifest.covariance) and not failures:
         failures = _settled(folder, manifest)
-    if not failures and not manifest.is_settled_together and not released.has_bounds():
+    if not failures and not by_itself and not released.has_bounds():
         failures.append("manifest.json: bound_after does not follow from the released and the noisy counts.")
     return failures
 
 
 def _settled(folder: Path, manifest: Manifest) -> list[str]:
     try:
-        return settled_failures(folder, manifest)
+        return (unbiased_failures if manifest.covariance else settled_failures)(folder, manifest)
     except (*UNREADABLE, pl.exceptions.PolarsError):
         return [f"a table of {FOLDER} or a derived column is missing or is not a Parquet file."]
 

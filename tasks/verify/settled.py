@@ -1,7 +1,7 @@
 """The checks of a folder whose measurements were settled together: its views, and what follows from its noisy counts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL, VARIANCE
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
-    axis_columns,
+    areas_of_rows,
     derived_columns,
     derived_path,
     tree_of_codebook,
@@ -229,29 +229,8 @@ class Settled:
 
     def _places(self, partition: Partition, table: pl.DataFrame) -> IntArray:
         """Return the cells that are rows of a level's table."""
-        areas = []
-        for axis, level in zip(self._tree.axes, partition.view.axis_levels, strict=True):
-            own = axis_columns(self.manifest, axis.name)[:level]
-            numbers = self._paths(axis.name, own, level)
-            areas.append(
-                table.select(own)
-                .join(numbers, on=own, how="left", maintain_order="left")["\0area"]
-                .to_numpy()
-                .astype(np.int64)
-                if level
-                else np.zeros(table.height, dtype=np.int64)
-            )
-        return partition.places(ViewCells(partition.view.axis_levels, tuple(areas)))
-
-    def _paths(self, axis: str, columns: Sequence[str], level: int) -> pl.DataFrame:
-        """Return the codes of all areas of an axis level, with their numbers."""
-        of_axis = next(one for one in self._tree.axes if one.name == axis)
-        every = np.arange(of_axis.areas(level))
-        codes = {
-            name: of_axis.codes[own].gather(of_axis.ancestors(every, level, own + 1))
-            for own, name in enumerate(columns)
-        }
-        return pl.DataFrame(codes | {"\0area": every})
+        levels = partition.view.axis_levels
+        return partition.places(ViewCells(levels, areas_of_rows(self.manifest, self._tree, levels, table)))
 
 
 def settled_failures(folder: Path, manifest: Manifest) -> list[str]:

@@ -22,6 +22,8 @@ NAMED = {
     ("flows/spec/keys.py", DEFAULT_MECHANISM),
     ("flows/spec/keys.py", "gaussian"),
     ("flows/spec/keys.py", "laplace"),
+    ("flows/spec/sections/privacy.py", "cascade"),  # splits have the names of the mechanisms that they make
+    ("flows/spec/sections/privacy.py", "wavelet"),
     ("storage/releases/terms.py", DISCRETE_GAUSSIAN),
 }
 

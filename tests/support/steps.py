@@ -20,6 +20,7 @@ from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
+from tasks.unbiased.task import Unbiased
 from tests.support.universe import universe_of
 
 TREES = {depth: universe_of([[("a",) * depth]], [0] * depth).tree for depth in range(1, 6)}
@@ -167,6 +168,8 @@ class Followed:
                 numbers = [terms.level for terms in self.record.release.parts]
                 places = [(level, name) for level in numbers for name in self.record.branches_of(level)]
                 return [FrontierShard(level, name, "", 1, 0, "calibrated") for level, name in places]
+            case SettleTogether(branch) if isinstance(self.mechanism.finish, Unbiased):
+                return [FrontierShard(self.record.finest, branch, "", 1, 0)]
             case SettleTogether(branch):
                 return [FrontierShard(of.level, branch, "", 1, 0) for of in self.record.release.parts]
             case _:

@@ -7,6 +7,7 @@ import pytest
 from flows.mechanisms import EVERY_CELL, MECHANISMS, NOTHING_TO_REPAIR, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.tree.views import AddUp, every_level, finest_level
+from tasks.unbiased.task import Unbiased
 
 SECOND_PASS = MECHANISMS["inftda_reconciled"].finish
 REPAIR = {"any": nearest_in_chebyshev}
@@ -15,20 +16,22 @@ CHOICES = list(
         [every_level, finest_level],
         ["survivors", "universe", "records"],
         [REPAIR, NOTHING_TO_REPAIR],
-        [None, SECOND_PASS, AddUp()],
+        [None, SECOND_PASS, AddUp(), Unbiased()],
     )
 )
 
 
 @pytest.mark.parametrize(("views", "cells", "repair", "finish"), CHOICES)
 def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair, finish):
-    """Survivors are repaired at every level on the way down; other cells are those of the finest level, summed as they are."""
-    if cells == "survivors":
+    """Survivors are repaired at every level on the way down; other cells are those of the finest level, summed as they are, or of all."""
+    if finish == Unbiased():
+        goes = (views, cells, repair) == (every_level, "universe", NOTHING_TO_REPAIR)
+    elif cells == "survivors":
         goes = (views, repair) == (every_level, REPAIR) and finish in {None, SECOND_PASS}
     else:
         goes = (views, repair, finish) == (finest_level, NOTHING_TO_REPAIR, AddUp())
     if goes:
         assert Mechanism("one", EVERY_CELL, views, cells, repair, finish).finish == finish
     else:
-        with pytest.raises(ValueError, match=f"^one: with cells {cells} there must be "):
+        with pytest.raises(ValueError, match=f"^one: with (cells {cells}|the finish Unbiased) there must be "):
             Mechanism("one", EVERY_CELL, views, cells, repair, finish)

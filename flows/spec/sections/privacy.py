@@ -10,8 +10,11 @@ from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 # pydantic adds these names to the path of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
-_BY_ERROR, _BY_VIEW = "<by error>", "<by view>"
-SPLIT_TAGS = {_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_ERROR, _BY_VIEW}
+_BY_ERROR, _BY_VIEW, _BY_WORKLOAD, _BY_TARGETS = "<by error>", "<by view>", "<by workload>", "<by targets>"
+SPLIT_TAGS = {_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_ERROR, _BY_VIEW, _BY_WORKLOAD, _BY_TARGETS}
+
+
+OF_AN_ORDER = ("ranges", "prefix")  # workloads that only an ordered axis has
 
 
 def _kind_of_split(value: object) -> str:
@@ -20,6 +23,8 @@ def _kind_of_split(value: object) -> str:
         (Finest, "finest", _BY_FINEST),
         (Geometric, "geometric", _BY_RATIO),
         (Minimise, "minimise", _BY_ERROR),
+        (Workload, "workload", _BY_WORKLOAD),
+        (Targets, "targets", _BY_TARGETS),
     ):
         if isinstance(value, kind) or (isinstance(value, dict) and key in value):
             return tag
@@ -74,6 +79,27 @@ class Minimise(Keys):
     minimise: Annotated[dict[str, Positive], Field(min_length=1)]
 
 
+class Workload(Keys):
+    """Shares with which some kind of question has the least error. They depend on codebooks alone.
+
+    Attributes:
+        workload: ranges of an ordered axis, prefix (ranges from its first code on), nodes of the tree, or its leaves. The shares
+            minimise the mean variance of all these questions.
+    """
+
+    workload: Literal["ranges", "prefix", "nodes", "leaves"]
+
+
+class Targets(Keys):
+    """The errors to reach, in place of a budget: the release spends as little as they need.
+
+    Attributes:
+        targets: The most standard deviation of a released count, in records, by the name of a level. Levels without a target are free.
+    """
+
+    targets: Annotated[dict[str, Positive], Field(min_length=1)]
+
+
 class PrivacyKeys(Keys):
     """Who is protected, from what change, and how strongly.
 
@@ -95,7 +121,9 @@ class PrivacyKeys(Keys):
             formula). If left out, the tightest that applies.
         split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares. With
             release.views also {view: weight}, where `leaves` is the finest level of mechanism cbdp, and `tree` all levels of
-            another mechanism together; or {minimise: {view: weight}}.
+            another mechanism together; or {minimise: {view: weight}}. For mechanism unbiased_tree also cascade, wavelet,
+            {workload: ranges} or {targets: {level: standard deviation}}; the latter replaces epsilon. If left out, uniform, or what
+            the mechanism says.
         invariants: The levels down to which counts are published exactly and are not protected.
         i_accept_unprotected: Must be true if invariants are given.
     """
@@ -111,11 +139,13 @@ class PrivacyKeys(Keys):
     delta: Delta
     accountant: Literal["pld", "zcdp", "lemma"] | None = None
     split: Annotated[
-        Annotated[Literal["uniform"], Tag(_BY_NAME)]
+        Annotated[Literal["uniform", "cascade", "wavelet"], Tag(_BY_NAME)]
         | Annotated[Geometric, Tag(_BY_RATIO)]
         | Annotated[Finest, Tag(_BY_FINEST)]
         | Annotated[list[Positive], Field(min_length=1), Tag(_BY_LIST)]
         | Annotated[Minimise, Tag(_BY_ERROR)]
+        | Annotated[Workload, Tag(_BY_WORKLOAD)]
+        | Annotated[Targets, Tag(_BY_TARGETS)]
         | Annotated[dict[str, Positive], Field(min_length=1), Tag(_BY_VIEW)],
         Discriminator(_kind_of_split),
     ] = "uniform"
@@ -135,7 +165,10 @@ class PrivacyKeys(Keys):
 
     def _faults(self) -> Iterator[str]:
         given = [key for key in ("epsilon", "rho", "target") if getattr(self, key) is not None]
-        if len(given) != 1:
+        if isinstance(self.split, Targets):
+            if given:
+                yield f"split.targets replaces epsilon, rho and target, got {given[0]} as well: the targets say what the release costs."
+        elif len(given) != 1:
             yield f"epsilon, rho or target must be given, exactly one of them; got {' and '.join(given) or 'none'}."
         if self.exact_records_per_unit and self.neighbours != SUBSTITUTION:
             yield "exact_records_per_unit must be left out with neighbours add_remove, under which units are added and removed."

@@ -28,6 +28,7 @@ from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
 from tasks.settle.calibrate import Calibrate
+from tasks.unbiased.task import Unbiased
 from tests.support.steps import Followed, beginnings, line_of, new_record
 
 MOST_TURNS = 5000  # of a release of at most six levels, whose branches are slices of six nodes at most
@@ -115,6 +116,8 @@ def test_nothing_is_measured_after_the_finish_has_begun(release):
             measured = [level.level for level in of.record.release.parts if not level.is_summed]
             places = {(level, name) for level in measured for name in of.record.branches_of(level)}
             assert places == set(of.record.seals)
+            if isinstance(of.mechanism.finish, Unbiased):  # the leaves are settled first, and all levels are their sums
+                places = {(of.record.finest, TRUNK)}
             levels = {place for place in places if place[0] <= of.record.finest}
             assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
 
@@ -143,7 +146,7 @@ def test_no_step_comes_before_what_it_reads(release):
         for step in steps:
             match step:
                 case Measure(level, branch):
-                    assert level > record.finest or of.mechanism.cells == "views" or ready(record, level, branch)
+                    assert level > record.finest or of.mechanism.cells != "survivors" or ready(record, level, branch)
                     assert (level, branch) not in record.seals
                 case Repair(level, branch):
                     assert (level, branch) in record.seals
@@ -156,7 +159,7 @@ def test_no_step_comes_before_what_it_reads(release):
                     assert record.frontiers[level, branch].nonzero > 1
                     assert most_cells == of.cuts.most_cells
                 case Sum(level, branch):
-                    assert record.release.levels[level].is_summed
+                    assert record.release.levels[level].is_summed or isinstance(of.mechanism.finish, Unbiased)
                     assert all((level + 1, name) in record.frontiers for name in record.branches_of(level + 1))
                     assert (level, branch) not in record.frontiers
                 case SettleTogether(branch):
@@ -270,6 +273,7 @@ def test_what_comes_next_in_the_table() -> None:
         Repair(2, TRUNK),
     ]
     leaves = [Measure(2, TRUNK), Repair(2, TRUNK), Sum(1), Sum(0)]
+    unbiased = [*(Measure(level, TRUNK) for level in range(3)), SettleTogether(), Sum(1), Sum(0)]
     expected = {
         name: leaves
         if name in {"gaussian", "stability_histogram"}
@@ -277,6 +281,8 @@ def test_what_comes_next_in_the_table() -> None:
         if name == "cbdp"
         else [*down, Up(TRUNK), Down(TRUNK)]
         if name in {"inftda_reconciled", "inftda_lenient"}
+        else unbiased
+        if name in {"cascade", "wavelet", "hierarchical", "unbiased_tree"}
         else down
         for name in MECHANISMS
     }

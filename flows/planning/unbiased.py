@@ -1,0 +1,88 @@
+"""How the budget is shared where every node of a tree is measured, and what targets cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from flows.mechanisms import SPLITS
+from flows.planning.scheme import Scheme, released_level
+from flows.spec.sections.privacy import Targets, Workload
+from storage.errors import SpecError
+from tasks.accounting.allocation import shares_of
+from tasks.tree.order import Tree
+from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
+from tasks.unbiased.variance import ROUNDING_VARIANCE, FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSplit:
+    """Which levels of a tree are measured, and how they share the budget.
+
+    Attributes:
+        measured: the levels.
+        shares: the share of ρ of each; they add up to 1.
+        rho: what it costs, where targets say so; None where a budget does.
+    """
+
+    measured: tuple[int, ...]
+    shares: tuple[Fraction, ...]
+    rho: Fraction | None = None
+
+
+def tree_split(scheme: Scheme) -> TreeSplit | None:
+    """Return the split of a spec that a rule for trees makes; None where the spec gives shares of ρ for levels.
+
+    Args:
+        scheme: what would be measured; the mechanism's own split holds where the spec names none.
+    Raises:
+        SpecError: a target is of no released level, or smaller than rounding alone allows.
+    """
+    keys, tree = scheme.keys, scheme.tree
+    levels = range(tree.depth + 1)
+    squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
+    split = keys.split if "split" in keys.model_fields_set else scheme.mechanism.split
+    if isinstance(split, Targets):
+        precisions = for_targets(_variances(split, tree), tree, squares)
+        measured, shares = _shares(precisions, squares)
+        return TreeSplit(measured, shares, Fraction(twice_rho(precisions, squares)) / 2)
+    if isinstance(split, Workload):
+        return TreeSplit(*_shares(_best_for(split.workload, tree, squares), squares))
+    if isinstance(split, str) and split in SPLITS:
+        split = SPLITS[split]
+    if callable(split):
+        return TreeSplit(*_shares(split(mean_fan_outs(tree)), squares))
+    if split is None:
+        workload = "ranges" if any(axis.is_ordered for axis in tree.axes) else "nodes"
+        return TreeSplit(*_shares(_best_for(workload, tree, squares), squares))
+    return None
+
+
+def _best_for(workload: str, tree: Tree, squares: Sequence[int]) -> FloatArray:
+    ordered = [number for number, axis in enumerate(tree.axes) if axis.is_ordered]
+    try:
+        return for_workload(workload, tree, squares, ordered)
+    except ValueError as fault:
+        raise SpecError(f"privacy.split.workload: {fault}", field="privacy.split.workload") from None
+
+
+def _shares(precisions: FloatArray, squares: Sequence[int]) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
+    """Return the levels that are measured, and their shares of ρ."""
+    pairs = enumerate(zip(precisions.tolist(), squares, strict=True))
+    measured = tuple(level for level, (precision, square) in pairs if precision and square)
+    return measured, shares_of(costs_of(precisions, squares))
+
+
+def _variances(split: Targets, tree: Tree) -> dict[int, float]:
+    """Return the most variance of an estimate, before it is rounded, by the level of each target."""
+    found = dict[int, float]()
+    for name, deviation in split.targets.items():
+        field = f"privacy.split.targets.{name}"
+        level = released_level(tree, name, field)
+        if deviation**2 <= ROUNDING_VARIANCE:
+            least = ROUNDING_VARIANCE**0.5
+            raise SpecError(
+                f"{field} must be > {least:.2f} records, which whole counts may differ by without any noise, got {deviation:g}.",
+                field=field,
+            )
+        found[level] = min(deviation**2 - ROUNDING_VARIANCE, found.get(level, float("inf")))
+    return found

@@ -1,0 +1,49 @@
+"""A made-up table of people by zone and age, whose axes are ordered, with its spec."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from flows.api import PublishedRelease, release
+
+PRIVACY: dict[str, Any] = {
+    "unit": "one made-up person",
+    "neighbours": "add_remove",
+    "max_records_per_unit": 1,
+    "epsilon": 1.0,
+    "delta": 1.0e-8,
+    "accountant": "zcdp",  # pld takes seconds
+}
+EXACT = {
+    "privacy": PRIVACY | {"epsilon": 5000.0},
+    "noise": {"sampler": "opendp"},
+}  # no noise, but for one draw in 10**200
+
+SPEC: dict[str, Any] = {
+    "name": "ages",
+    "dataset": "made-up-people",
+    "input": {"table": "people.csv", "features": ["zone", "age"]},
+    "hierarchy": {"zone": {"values": ["n", "s"]}, "age": {"ordered": 10}},
+    "release": {"order": ["zone", "age"]},
+    "mechanism": "cascade",
+    "noise": {"sampler": "table"},
+    "privacy": PRIVACY,
+    "budget": {"epsilon": 1.0e6, "delta": 1.0e-5},
+}
+
+
+def draw_people(people: int = 600, ages: int = 10) -> pl.DataFrame:
+    """Return people with a zone and an age."""
+    generator = np.random.default_rng(8)
+    zones, of_ages = generator.choice(["n", "s"], people, p=[0.7, 0.3]), generator.binomial(ages - 1, 0.4, people)
+    return pl.DataFrame({"zone": zones, "age": of_ages.astype(str)})
+
+
+def people_released(folder: Path, people: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
+    """Release the people of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
+    (draw_people() if people is None else people).write_csv(folder / "people.csv")
+    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
+    return release(folder / "spec.yaml")
