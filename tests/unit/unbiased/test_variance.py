@@ -1,0 +1,117 @@
+"""Variances of least squares in trees, held to dense inverses."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.tree.order import Tree
+from tasks.unbiased.variance import TreeVariances, tree_variances
+from tests.support.shapes import complete, covariance, drawn, halved, incidences, tree_by
+
+Drawn = tuple[Tree, TreeVariances, np.ndarray]
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def draw(seed: int) -> Drawn:
+    """Return a random tree of one or two axes in any order, its variances at random precisions, and the covariance of its leaves."""
+    generator = np.random.default_rng(seed)
+    shapes = [drawn(generator, depth=3) for _ in range(generator.integers(1, 3))]
+    steps = generator.permutation([axis for axis, of in enumerate(shapes) for _ in of]).tolist()
+    tree = tree_by(*shapes, steps=steps)
+    precisions = generator.uniform(0.1, 3, tree.depth + 1)
+    if generator.random() < 0.3:
+        precisions[generator.integers(0, tree.depth)] = 0.0
+    if generator.random() < 0.3:
+        precisions[0] = np.inf
+    return tree, tree_variances(tree, precisions), covariance(tree, precisions)
+
+
+def areas_of(tree: Tree, level: int) -> list[np.ndarray]:
+    """Return the areas of all nodes of a level, per axis."""
+    return list(np.unravel_index(np.arange(tree.possible_cells(level)), tree.sizes(level)))
+
+
+@given(SEEDS)
+def test_nodes_have_the_variances_of_dense_least_squares(seed: int) -> None:
+    """On random trees every node has the variance that the inverse of the information matrix gives it."""
+    tree, variances, leaves = draw(seed)
+    for level, of in enumerate(incidences(tree)):
+        wanted = np.diag(of @ leaves @ of.T)
+        assert variances.of_nodes(level, areas_of(tree, level)) == pytest.approx(wanted, abs=1e-10)
+        found = variances.of_levels()[level]
+        assert [found.least, found.mean, found.most] == pytest.approx(
+            [wanted.min(), wanted.mean(), wanted.max()], abs=1e-10
+        )
+    assert variances.total == pytest.approx(leaves.sum(), abs=1e-10)
+
+
+@given(SEEDS)
+def test_boxes_and_weighted_sums_have_the_variances_of_dense_least_squares(seed: int) -> None:
+    """On random trees r·x̂ has the variance rᵀCr, for boxes of adjacent areas, also empty ones, and for any weights."""
+    tree, variances, leaves = draw(seed)
+    generator, sizes = np.random.default_rng(seed), tree.sizes(tree.depth)
+    ends = [np.sort(generator.integers(0, size + 1, (10, 2))) for size in sizes]
+    places = np.indices(sizes).reshape(len(sizes), -1)
+    inside = np.ones((10, leaves.shape[0]))
+    for of_axis, of in zip(ends, places, strict=True):
+        inside *= (of_axis[:, :1] <= of) & (of < of_axis[:, 1:])
+    found = variances.of_boxes([of[:, 0] for of in ends], [of[:, 1] for of in ends])
+    assert found == pytest.approx(np.einsum("bi,ij,bj->b", inside, leaves, inside), abs=1e-10)
+    weights = generator.normal(size=sizes)
+    assert variances.of_sum(weights) == pytest.approx(weights.ravel() @ leaves @ weights.ravel(), abs=1e-10)
+
+
+def test_a_range_visits_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a range among 65,536 leaves at most two nodes per level are looked into."""
+    looked_into = []
+    module = tree_variances.__globals__
+    expand = module["expand"]
+    monkeypatch.setitem(module, "expand", lambda tree, nodes: looked_into.append(len(nodes)) or expand(tree, nodes))
+    variances = tree_variances(tree_by(complete(2, 16)), [1.0] * 17)
+    variances.of_boxes([np.array([1])], [np.array([65_535])])
+    assert len(looked_into) == 16
+    assert max(looked_into) == 2
+
+
+def test_what_is_known_of_a_product_takes_memory_for_its_axes() -> None:
+    """A tree that refines its axes one after the other holds as many numbers as there are areas, not cells."""
+    variances = tree_variances(tree_by(complete(2, 7), halved(100)), [1.0] * 15)
+    assert variances.tree.possible_cells(14) == 12_800
+    assert sum(of.size for of in (*variances.below, *variances.children)) < 600
+
+
+def test_an_only_child_that_is_not_measured_is_its_parent() -> None:
+    """Where levels of only children are not measured, their nodes have the variances of those above."""
+    tree = tree_by([[2], [1, 1], [2, 2], [1] * 4])
+    found = tree_variances(tree, [1.0, 1.0, 0.0, 1.0, 0.0])
+    shorter = tree_variances(tree_by([[2], [2, 2]]), [1.0, 1.0, 1.0]).of_levels()
+    assert found.of_levels() == [shorter[level] for level in (0, 1, 1, 2, 2)]
+    assert found.of_boxes([np.array([1])], [np.array([4])]) == tree_variances(
+        tree_by([[2], [2, 2]]), [1.0, 1.0, 1.0]
+    ).of_boxes([np.array([1])], [np.array([4])])
+
+
+@pytest.mark.parametrize(
+    ("precisions", "message"),
+    [
+        ([1.0, 1.0], "3 numbers"),
+        ([1.0, -1.0, 1.0], "numbers >= 0"),
+        ([1.0, float("nan"), 1.0], "numbers >= 0"),
+        ([1.0, 1.0, 0.0], "level 2 must be measured"),
+        ([1.0, 0.0, 0.0], "level 2 must be measured"),
+    ],
+)
+def test_precisions_that_determine_nothing_are_refused(precisions: list[float], message: str) -> None:
+    """There must be one precision per level, none below 0, and siblings must be told apart."""
+    with pytest.raises(ValueError, match=message):
+        tree_variances(tree_by(complete(2, 2)), precisions)
+
+
+def test_a_chain_of_only_children_needs_one_measured_level() -> None:
+    """A single leaf whose chain is measured once has that variance; if nothing is measured, the tree is refused."""
+    tree = tree_by([[1], [1]])
+    assert [level.most for level in tree_variances(tree, [0.0, 4.0, 0.0]).of_levels()] == [0.25] * 3
+    with pytest.raises(ValueError, match="at least one level"):
+        tree_variances(tree, [0.0, 0.0, 0.0])
