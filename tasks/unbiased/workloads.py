@@ -124,7 +124,7 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
     found = {
         NODES: float(nodes @ [level.mean for level in levels] / nodes.sum()),
         LEAVES: levels[-1].mean,
-        SETS: _TOTAL_OF_SETS * variances.total + _LEAF_OF_SETS * float(nodes[-1]) * levels[-1].mean,
+        SETS: of_sets(variances.total, int(nodes[-1]), levels[-1].mean),
     }
     if not ordered or sum(one != other for one, other in pairwise(tree.steps)) >= len(tree.axes):
         return found
@@ -135,6 +135,11 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
         queries = math.prod(form.queries for form in forms)
         found[name] = float(of_total * variances.total + sum(of_levels)) / queries
     return found
+
+
+def of_sets(total: float, leaves: int, leaf: float) -> float:
+    """Return the mean variance of dense sets, from that of the total and the mean one of the leaves, records squared."""
+    return _TOTAL_OF_SETS * total + _LEAF_OF_SETS * leaves * leaf
 
 
 def _nodes(tree: Tree) -> FloatArray:

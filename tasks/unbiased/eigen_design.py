@@ -1,0 +1,108 @@
+r"""The eigen-design for all ranges of an ordered axis: noise on sine coefficients. For comparisons only, because it is real-valued.
+
+Over all ranges :math:`M = \sum_r r r^T = (n + 1) K^{-1}`, where K has 2 on its diagonal and -1 beside it. So the eigenvectors of M are
+the sines :math:`q_{ki} = \sqrt{2 / (n + 1)} \sin(\pi k i / (n + 1))`, and no eigensolver is needed. The information on the leaves is
+:math:`X = \sum_k x_k q_k q_k^T` with precisions x.
+"""
+
+import numpy as np
+from scipy.fft import dct, dst
+
+from tasks.tree.axis import Axis
+from tasks.unbiased.variance import FloatArray
+from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, of_sets
+
+MOST_LEAVES = 2**12  # whose covariances are held at once
+
+_STEPS = 10_000  # towards the best precisions, at most
+_GAP = 1e-3  # relative, between their mean variance and the least
+
+
+def best_precisions(n: int) -> FloatArray:
+    """Return the precisions with which all ranges have nearly the least mean variance, float64, shape (n,).
+
+    The largest entry of the diagonal of X, which is what one record costs in 2ρ under add_remove, is 1.
+
+    Args:
+        n: leaves, >= 1.
+    Guarantees:
+        No other precisions have a mean variance that is smaller by more than a thousandth.
+    Source:
+        Li and Miklau (2012), for any workload with its eigenvectors.
+    """
+    eigenvalues, prices = 1 / (2 - 2 * np.cos(np.pi * np.arange(1, n + 1) / (n + 1))), np.full(n, 1 / n)
+    for _ in range(_STEPS):
+        # a dual solution: prices of the entries of the diagonal, which add up to 1, bound the least mean variance by total²
+        x = np.sqrt(eigenvalues / _squares(prices))
+        costs, total = _squares(x), float((eigenvalues / x).sum())
+        if costs.max() <= (1 + _GAP) * total:
+            break
+        prices = prices * costs / total
+    return x / float(costs.max())
+
+
+def draw_noise(x: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """Return Gaussian noise of the leaves with information X, float64, shape (n,)."""
+    noise: FloatArray = dst(generator.standard_normal(len(x)) / np.sqrt(x), type=1, norm="ortho")
+    return noise
+
+
+def covariance(x: FloatArray) -> FloatArray:
+    """Return the covariance of that noise, which is the inverse of X, float64, shape (n, n)."""
+    return _combined(1 / x)
+
+
+def variances_by(covariance: FloatArray, axis: Axis) -> dict[str, float]:
+    """Return the mean variance of all queries of each workload over an axis, if its leaves have a covariance, records squared.
+
+    Args:
+        covariance: float64, shape (leaves, leaves).
+        axis: whose areas are the nodes.
+    """
+    prefixes = np.pad(covariance.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    own, n = np.diag(prefixes), len(covariance)
+    firsts = [axis.first_descendants(level, axis.depth) for level in range(axis.depth + 1)]
+    nodes = np.concatenate([own[of[1:]] + own[of[:-1]] - 2 * prefixes[of[1:], of[:-1]] for of in firsts])
+    leaf = float(np.diag(covariance).mean())
+    return {
+        RANGES: float((n + 1) * own.sum() - prefixes.sum()) / (n * (n + 1) / 2),
+        PREFIX: float(own[1:].mean()),
+        NODES: float(nodes.mean()),
+        LEAVES: leaf,
+        SETS: of_sets(float(own[-1]), n, leaf),
+    }
+
+
+def largest_change(x: FloatArray) -> float:
+    r"""Return what a record that is replaced by another costs in 2ρ: :math:`\max_{i \neq j} X_{ii} + X_{jj} - 2 X_{ij}`."""
+    information = _combined(x)
+    own = np.diag(information)
+    return float((own[:, None] + own - 2 * information).max())
+
+
+def _squares(x: FloatArray) -> FloatArray:
+    """Return for every leaf i the sum over k of x_k q_ki², float64, shape (n,)."""
+    n = len(x)
+    leaf = np.arange(1, n + 1)
+    cosines = _cosines(x)
+    squares: FloatArray = cosines[0] - cosines[np.minimum(2 * leaf, 2 * (n + 1 - leaf))]
+    return squares
+
+
+def _combined(x: FloatArray) -> FloatArray:
+    """Return the sum over k of x_k q_k q_kᵀ, float64, shape (n, n)."""
+    n = len(x)
+    leaf = np.arange(1, n + 1)
+    cosines, together = _cosines(x), np.add.outer(leaf, leaf)
+    apart = np.abs(np.subtract.outer(leaf, leaf))
+    combined: FloatArray = cosines[apart] - cosines[np.minimum(together, 2 * (n + 1) - together)]
+    return combined
+
+
+def _cosines(x: FloatArray) -> FloatArray:
+    """Return for t = 0 … n + 1 the sum over k of x_k cos(π k t / (n + 1)) / (n + 1).
+
+    The sum of x_k q_ki q_kj is the difference of those at |i - j| and at i + j.
+    """
+    found: FloatArray = dct(np.pad(x, 1), type=1) / (2 * (len(x) + 1))
+    return found
