@@ -116,11 +116,11 @@ class PublishedRelease:
         Args:
             where: areas by axis, for axes that are no names in Python.
             simultaneous: whether the intervals are to hold all at once, whatever is asked.
-            areas: by axis: a code; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to codes, where only the
-                path tells; None or `all` for everything; or a list of these. An axis that is left out: everything.
+            areas: by axis: a code; `FIRST..LAST` of an ordered axis; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to
+                codes, where only the path tells; None or `all` for everything; or a list of these. An axis that is left out: everything.
         Returns:
-            A row per combination: per axis what was asked for, then `count`, `low`, `high` (records; null where no interval
-            can be stated), the tree `level` that was added up, and `how`. With at least the manifest's
+            A row per combination: per axis what was asked for, then `count`, `sd` (its standard deviation, where counts are unbiased), `low`, `high`
+            (records; null where no interval can be stated), the tree `level` that was added up, and `how`. With at least the manifest's
             `intervals.confidence`, over all noise, the interval of any one row covers its true count; of all rows together only with `simultaneous`.
         Raises:
             UsageError: there is no such axis or area, or there are several.
@@ -131,10 +131,11 @@ class PublishedRelease:
         for question in questions(self.published, asked_for):
             found = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
             written = [_written(question.asked[name]) for name in names]
-            rows.append((*written, found.count, found.low, found.high, found.level, found.how))
-        numbers = dict.fromkeys(("count", "low", "high", "level"), pl.Int64)
+            rows.append((*written, found.count, found.deviation, found.low, found.high, found.level, found.how))
+        numbers = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
         schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
-        return pl.DataFrame(rows, schema=schema, orient="row")
+        frame = pl.DataFrame(rows, schema=schema, orient="row")
+        return frame if self.manifest.covariance else frame.drop("sd")
 
 
 def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:

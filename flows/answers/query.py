@@ -8,15 +8,17 @@ from typing import Any, Literal
 
 from storage.errors import UsageError
 from tasks.query.answers import answer, catalogue_of
-from tasks.query.areas import Area, find_area
+from tasks.query.areas import Area
 from tasks.query.folder import PublishedFolder, open_folder
+from tasks.query.ranges import AreaRange, codes_of, find_areas
+from tasks.tree.ordered import RANGE
 
 _SHOWN = 20  # codes that a refusal lists
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An area of each axis, and a code of each derived column that is named.
+    """An area or a range of each axis, and a code of each derived column that is named.
 
     Attributes:
         asked: how they were asked for, by axis and derived column.
@@ -25,7 +27,7 @@ class Question:
     """
 
     asked: Mapping[str, Any]
-    areas: Sequence[Area]
+    areas: Sequence[Area | AreaRange]
     codes: Mapping[str, str]
 
 
@@ -35,7 +37,7 @@ class AreaCounted:
 
     Attributes:
         level: the name of its level.
-        path: its code, behind the codes of the areas that it lies in.
+        path: its code, behind the codes of the areas that it lies in; of a range its ends, first..last.
     """
 
     level: str
@@ -59,6 +61,7 @@ class QueryAnswer:
         level: the tree level whose cells were added up; `axes` is its reach.
         cells: how many were added up, by how they came about.
         how: the count and the interval were put together, in words.
+        sd: the standard deviation of the count, records; None where it is no unbiased estimate.
     """
 
     id: str
@@ -74,6 +77,7 @@ class QueryAnswer:
     axes: Mapping[str, str | None]
     cells: Mapping[str, int]
     how: str
+    sd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,14 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
 
     Args:
         published: the folder.
-        asked_for: by axis, its areas, as `find_area` takes them; everything of an axis that is not named. By derived column, its codes.
+        asked_for: by axis, its areas, as `find_areas` takes them; everything of an axis that is not named. By derived column, its codes.
     Raises:
         UsageError: there is no such axis, area or code, or there are several such areas.
     """
     _check_axes(published, asked_for)
     catalogue, axes = catalogue_of(published), list(published.axes)
     choices: dict[str, list[tuple[Any, Any]]] = {
-        axis: [(asked, find_area(published, catalogue, axis, asked)) for asked in asked_for.get(axis, [None])]
+        axis: [(asked, find_areas(published, catalogue, axis, asked)) for asked in asked_for.get(axis, [None])]
         for axis in axes
     }
     for name in published.manifest.derived:
@@ -138,22 +142,29 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
     return QueryAnswer(
         id=published.manifest.id,
         where={
-            axis: AreaCounted(names[area.level - 1], list(area.path)) if area.level else None
+            axis: _counted(published, axis, area, names)
             for (axis, names), area in zip(published.axes.items(), areas, strict=True)
         }
         | {name: AreaCounted(name, [code]) for name, code in codes.items()},
         count=found.count,
         low=found.low,
         high=found.high,
-        exact=found.low == found.high and not (level.sigma or level.summed),
+        exact=found.low == found.high and not (level.sigma or level.summed) and not found.deviation,
         confidence=intervals.confidence if found.low is not None else None,
         simultaneous=simultaneous,
+        sd=found.deviation,
         promise="simultaneous" if simultaneous else "question",
         level=found.level,
         axes=dict(level.axes),
         cells=found.cells,
         how=found.how,
     )
+
+
+def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, names: Sequence[str]) -> AreaCounted | None:
+    if isinstance(area, AreaRange):
+        return AreaCounted(names[area.level - 1], [RANGE.join(codes_of(published.ordered[axis], area))])
+    return AreaCounted(names[area.level - 1], list(area.path)) if area.level else None
 
 
 def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from flows.cli.arguments import DONE, FAILED, AsJson, print_answer
 from flows.console.release_view import show_verification
+from storage.errors import UsageError
 
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
 
@@ -21,6 +22,7 @@ def verify(folder: FolderPath, as_json: AsJson = False) -> int:
 
 
 def query(
+    context: typer.Context,
     folder: FolderPath,
     origin: Annotated[
         str | None,
@@ -45,8 +47,31 @@ def query(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about."""
+    """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
+
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`.
+    """
     from flows.answers.query import query_answer
     from flows.console.query_view import show_query
 
-    print_answer(query_answer(folder, origin, destination, where or (), simultaneous=simultaneous), as_json, show_query)
+    asked = [*(where or ()), *_by_axis(folder, context.args)]
+    print_answer(query_answer(folder, origin, destination, asked, simultaneous=simultaneous), as_json, show_query)
+
+
+def _by_axis(folder: Path, arguments: list[str]) -> list[str]:
+    """Return arguments of the form `--NAME AREA` or `--NAME=AREA` as `NAME=AREA`.
+
+    Raises:
+        UsageError: an argument has another form, or the folder does not come first.
+    """
+    found, left = list[str](), [str(folder), *arguments] if str(folder).startswith("-") else [*arguments]
+    while left:
+        name, equals, area = left.pop(0).removeprefix("--").partition("=")
+        if str(folder).startswith("-") or not name or not (equals or left):
+            raise UsageError(
+                "query takes a folder, and then --NAME AREA for each axis.",
+                field=f"--{name}",
+                hint="For example trellis query FOLDER --age 18..24 --hour 7..9.",
+            )
+        found.append(f"{name}={area if equals else left.pop(0)}")
+    return found

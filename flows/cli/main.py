@@ -58,6 +58,11 @@ def trellis(
     """Differentially private count tables over public hierarchies."""
 
 
+_ANY_AXIS = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+}  # an option of `query` may be an axis of the release
+
 budget = typer.Typer(help="The cap on what all releases about the same people cost together.", rich_markup_mode=None)
 app.add_typer(budget, name="budget")
 
@@ -83,7 +88,7 @@ for command in (  # in the order of the help
     store_commands.metrics,
     synthetic_command.synthesise,
 ):
-    app.command()(command)
+    app.command(context_settings=_ANY_AXIS if command is folder_commands.query else None)(command)
 budget.command("raise")(store_commands.raise_budget)
 
 

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import column_name, flat_features
+from storage.counts.columns import column_name, flat_features, is_ordered
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
+from tasks.tree.ordered import ordered_axis
 from tasks.tree.views import Derived, View, numbered_codes
 
 _AREA = "\0area"  # no column of codes has such a name
@@ -43,6 +45,28 @@ def tree_of_codebook(manifest: Manifest, codebook: pl.DataFrame) -> Tree:
     """Return the tree of a release, from the codebook that is published with its noisy counts."""
     axes = axes_of(manifest)
     return Tree(tuple(_axis(codebook, axis, names) for axis, names in axes.items()), steps_of(manifest))
+
+
+def tree_of_spec(manifest: Manifest) -> Tree | None:
+    """Return the tree of a release whose spec lists the codes of every axis; None where a table does."""
+    domains, axes = manifest.spec.get("hierarchy"), list[Axis]()
+    for name, levels in axes_of(manifest).items():
+        codebook = codebook_of_spec(name, domains.get(name)) if isinstance(domains, dict) else None
+        if codebook is None:
+            return None
+        axes.append(axis_from_codebook(name, codebook.select(levels).unique(maintain_order=True)))
+    return Tree(tuple(axes), steps_of(manifest))
+
+
+def codebook_of_spec(name: str, domain: Any) -> pl.DataFrame | None:
+    """Return the codebook of an axis whose codes its spec lists, in the order of its areas; None where a table does."""
+    if is_ordered(domain):
+        return ordered_axis(name, domain).codebook()
+    values = domain.get("values") if isinstance(domain, dict) else domain
+    if not isinstance(values, int | list):
+        return None
+    codes = range(values) if isinstance(values, int) else values
+    return pl.DataFrame({name: sorted(map(str, codes))})
 
 
 def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -16,14 +17,17 @@ from tasks.query.explanations import (
     describe_below_threshold,
     describe_cells,
     describe_leaves,
+    describe_pieces,
     describe_row,
     describe_unmeasured,
     explain_missing_interval,
     explain_missing_simultaneous,
 )
 from tasks.query.folder import PublishedFolder
+from tasks.query.ranges import AreaRange, fewest_areas
 from tasks.query.settled import margin_answer, settled_answer
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
+from tasks.query.unbiased import unbiased_answer
 from tasks.uncertainty.intervals import simultaneous_margins
 
 
@@ -41,6 +45,7 @@ class Answer:
         how: an explanation of the count and the interval.
         low: the lower end of the interval, records; None where no interval can be stated.
         high: the upper end, likewise.
+        deviation: the standard deviation of the count, records; None where it is no unbiased estimate.
     """
 
     count: int
@@ -49,16 +54,17 @@ class Answer:
     how: str = ""
     low: int | None = None
     high: int | None = None
+    deviation: float | None = None
 
 
 def catalogue_of(folder: PublishedFolder) -> Catalogue:
     """Return the catalogue of a folder: its codebook, or its tables if it has no codebook."""
-    return Codebook(folder) if folder.manifest.noisy_counts else ReleasedAreas(folder)
+    return Codebook(folder) if folder.has_tree else ReleasedAreas(folder)
 
 
 def answer(
     folder: PublishedFolder,
-    areas: Sequence[Area],
+    asked: Sequence[Area | AreaRange],
     codes: Mapping[str, str] | None = None,
     *,
     simultaneous: bool = False,
@@ -67,7 +73,7 @@ def answer(
 
     Args:
         folder: the published folder.
-        areas: one area per axis.
+        asked: one area per axis, or a range of an ordered one.
         codes: the codes of derived columns; none if left out.
         simultaneous: whether the interval must hold together with those of all other boxes.
     Raises:
@@ -75,6 +81,13 @@ def answer(
         UsageError: no view is made of what the question names.
     """
     manifest = folder.manifest
+    if manifest.covariance:
+        found = unbiased_answer(folder, asked, simultaneous=simultaneous)
+        cells = {"leaves": found.leaves} if found.leaves else {}
+        return Answer(found.count, found.level, cells, found.how, found.low, found.high, found.deviation)
+    areas = [of for of in asked if isinstance(of, Area)]
+    if len(areas) < len(asked):
+        return _of_ranges(folder, asked, codes or {}, simultaneous=simultaneous)
     if manifest.is_settled_together:
         return _of_settled(folder, areas, codes or {}, simultaneous=simultaneous)
     level = level_of(folder.steps, [area.level for area in areas])
@@ -92,6 +105,41 @@ def answer(
     if manifest.noisy_counts:
         return _of_measured(folder, known, areas, simultaneous=simultaneous)
     return _of_rows(folder, known, rows, is_cell, kind)
+
+
+def _of_ranges(
+    folder: PublishedFolder, asked: Sequence[Area | AreaRange], codes: Mapping[str, str], *, simultaneous: bool
+) -> Answer:
+    """Return the answer about ranges: the sum of those about the fewest areas that make them up, whose intervals all hold.
+
+    Each of k intervals misses with a probability of at most α/k. Where every leaf was measured and nothing else, the noise of all
+    leaves in the box is added up instead.
+    """
+    boxes = list(
+        product(
+            *(
+                list(fewest_areas(folder.ordered[axis], of)) if isinstance(of, AreaRange) else [of]
+                for axis, of in zip(folder.axes, asked, strict=True)
+            )
+        )
+    )
+    share, is_known = 1 - folder.manifest.intervals.confidence, folder.manifest.noisy_counts or simultaneous
+    apart = folder if simultaneous or not is_known else folder.at_confidence(1 - share / len(boxes))
+    found = [answer(apart, box, codes, simultaneous=simultaneous) for box in boxes]
+    level = level_of(folder.steps, [of.level for of in asked])
+    count, finest = sum(of.count for of in found), folder.manifest.levels[-1]
+    cells = {"areas": len(boxes), "released": sum(of.cells.get("released", 0) for of in found)}
+    whole = Answer(count, level, cells, describe_pieces(len(boxes), simultaneous=simultaneous))
+    if folder.manifest.levels[0].summed and not finest.threshold and not simultaneous and folder.manifest.noisy_counts:
+        leaves = sum(of.cells["leaves"] for of in found)
+        low, high = leaf_sum_interval(count, leaves, noise_of(finest), math.log(share / 2))
+        return replace(whole, cells=cells | {"leaves": leaves}, low=low, high=high)
+    if len(found) > 1 and not is_known:
+        return replace(whole, how=f"{whole.how}; no interval: the noisy counts are not published")
+    ends = [(of.low, of.high) for of in found if of.low is not None and of.high is not None]
+    if len(ends) < len(found):
+        return replace(whole, how=f"{whole.how}; no interval: {found[0].how}")
+    return replace(whole, low=sum(low for low, _ in ends), high=sum(high for _, high in ends))
 
 
 def _of_settled(

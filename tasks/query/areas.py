@@ -10,6 +10,7 @@ import polars as pl
 
 from storage.errors import UsageError
 from tasks.query.folder import PublishedFolder
+from tasks.tree.axis import Axis
 
 EVERYTHING = "all"
 
@@ -61,12 +62,14 @@ class Codebook:
             above = of_axis.ancestors(found, level, own)
             same = np.flatnonzero((of_axis.codes[own - 1] == code).to_numpy())
             found = found[np.isin(above, same)]
-        return [self._area(axis, level, int(number)) for number in found[: _SHOWN + 1]]
+        return [area_of(of_axis, level, int(number)) for number in found[: _SHOWN + 1]]
 
-    def _area(self, axis: str, level: int, number: int) -> Area:
-        of_axis, one = self._axes[axis], np.array([number])
-        path = (of_axis.codes[own - 1][int(of_axis.ancestors(one, level, own)[0])] for own in range(1, level + 1))
-        return Area(level, tuple(path), number)
+
+def area_of(axis: Axis, level: int, number: int) -> Area:
+    """Return an area of an axis by its number at a level."""
+    one = np.array([number])
+    path = (axis.codes[own - 1][int(axis.ancestors(one, level, own)[0])] for own in range(1, level + 1))
+    return Area(level, tuple(path), number)
 
 
 class ReleasedAreas:

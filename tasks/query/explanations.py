@@ -38,6 +38,14 @@ def describe_leaves(leaves: int, *, are_known: bool = True) -> str:
     return f"sum of noisy leaves; their number is not published, so the interval allows for the noise of all {leaves:,}"
 
 
+def describe_pieces(pieces: int, *, simultaneous: bool) -> str:
+    """Return how a range was put together from areas."""
+    if pieces == 1:
+        return "the range is one area"
+    held = "" if simultaneous else f", each at a {pieces:,}th of the risk"
+    return f"sum of the {pieces:,} areas that the range is made of, and of their intervals{held}"
+
+
 def describe_row(entry: LevelEntry) -> str:
     """Return that the answer is a cell's row in the table."""
     return f"the cell of {_describe_level(entry)}, from its row in the table"

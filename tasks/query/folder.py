@@ -1,7 +1,7 @@
 """A published folder as queries read it: its manifest, and scans that read only what they need of its tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -9,14 +9,18 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from storage.counts.columns import NOISY
+from storage.counts.columns import COUNT, NOISY
 from storage.errors import StoreError, UsageError
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
-from tasks.format.published_tree import DERIVED, axes_of, axis_columns, steps_of, tree_of_codebook
+from tasks.format.published_tree import DERIVED, axes_of, axis_columns, steps_of, tree_of_codebook, tree_of_spec
+from tasks.laws.named import noise_of
 from tasks.query.boxes import reached_by
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
+from tasks.tree.ordered import ordered_axes
+from tasks.unbiased.least_squares import precisions_of
+from tasks.unbiased.released import ReleasedTree
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,39 @@ class PublishedFolder:
 
     @cached_property
     def tree(self) -> Tree:
-        """The tree, from the codebook that is published with the noisy counts."""
-        return tree_of_codebook(self.manifest, self._read(CODEBOOK).collect())
+        """The tree, from the codebook that is published with the noisy counts, or from the codes that the spec lists."""
+        tree = None if self.manifest.noisy_counts else tree_of_spec(self.manifest)
+        return tree or tree_of_codebook(self.manifest, self._read(CODEBOOK).collect())
+
+    @cached_property
+    def has_tree(self) -> bool:
+        """Whether every area is known, with a count or without."""
+        return self.manifest.noisy_counts or (
+            bool(self.manifest.covariance) and tree_of_spec(self.manifest) is not None
+        )
+
+    @cached_property
+    def released(self) -> ReleasedTree:
+        """The tree with the variances of its counts, where every node was measured."""
+        levels, stated = self.manifest.levels, self.manifest.intervals
+        (root,) = self.collect([self.table(0)])
+        is_exact = not (levels[0].sigma or levels[0].summed)
+        precisions = precisions_of([None if entry.summed else noise_of(entry) for entry in levels])
+        total = int(root[COUNT].item()) if is_exact else None
+        return ReleasedTree(self.tree, precisions, stated.confidence, stated.signal_rate, total)
+
+    @cached_property
+    def ordered(self) -> dict[str, Axis]:
+        """The ordered axes by name, down to their finest released levels."""
+        return {
+            name: axis_from_codebook(name, of.codebook().select(self.axes[name]).unique(maintain_order=True))
+            for name, of in ordered_axes(self.manifest.spec).items()
+        }
+
+    def at_confidence(self, confidence: float) -> "PublishedFolder":
+        """Return the folder as if it stated intervals of another confidence; only what follows from noisy counts is so."""
+        intervals = self.manifest.intervals.model_copy(update={"confidence": confidence})
+        return replace(self, manifest=self.manifest.model_copy(update={"intervals": intervals}))
 
     def columns(self, axis: str, level: int) -> list[str]:
         """Return the columns that identify the areas of an axis level: those of its path, coarse to fine."""

@@ -28,7 +28,7 @@ class ReleasedTree:
             total: the exact count of everything; None where it is not published exactly.
         """
         self.tree, self._precisions, self._confidence = tree, precisions, confidence
-        self._signal_rate, self._total = signal_rate, total
+        self._signal_rate, self.total = signal_rate, total
 
     @cached_property
     def variances(self) -> TreeVariances:
@@ -58,10 +58,19 @@ class ReleasedTree:
 
     def intervals(self, level: int, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
         """Return low and high of rows, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each."""
-        found = estimates.row_intervals(self._confidence, self._total)
+        found = estimates.row_intervals(self._confidence, self.total)
         if not simultaneous:
             return found
-        return *found, *estimates.simultaneous_intervals(self._log_odds(level), self._total)
+        return *found, *estimates.simultaneous_intervals(self._log_odds(level), self.total)
+
+    def simultaneous_margins(self, level: int, areas: Sequence[IntArray]) -> IntArray:
+        """Return z of the simultaneous intervals of some nodes of a level, int64, shape (nodes,), records."""
+        deviations = _rounded(self.variances.of_nodes(level, areas))
+        return simultaneous_margins(deviations, self._log_odds(level))
+
+    def with_rounding(self, variances: FloatArray) -> FloatArray:
+        """Return standard deviations of whole counts, given variances before rounding, records."""
+        return _rounded(variances)
 
     def half_widths(self, level: int, rows: int) -> tuple[int | None, int | None]:
         """Return z of the intervals of rows, and of simultaneous ones; None where rows have different ones."""

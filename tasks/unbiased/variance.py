@@ -1,6 +1,6 @@
 """Exact variances of least squares in a tree of which every node is measured: of nodes, boxes, and any weighted sum of leaves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +110,24 @@ class TreeVariances:
         share, rest = self._moments(first, stop)
         return share**2 * self.total + rest
 
+    def whole_nodes(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[int, tuple[IntArray, ...]]]:
+        """Yield the nodes that lie wholly inside a box, and whose parents do not, level by level: their areas per axis, shape (nodes,).
+
+        Args:
+            first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
+            stop: likewise.
+        """
+        tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
+        starts = [_first_leaves(axis) for axis in tree.axes]
+        for level in range(tree.depth + 1):
+            nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
+            inside, partly = inside_boxes(tree, starts, nodes, first, stop)
+            yield level, tuple(of[inside > 0] for of in areas)
+            if level < tree.depth:
+                areas = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly])).areas
+
     def of_sum(self, weights: FloatArray) -> float:
         """Return the variance of the sum of all leaves with some weights, records squared.
 
@@ -131,7 +149,7 @@ class TreeVariances:
         tree, boxes = self.tree, len(first[0])
         starts = [_first_leaves(axis) for axis in tree.axes]
         box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)
-        root, partly = _inside(tree, starts, Frontier(0, areas, box), first, stop)
+        root, partly = inside_boxes(tree, starts, Frontier(0, areas, box), first, stop)
         box, areas = box[partly], tuple(of[partly] for of in areas)
         families = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]()
         shares = [root]
@@ -143,7 +161,7 @@ class TreeVariances:
             fan_out = np.diff(cells.first_cell)
             own, of_box = at_nodes(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
             share, rest = shares_within(own, np.repeat(at_nodes(self.children[level], areas), fan_out))
-            inside, partly = _inside(tree, starts, Frontier(level + 1, cells.areas, of_box), first, stop)
+            inside, partly = inside_boxes(tree, starts, Frontier(level + 1, cells.areas, of_box), first, stop)
             families.append((box, cells.first_cell[:-1], share, rest, fan_out))
             shares.append(inside)
             found.append(partly)
@@ -216,7 +234,7 @@ def _first_leaves(axis: Axis) -> list[IntArray]:
     return firsts
 
 
-def _inside(
+def inside_boxes(
     tree: Tree,
     starts: Sequence[Sequence[IntArray]],
     nodes: Frontier,

@@ -41,13 +41,13 @@ def noisy_counts_failures(
         }
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
-    by_itself = manifest.is_settled_together or manifest.covariance
+    is_settled = manifest.is_settled_together or manifest.covariance
     failures, released = [], ReleasedRows(folder, manifest, pl.DataFrame(codebook), columns)
     for entry, total in zip(manifest.levels, totals, strict=True):
         path = noisy_counts_path(folder, entry.level)
         try:
             failure = "" if entry.summed else _level_failure(path, entry, areas, total)
-            if not failure and not manifest.intervals.rounded and not by_itself:
+            if not failure and not manifest.intervals.rounded and not is_settled:
                 failure = released.misfit(entry)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             failure = "is missing or is not a Parquet file."
@@ -55,7 +55,7 @@ def noisy_counts_failures(
         failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
     if (manifest.views or manifest.covariance) and not failures:
         failures = _settled(folder, manifest)
-    if not failures and not by_itself and not released.has_bounds():
+    if not failures and not is_settled and not released.has_bounds():
         failures.append("manifest.json: bound_after does not follow from the released and the noisy counts.")
     return failures
 

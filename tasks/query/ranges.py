@@ -1,0 +1,124 @@
+"""Ranges of an ordered axis: which areas they hold, and the fewest areas that they are made of."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from storage.errors import UsageError
+from tasks.query.areas import Area, Catalogue, area_of, find_area
+from tasks.query.folder import PublishedFolder
+from tasks.tree.axis import Axis
+from tasks.tree.ordered import RANGE
+
+_SHOWN = 3  # codes of a level that a refusal shows
+
+
+@dataclass(frozen=True, slots=True)
+class AreaRange:
+    """Adjacent areas of a level of an ordered axis.
+
+    Attributes:
+        level: the axis level.
+        first: the number of the first area.
+        stop: the number of the first one after it that is outside.
+    """
+
+    level: int
+    first: int
+    stop: int
+
+
+def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area | AreaRange:
+    """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, or one as `find_area`.
+
+    Raises:
+        UsageError: there is no such area; or the ends of a range are of different levels, reversed, or of an axis without order.
+    """
+    if not isinstance(asked, str) or RANGE not in asked or "=" in asked:
+        return find_area(folder, catalogue, axis, asked)
+    of = folder.ordered.get(axis)
+    if of is not None:
+        return _range(of, asked)
+    try:
+        return find_area(folder, catalogue, axis, asked)
+    except UsageError as fault:
+        raise UsageError(
+            f"{axis}: {asked} is no area, and no range either, since the codes of {axis} have no order.",
+            field=axis,
+            hint=f"{fault.hint} Name several areas one by one.",
+        ) from None
+
+
+def _range(axis: Axis, asked: str) -> AreaRange:
+    """Return a range of an ordered axis, or the area of a made level that has this name."""
+    first, _, last = asked.partition(RANGE)
+    (level, begin), (other, end) = (_end(axis, code.strip(), asked, place) for place, code in enumerate((first, last)))
+    if level != other:
+        names = [axis.level_names[own - 1] for own in (level, other)]
+        raise UsageError(
+            f"{axis.name}: the ends of {asked} must be of one level, got {first} of level {names[0]} and {last} of level {names[1]}.",
+            field=axis.name,
+            hint=f"For example {axis.codes[level - 1][begin]}{RANGE}{axis.codes[level - 1][axis.areas(level) - 1]}.",
+        )
+    if end < begin:
+        raise UsageError(
+            f"{axis.name}: the range {asked} is reversed: {last} comes before {first}.",
+            field=axis.name,
+            hint=f"Write {last}{RANGE}{first}.",
+        )
+    return AreaRange(level, begin, end + 1)
+
+
+def _end(axis: Axis, code: str, asked: str, place: int) -> tuple[int, int]:
+    """Return the level of the first end of a range, or of the last one, and the number of its area there.
+
+    The ends of areas of made levels are codes too, for releases that go down to such a level.
+    """
+    for level in reversed(range(1, axis.depth + 1)):
+        own = axis.codes[level - 1]
+        of_ends = own.str.split(RANGE).list.get(-place) if level == axis.depth else own
+        found = np.flatnonzero((of_ends == code).to_numpy())
+        if len(found):
+            return level, int(found[0])
+    levels = [
+        f"{name} (such as {', '.join(codes.head(_SHOWN))})"
+        for name, codes in zip(axis.level_names, axis.codes, strict=True)
+        if not codes.str.contains(RANGE, literal=True).any()
+    ]
+    raise UsageError(
+        f"{axis.name}: {code} in {asked} is no code of {axis.name}.",
+        field=axis.name,
+        hint=f"Its codes are those of {'; '.join(levels)}."
+        if levels
+        else f"Its areas are {', '.join(axis.codes[-1].head(_SHOWN))}, ….",
+    )
+
+
+def fewest_areas(axis: Axis, asked: AreaRange) -> Iterator[Area]:
+    """Yield the fewest areas of which a range is made, in their order: each lies inside, and what holds it does not."""
+    level, first, stop = asked.level, asked.first, asked.stop
+    left, right = list[Area](), list[Area]()
+    while level:
+        begins = axis.first_child[level - 1]
+        above = int(np.searchsorted(begins, first)), int(np.searchsorted(begins, stop, side="right")) - 1
+        if above[0] >= above[1]:
+            break
+        left += [area_of(axis, level, number) for number in range(first, int(begins[above[0]]))]
+        right = [area_of(axis, level, number) for number in range(int(begins[above[1]]), stop)] + right
+        level, (first, stop) = level - 1, above
+    middle = [area_of(axis, level, number) for number in range(first, stop)]
+    yield from [*left, *middle, *right]
+
+
+def leaves_of_areas(axis: Axis, asked: Area | AreaRange) -> tuple[int, int]:
+    """Return the first finest area inside an area or range, and the first one after it that is outside."""
+    first, stop = (asked.first, asked.stop) if isinstance(asked, AreaRange) else (asked.number, asked.number + 1)
+    begins = axis.first_descendants(asked.level, axis.depth)
+    return int(begins[first]), int(begins[stop])
+
+
+def codes_of(axis: Axis, asked: AreaRange) -> tuple[str, str]:
+    """Return the codes of the ends of a range."""
+    codes = axis.codes[asked.level - 1]
+    return codes[asked.first], codes[asked.stop - 1]
