@@ -1,0 +1,348 @@
+"""Ranges: exact variances of trees of which every node is measured, against the best that any linear mechanism can do.
+
+- tables: for 64, 256, 1,024 and 2²⁰ leaves the mean variance of all ranges, prefixes, nodes and dense sets, and that of the worst node, of
+  flat noise, the binary tree without least squares, Hay's tree, the wavelet, the cascade, simple splits, the best split, and the
+  eigen-design, with add_remove and 2ρ = 1. Beside them stands the optimum of the matrix mechanism with its dual bound, up to 1,024 leaves.
+- accounting: the noise of a node of the cascade with whole numbers, and with continuous noise.
+- data: the error of all ranges on made-up daily counts, and of the default mechanism beside unbiased trees.
+- errata: the figures of docs/privacy.md about Dharangutte, Gao, Gong and Wang (2024). The event that breaks sampling in floating-point
+  numbers is counted in `--draws` draws; `--draws 20000000` takes a few minutes.
+
+A line says of every figure that was asked for whether it is reached. Nothing is released or charged.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from matrix_mechanism import WORKLOADS, eigen_design, optimum, square_root
+from numpy.typing import NDArray
+from results import markdown, save
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
+from views import Asked
+
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import seen_table, try_scales
+from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.allocation import Allocation, shares_of
+from tasks.laws.table_sampler import table_noise
+from tasks.tree.axis import Axis
+from tasks.tree.order import Tree
+from tasks.unbiased.eigen_design import MOST_LEAVES, best_precisions, covariance, variances_by
+from tasks.unbiased.pieces import variances_in_pieces
+from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
+from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
+from tasks.unbiased.workloads import NODES, PREFIX, RANGES, SETS, mean_variances
+
+FloatArray = NDArray[np.float64]
+Row = dict[str, float]  # by workload
+
+WORST = "worst node"
+SHOWN = (RANGES, PREFIX, NODES, WORST, SETS)
+MOST_OPTIMAL = 1024  # leaves for which the optimum is found
+MOST_DENSE = 256  # leaves for which eigenvectors of prefixes are found
+CLOSE = 0.005  # relative, to the figures that were asked for
+
+# What was asked for, by leaves, in multiples of the optimum; of the worst node and of the optimum, variances.
+WANTED: Mapping[int, Mapping[str, Row]] = {
+    256: {"eigen-design": {PREFIX: 1.59}},
+    1024: {
+        "flat": {RANGES: 27.7, PREFIX: 58.6, NODES: 2.56, WORST: 1024, SETS: 3.04},
+        "binary tree": {RANGES: 7.1, PREFIX: 6.3, NODES: 5.11, WORST: 11},
+        "hay": {RANGES: 1.75, PREFIX: 1.55, NODES: 2.56, WORST: 6.67, SETS: 6.10},
+        "wavelet": {RANGES: 1.51, PREFIX: 1.54, NODES: 1.71, WORST: 11, SETS: 3.37},
+        "cascade": {RANGES: 1.67, PREFIX: 1.49, NODES: 2.01, WORST: 4.33, SETS: 3.96},
+        "best split": {RANGES: 1.46, PREFIX: 1.44, NODES: 1.0, SETS: 1.0},
+        "eigen-design": {RANGES: 1.05, NODES: 1.0, SETS: 1.0},
+        "square root": {PREFIX: 1.11},
+        "optimum": {RANGES: 12.36, PREFIX: 8.74, NODES: 2.151, WORST: 4.33, SETS: 210.4},
+    },
+}
+WANTED_OF_MILLION: Mapping[str, Row] = {  # variances for 2**20 leaves
+    "hay": {RANGES: 76.37},
+    "wavelet": {RANGES: 70.58},
+    "cascade": {RANGES: 74.75},
+    "best split": {RANGES: 69.38},
+}
+WANTED_OF_BRANCHING = {"2 children": {RANGES: 1.46}, "4 children": {RANGES: 1.58}, "32 children": {RANGES: 2.72}}
+
+
+def main() -> None:
+    """Run what is asked for, and print its tables and figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="tables,accounting,data,errata", help="parts, separated by commas")
+    parser.add_argument("--runs", type=int, default=20, help="of the default mechanism on made-up counts")
+    parser.add_argument("--draws", type=int, default=2_000_000, help="of noise in floating-point numbers")
+    parser.add_argument("--seed", type=int, default=1, help="of made-up counts and of floating-point noise")
+    asked = parser.parse_args()
+    parts: dict[str, Callable[[argparse.Namespace], list[Asked]]] = {
+        "tables": tables,
+        "accounting": accounting,
+        "data": data,
+        "errata": errata,
+    }
+    found = list[Asked]()
+    for name in asked.only.split(","):
+        print(f"\n## {name}\n", flush=True)
+        found += parts[name](asked)
+    print()
+    for figure in found:
+        print(figure.line)
+    save("ranges", [{"what": of.what, "value": of.value, "least": of.least, "most": of.most} for of in found])
+
+
+def tables(_: argparse.Namespace) -> list[Asked]:
+    """Print the exact variances of every mechanism, for four numbers of leaves."""
+    found = list[Asked]()
+    for n in (64, 256, 1024, 2**20):
+        rows = rows_of(n)
+        print(f"{n:,} leaves, variances at 2ρ = 1 under add_remove:\n")
+        print_rows(rows)
+        if n <= MOST_OPTIMAL:
+            print("\nin multiples of the optimum, except for the worst node; and the optimum:\n")
+            bounds = optimum(n)
+            best = {workload: at_most for workload, (_, at_most) in bounds.items()}
+            over = {
+                name: {of: value / best.get(of, 1.0) for of, value in row.items()} for name, row in rows.items()
+            } | {"optimum": best | {WORST: rows["cascade"][WORST]}}
+            print_rows(over | {"dual bound": {workload: at_least for workload, (at_least, _) in bounds.items()}})
+            gap = max(at_most / at_least for at_least, at_most in bounds.values()) - 1
+            found.append(Asked(f"{n} leaves: the optimum over its dual bound, less 1", gap, most=0.01))
+            found.append(Asked(f"{n} leaves: furthest from dense inverses", furthest_from_dense(n, rows), most=1e-6))
+            found += close_to(WANTED.get(n, {}), over, f"{n:,} leaves: ")
+        else:
+            found += close_to(WANTED_OF_MILLION, rows, f"{n:,} leaves: ")
+        print(flush=True)
+    return found + branchings()
+
+
+def rows_of(n: int) -> dict[str, Row]:
+    """Return the variances of every mechanism that is exact on n leaves, by workload."""
+    tree = halved(n)
+    fan_outs, levels = mean_fan_outs(tree), tree.depth + 1
+    flat = np.eye(levels)[-1]
+    splits = {"flat": flat, "hay": uniform(fan_outs), "wavelet": wavelet(fan_outs), "cascade": cascade(fan_outs)}
+    splits |= {f"finest: {weight}": uniform(fan_outs) + (weight - 1) * flat for weight in (1.5, 2)}
+    rows = {name: row_of(tree, precisions) for name, precisions in splits.items()}
+    pieces = variances_in_pieces(tree.axes[0], [float(levels)] * levels)
+    best = {workload: row_of(tree, for_workload(workload, tree, [1] * levels, {0}))[workload] for workload in WORKLOADS}
+    rows |= {"binary tree": pieces | {WORST: float(levels)}, "best split": best}
+    if n <= MOST_LEAVES:  # of nodes and sets the eigenvectors are those of a tree, whose best split is the design
+        ranges = variances_by(covariance(best_precisions(n)), tree.axes[0])[RANGES]
+        rows["eigen-design"] = {RANGES: ranges, NODES: best[NODES], SETS: best[SETS]}
+        rows["square root"] = {PREFIX: square_root(n)}
+    if n <= MOST_DENSE:
+        rows["eigen-design"] |= {PREFIX: eigen_design(PREFIX, n)}
+    return rows
+
+
+def row_of(tree: Tree, precisions: FloatArray) -> Row:
+    """Return the variances of a tree at 2ρ = 1 under add_remove, by workload."""
+    variances = tree_variances(tree, (precisions / twice_rho(precisions, np.ones(len(precisions)))).tolist())
+    return mean_variances(variances, {0}) | {WORST: max(level.most for level in variances.of_levels())}
+
+
+def halved(n: int, branching: int = 2) -> Tree:
+    """Return a tree over a power of `branching` leaves."""
+    depth = round(math.log(n, branching))
+    first_child = tuple(np.arange(0, branching ** (level + 1) + 1, branching) for level in range(depth))
+    parent = tuple(np.repeat(np.arange(branching**level), branching) for level in range(depth))
+    return Tree(
+        (Axis("leaf", tuple(f"leaf_{level}" for level in range(depth)), first_child, parent, ()),), (0,) * depth
+    )
+
+
+def furthest_from_dense(n: int, rows: Mapping[str, Row]) -> float:
+    """Return the largest relative difference between exact variances of trees and those by dense inverses."""
+    tree, furthest = halved(n), 0.0
+    fan_outs = mean_fan_outs(tree)
+    for name, of in {"hay": uniform, "wavelet": wavelet, "cascade": cascade}.items():
+        precisions = of(fan_outs) / of(fan_outs).sum()
+        leaf = np.arange(n)
+        information = sum(
+            precision * (leaf[:, None] >> (tree.depth - level) == leaf >> (tree.depth - level))
+            for level, precision in enumerate(precisions)
+        )
+        dense = variances_by(np.linalg.inv(information), tree.axes[0])
+        furthest = max(furthest, *(abs(rows[name][workload] / dense[workload] - 1) for workload in dense))
+    return furthest
+
+
+def branchings() -> list[Asked]:
+    """Print what the best split for ranges comes to with more children per node, for 1,024 leaves."""
+    found = dict[str, Row]()
+    for branching in (2, 4, 32):
+        tree = halved(1024, branching)
+        best = for_workload(RANGES, tree, [1] * (tree.depth + 1), {0})
+        found[f"{branching} children"] = {RANGES: row_of(tree, best)[RANGES] / optimum(1024)[RANGES][1]}
+    of = ", ".join(f"{name} {row[RANGES]:.2f}" for name, row in found.items())
+    print(f"best split for ranges over the optimum, 1,024 leaves: {of}")
+    return close_to(WANTED_OF_BRANCHING, found)
+
+
+def close_to(wanted: Mapping[str, Row], rows: Mapping[str, Row], of: str = "1,024 leaves: ") -> list[Asked]:
+    """Return the figures that were asked for to half a percent."""
+    return [
+        Asked(f"{of}{name}, {workload}", rows[name][workload], value * (1 - CLOSE), value * (1 + CLOSE))
+        for name, row in wanted.items()
+        for workload, value in row.items()
+    ]
+
+
+def print_rows(rows: Mapping[str, Row]) -> None:
+    """Print variances, a row per mechanism."""
+    cells = [[name, *(f"{row[of]:,.4g}" if of in row else "" for of in SHOWN)] for name, row in rows.items()]
+    print(markdown([["", *SHOWN], ["---", *["---:"] * len(SHOWN)], *cells]))
+
+
+def accounting(_: argparse.Namespace) -> list[Asked]:
+    """Print the standard deviation of a node of the cascade for some (ε, δ), of whole and of continuous noise."""
+    found, delta = list[Asked](), 1e-8
+    asked_for = {
+        (1.0, 10, "add_remove"): (10.6200, 10.6171),
+        (1.0, 10, "substitution"): (13.8183, 13.8117),
+        (4.0, 20, "add_remove"): (3.8653, 3.8642),
+        (4.0, 20, "substitution"): (5.2242, 5.2218),
+    }
+    for (epsilon, depth, neighbours), (whole, continuous) in asked_for.items():
+        squares = [1] * (depth + 1) if neighbours == "add_remove" else [0, *[2] * depth]
+        precisions = cascade(np.full(depth, 2.0))
+        cost = twice_rho(precisions, squares)
+        sigma = math.sqrt(cost / (2 * rho_for(precisions, squares, epsilon, delta)))
+        smooth = math.sqrt(cost) * analytic_scale(epsilon, delta)
+        print(f"ε = {epsilon:g}, {depth} levels, {neighbours}: whole noise {sigma:.4f}, continuous {smooth:.4f}")
+        case = f"ε = {epsilon:g}, {neighbours}"
+        found.append(Asked(f"{case}: sd of a node", sigma, whole * 0.9995, whole * 1.0005))
+        found.append(Asked(f"{case}: sd with continuous noise", smooth, continuous * 0.9995, continuous * 1.0005))
+    return found
+
+
+def rho_for(precisions: FloatArray, squares: list[int], epsilon: float, delta: float) -> float:
+    """Return the most ρ that the accountant of releases allows for levels with some relative precisions."""
+    measured = [square for precision, square in zip(precisions, squares, strict=True) if precision and square]
+    allocation = Allocation(shares_of(costs_of(precisions, squares)), tuple(measured))
+    return float(ACCOUNTANTS["pld"].largest_rho(allocation, epsilon, delta))
+
+
+def analytic_scale(epsilon: float, delta: float) -> float:
+    """Return the scale of continuous Gaussian noise for sensitivity 1 (Balle and Wang 2018)."""
+
+    def excess(scale: float) -> float:
+        over = 1 / (2 * scale)
+        return ndtr(over - epsilon * scale) - math.exp(epsilon + log_ndtr(-over - epsilon * scale)) - delta
+
+    return brentq(excess, 1e-3, 1e4, xtol=1e-12)
+
+
+def data(asked: argparse.Namespace) -> list[Asked]:
+    """Print the root mean square error of all ranges of 1,024 days, at ε = 1 and δ = 10⁻⁸ under add_remove."""
+    n, epsilon, delta = 1024, 1.0, 1e-8
+    tree, squares = halved(n), [1] * 11
+    fan_outs, flat = mean_fan_outs(tree), np.eye(11)[-1]
+    splits = {"flat": flat, "hay": uniform(fan_outs), "cascade": cascade(fan_outs), "wavelet": wavelet(fan_outs)}
+    splits |= {"best split": for_workload(RANGES, tree, squares, {0})}
+    errors = {}
+    for name, precisions in splits.items():
+        cost = 2 * rho_for(precisions, squares, epsilon, delta)
+        rounding = 0.0 if name == "flat" else ROUNDING_VARIANCE
+        errors[name] = math.sqrt(row_of(tree, precisions)[RANGES] / cost + rounding)
+    unit = analytic_scale(epsilon, delta) ** 2
+    ranges = variances_by(covariance(best_precisions(n)), tree.axes[0])[RANGES]
+    errors |= {"eigen-design": math.sqrt(unit * ranges), "optimum": math.sqrt(unit * optimum(n)[RANGES][1])}
+    print("whatever the data, by exact variances: " + ", ".join(f"{name} {of:.1f}" for name, of in errors.items()))
+    generator = np.random.default_rng(asked.seed)
+    sets = {
+        "daily counts of mean 200": generator.poisson(200, n),
+        "daily counts of mean 10": generator.poisson(10, n),
+        "5% of days, Pareto": np.where(generator.random(n) < 0.05, np.ceil(10 * (1 + generator.pareto(1.2, n))), 0),
+    }
+    rivals = {"inftda_reconciled": uniform(fan_outs), "with {finest: 2}": uniform(fan_outs) + flat}
+    for kind, counts in sets.items():
+        of = [f"{name} {of_ranges(tree, counts, split, asked.runs)}" for name, split in rivals.items()]
+        print(f"{kind}: " + ", ".join(of), flush=True)
+    wanted = {"flat": 94.3, "hay": 23.7, "cascade": 23.2, "wavelet": 22.0, "best split": 21.7, "optimum": 17.9}
+    return [
+        Asked(f"error of all ranges, {name}", errors[name], value * (1 - CLOSE), value * (1 + CLOSE))
+        for name, value in wanted.items()
+    ]
+
+
+def of_ranges(tree: Tree, counts: NDArray[np.float64], split: FloatArray, runs: int) -> str:
+    """Return the root mean square error of all ranges and of all leaves of the default mechanism, with a standard error."""
+    there = np.flatnonzero(counts)
+    table = seen_table(tree, (there,), counts[there].astype(np.int64))
+    rho = rho_for(split, [1] * len(split), 1.0, 1e-8)
+    scales = np.sqrt(split.sum() / (2 * rho * split)).tolist()
+    squares = []
+    for _ in range(runs):
+        leaves = try_scales(table, MECHANISMS["inftda_reconciled"], scales, table_noise).released[-1]
+        errors = -counts.astype(np.float64)
+        errors[leaves.areas[0]] += leaves.counts
+        prefixes = np.append(0.0, np.cumsum(errors))  # a range is the difference of two of them
+        squares.append((2 * prefixes.var() * (len(counts) + 1) / len(counts), (errors**2).mean()))
+    mean, spread = np.mean(squares, axis=0), np.std(squares, axis=0, ddof=1) / math.sqrt(runs)
+    error = spread[0] / (2 * math.sqrt(mean[0]))
+    return f"{math.sqrt(mean[0]):.1f} ± {error:.1f} (leaves {math.sqrt(mean[1]):.1f})"
+
+
+def errata(asked: argparse.Namespace) -> list[Asked]:
+    """Print the figures that docs/privacy.md has about the paper."""
+    epsilon, delta, depth = 0.1, 1e-9, 15
+    paper = 2 * math.log(2 / delta) / epsilon**2  # its variance for sensitivity 1
+    events = floating_point_events(math.sqrt(paper * (1 + depth / 3)), depth, asked.draws, asked.seed)
+    for count, of in enumerate(events):
+        print(f"|y| < 1/2 and y no multiple of 2⁻⁵³, true count {count}: {of:,} of {asked.draws:,} draws")
+    rate = events[0] / asked.draws
+    print(f"a rate of {rate:.2g}, which is {rate / delta:,.0f} times δ = {delta:g}\n")
+    analytic = analytic_scale(epsilon, delta) ** 2
+    print(f"variance for sensitivity 1 at ε = {epsilon}, δ = {delta}: the paper {paper:,.0f}, analytic {analytic:,.0f}")
+    tree = halved(2**5)
+    of_leaves = sum(
+        precision * np.kron(np.eye(2**level), np.ones((2 ** (5 - level),) * 2))
+        for level, precision in enumerate(cascade(mean_fan_outs(tree)))
+    )
+    largest, own = float(np.linalg.eigvalsh(of_leaves)[-1]), float(np.diag(of_leaves).max())
+    print(f"32 leaves: largest eigenvalue of the information {largest:.2f}, largest entry of its diagonal {own:.2f}")
+    print(f"mean absolute value of one normal variable: {math.sqrt(2 / math.pi):.3f}, where the paper has at least 1")
+    rows = {
+        name: row_of(halved(64), of(np.full(6, 2.0)))[RANGES]
+        for name, of in {"cascade": cascade, "wavelet": wavelet}.items()
+    }
+    laplace = rows["wavelet"] / 7 * 2 * (7 / epsilon) ** 2  # seven coefficients per record, each with scale 7 / ε
+    print(
+        f"all ranges of 64 leaves: cascade {paper * rows['cascade']:.3g}, wavelet with Laplace noise and pure ε {laplace:.3g},"
+        f" with Gaussian noise {paper * rows['wavelet']:.3g}"
+    )
+    return [
+        Asked("the event at count 0, in multiples of δ", rate / delta, least=1000),
+        Asked("the event at count 1", float(events[1]), most=0),
+        Asked("the paper's variance over the analytic one", paper / analytic, 1.69, 1.71),
+        Asked("32 leaves: largest eigenvalue", largest, 31.99, 32.01),
+        Asked("64 leaves: variance of cascade", paper * rows["cascade"], 3.55e4, 3.65e4),
+        Asked("64 leaves: variance of the wavelet with pure ε", laplace, 0.995e4, 1.05e4),
+    ]
+
+
+def floating_point_events(sigma: float, depth: int, draws: int, seed: int) -> tuple[int, int]:
+    """Return how often a noisy leaf, drawn down a tree in floating-point numbers, is fine-grained near 0, at true counts 0 and 1.
+
+    Each node's noise is half that of its parent plus or minus a draw of variance 3σ²/4. At count 1 a sum of 1 and noise between -3/2
+    and -1/2 is exact, and a multiple of 2⁻⁵³; near 0 noise has more digits.
+    """
+    generator, events = np.random.default_rng(seed), [0, 0]
+    for first in range(0, draws, 1_000_000):
+        size = min(1_000_000, draws - first)
+        noise = generator.normal(0.0, sigma, size)
+        for _ in range(depth):
+            noise = noise / 2 + generator.normal(0.0, math.sqrt(3) / 2 * sigma, size)
+        for count in (0, 1):
+            released = count + noise
+            near = released[np.abs(released) < 0.5] * 2.0**53
+            events[count] += int((near != np.floor(near)).sum())
+    return events[0], events[1]
+
+
+if __name__ == "__main__":
+    main()
