@@ -1,6 +1,7 @@
 """Measure ideas for accuracy that we tried and did not keep, as `accuracy.py` measures; docs/mechanisms.md discusses them.
 
-Each idea changes the second pass of `inftda_reconciled` in one way, at the same ε, δ and split. None reads a true count.
+Each idea changes `inftda_reconciled` in one way, at the same ε, δ and split: most of them its second pass, and contrasts what it
+measures. None reads a true count but to measure it.
 """
 
 import argparse
@@ -13,8 +14,9 @@ from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, try_scales
 from tasks.laws.table_sampler import table_noise
-from tasks.noise.truth import TruthInMemory
+from tasks.noise.truth import TruthInMemory, true_counts_below
 from tasks.optimize.chebyshev import nearest_in_chebyshev
+from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.reconcile import (
     BoolArray,
     Estimates,
@@ -26,6 +28,7 @@ from tasks.optimize.reconcile import (
     settle,
     summed_children,
 )
+from tasks.optimize.task import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand, keep_positive, locate
 
@@ -132,7 +135,7 @@ def every_other_level(table: SeenTable, sigmas: Sequence[float]) -> list[Frontie
         between = expand(tree, nodes) if level - nodes.level == 2 else None
         parents = Frontier(between.level, between.areas, np.ones(len(between), dtype=np.int64)) if between else nodes
         cells, nothing = expand(tree, parents), np.zeros(0, dtype=np.int64)
-        noisy = table_noise(np.concatenate([nothing, *truth.below(tree, parents)]), sigma)
+        noisy = table_noise(np.concatenate([nothing, *true_counts_below(truth, tree, parents)]), sigma)
         first_cell = cells.first_cell[between.first_cell] if between else cells.first_cell
         counts = nearest_in_chebyshev(noisy, first_cell, totals) if len(totals) else noisy
         passed.append((between, cells, first_cell, noisy, counts > 0))
@@ -153,6 +156,35 @@ def every_other_level(table: SeenTable, sigmas: Sequence[float]) -> list[Frontie
             released.append(keep_positive(between, np.diff(np.append(0, np.cumsum(counts))[cells.first_cell])))
         released.append(keep_positive(cells, counts))
     return released
+
+
+def contrasts(optimiser: Optimiser) -> Callable[[SeenTable, Sequence[float]], list[Frontier]]:
+    """Measure contrasts of siblings in place of their counts: how far each is from the mean of its family.
+
+    A unit moves a contrast of b siblings by 1 - 1/b, squared, on either path, and by 2 where its two paths part. So at the same cost
+    the noise of a family below level 1 has (1 - 1/b) times the variance. Each family is settled on the way down, and there is
+    nothing to learn on a way up.
+    """
+
+    def release(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
+        tree, root, truth = table.tree, table.levels[0], TruthInMemory(table.levels)
+        generator, nodes = np.random.default_rng(), Frontier(0, root.areas, root.true_counts)
+        released = [nodes]
+        for level, sigma in enumerate(sigmas[1:], 1):
+            cells = expand(tree, nodes)
+            fan_out, noisy = (
+                np.diff(cells.first_cell),
+                np.concatenate([*true_counts_below(truth, tree, nodes), np.zeros(0)]),
+            )
+            scales = sigma * (np.ones(len(nodes)) if level == 1 else np.sqrt(1 - 1 / fan_out))
+            noisy += np.repeat(scales, fan_out) * generator.standard_normal(len(noisy))
+            missing = nodes.counts - np.bincount(np.repeat(np.arange(len(nodes)), fan_out), noisy, len(nodes))
+            estimates = np.rint(noisy + np.repeat(missing / fan_out, fan_out)).astype(np.int64)
+            nodes = keep_positive(cells, optimiser(estimates, cells.first_cell, nodes.counts))
+            released.append(nodes)
+        return released
+
+    return release
 
 
 def _settled_within(noisy: IntArray, first_cell: IntArray, totals: IntArray, stays: BoolArray) -> IntArray:
@@ -206,6 +238,8 @@ CANDIDATES = (
     Idea("posterior means", posterior_means),
     Idea("shared leaves", shared_leaves),
     Halves("every other level", every_other_level),
+    Idea("contrasts", contrasts(nearest_in_chebyshev)),
+    Idea("contrasts in l2", contrasts(nearest_in_euclid)),
 )
 
 
