@@ -13,7 +13,9 @@ A line says of every figure that was asked for whether it is reached. Nothing is
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 from matrix_mechanism import WORKLOADS, eigen_design, optimum, square_root
@@ -34,7 +36,7 @@ from tasks.unbiased.eigen_design import MOST_LEAVES, best_precisions, covariance
 from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
-from tasks.unbiased.workloads import NODES, PREFIX, RANGES, SETS, mean_variances
+from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, mean_variances
 
 FloatArray = NDArray[np.float64]
 Row = dict[str, float]  # by workload
@@ -115,6 +117,7 @@ def tables(_: argparse.Namespace) -> list[Asked]:
         else:
             found += close_to(WANTED_OF_MILLION, rows, f"{n:,} leaves: ")
         print(flush=True)
+    print_gains()
     return found + branchings()
 
 
@@ -138,20 +141,26 @@ def rows_of(n: int) -> dict[str, Row]:
     return rows
 
 
-def row_of(tree: Tree, precisions: FloatArray) -> Row:
-    """Return the variances of a tree at 2ρ = 1 under add_remove, by workload."""
-    variances = tree_variances(tree, (precisions / twice_rho(precisions, np.ones(len(precisions)))).tolist())
+def row_of(tree: Tree, precisions: FloatArray, squares: Sequence[int] = ()) -> Row:
+    """Return the variances of a tree at 2ρ = 1 by workload; of one record under add_remove, unless Δ₂² of levels is given."""
+    squares = squares or [1] * len(precisions)
+    cost = twice_rho(precisions, squares)
+    noise = [p / cost if square else math.inf for p, square in zip(precisions.tolist(), squares, strict=True)]
+    variances = tree_variances(tree, noise)
     return mean_variances(variances, {0}) | {WORST: max(level.most for level in variances.of_levels())}
 
 
 def halved(n: int, branching: int = 2) -> Tree:
-    """Return a tree over a power of `branching` leaves."""
-    depth = round(math.log(n, branching))
-    first_child = tuple(np.arange(0, branching ** (level + 1) + 1, branching) for level in range(depth))
-    parent = tuple(np.repeat(np.arange(branching**level), branching) for level in range(depth))
-    return Tree(
-        (Axis("leaf", tuple(f"leaf_{level}" for level in range(depth)), first_child, parent, ()),), (0,) * depth
-    )
+    """Return the tree of n leaves that are cut into parts of about the same size until each is alone."""
+    sizes, first_child, parent = np.array([n]), [], []
+    while sizes.max() > 1:
+        parts = np.minimum(sizes, branching)
+        parent.append(np.repeat(np.arange(len(sizes)), parts))
+        first_child.append(np.append(0, np.cumsum(parts)))
+        part = np.arange(len(parent[-1])) - first_child[-1][parent[-1]]
+        sizes = (sizes // parts)[parent[-1]] + (part < (sizes % parts)[parent[-1]])
+    names = tuple(f"leaf_{level}" for level in range(len(parent)))
+    return Tree((Axis("leaf", names, tuple(first_child), tuple(parent), ()),), (0,) * len(parent))
 
 
 def furthest_from_dense(n: int, rows: Mapping[str, Row]) -> float:
@@ -168,6 +177,18 @@ def furthest_from_dense(n: int, rows: Mapping[str, Row]) -> float:
         dense = variances_by(np.linalg.inv(information), tree.axes[0])
         furthest = max(furthest, *(abs(rows[name][workload] / dense[workload] - 1) for workload in dense))
     return furthest
+
+
+def print_gains() -> None:
+    """Print how much is gained by the very shape of trees whose fan-outs vary, at most over workloads and neighbours."""
+    for n in (3, 5, 9, 17, 24, 65, 100, 365, 1000):
+        tree, gain = halved(n), 0.0
+        for workload, squares in product(WORKLOADS, ([1] * (tree.depth + 1), [0, *[2] * tree.depth])):
+            by_shape = for_workload(workload, tree, squares, {0})
+            with patch("tasks.unbiased.precisions.MOST_REFINED", 0):
+                by_means = for_workload(workload, tree, squares, {0})
+            gain = max(gain, row_of(tree, by_means, squares)[workload] / row_of(tree, by_shape, squares)[workload] - 1)
+        print(f"{n} leaves: shares by the shape of the tree gain up to {gain:.2%}")
 
 
 def branchings() -> list[Asked]:
@@ -243,15 +264,16 @@ def data(asked: argparse.Namespace) -> list[Asked]:
     fan_outs, flat = mean_fan_outs(tree), np.eye(11)[-1]
     splits = {"flat": flat, "hay": uniform(fan_outs), "cascade": cascade(fan_outs), "wavelet": wavelet(fan_outs)}
     splits |= {"best split": for_workload(RANGES, tree, squares, {0})}
-    errors = {}
+    errors, of_leaves = dict[str, float](), dict[str, float]()
     for name, precisions in splits.items():
         cost = 2 * rho_for(precisions, squares, epsilon, delta)
-        rounding = 0.0 if name == "flat" else ROUNDING_VARIANCE
-        errors[name] = math.sqrt(row_of(tree, precisions)[RANGES] / cost + rounding)
+        row, rounding = row_of(tree, precisions), 0.0 if name == "flat" else ROUNDING_VARIANCE
+        errors[name], of_leaves[name] = (math.sqrt(row[of] / cost + rounding) for of in (RANGES, LEAVES))
     unit = analytic_scale(epsilon, delta) ** 2
     ranges = variances_by(covariance(best_precisions(n)), tree.axes[0])[RANGES]
     errors |= {"eigen-design": math.sqrt(unit * ranges), "optimum": math.sqrt(unit * optimum(n)[RANGES][1])}
     print("whatever the data, by exact variances: " + ", ".join(f"{name} {of:.1f}" for name, of in errors.items()))
+    print("of leaves: " + ", ".join(f"{name} {of:.1f}" for name, of in of_leaves.items()))
     generator = np.random.default_rng(asked.seed)
     sets = {
         "daily counts of mean 200": generator.poisson(200, n),
