@@ -101,6 +101,8 @@ LONG = [  # each makes four times as many releases as it says, some ninety in a 
     Audit("stability_histogram", "add_remove", law="laplace", releases=220),
     Audit("cbdp", "substitution"),
     Audit("cbdp", "add_remove", "table", law="laplace", releases=560),
+    Audit("cascade", "add_remove"),
+    Audit("cascade", "substitution", "table"),
 ]
 SHORT = [
     Audit("inftda", "substitution", releases=14),
@@ -110,6 +112,7 @@ SHORT = [
     Audit("stability_histogram", "add_remove", law="laplace", releases=16),
     pytest.param(Audit("cbdp", "substitution", releases=14), marks=pytest.mark.audit),
     Audit("cbdp", "add_remove", law="laplace", releases=16),
+    Audit("cascade", "substitution", releases=14),
 ]
 
 

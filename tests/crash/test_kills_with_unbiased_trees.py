@@ -1,0 +1,104 @@
+"""A release of every node that is killed around its seals and sums can be finished: measured once, charged once, the same bytes."""
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.answers.audit import audit_answer
+from flows.answers.verify import verify_answer
+from storage.database.connections import store
+from tests.support.draws import read_books
+from tests.support.launcher import Launcher, launcher
+from tests.support.town import Town
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
+
+ID, MECHANISM = "killed", "hierarchical"
+CELLS = [1, 2, 4, 8, 16]  # of the levels, all of which are measured
+SAMPLE = [
+    "after commit seals 2 trunk",
+    "before rename level_3_trunk.noisy.parquet",
+    "after commit frontiers 4 trunk",  # the leaves are settled, and no level is summed
+]
+OTHERS = [
+    *(f"after commit seals {level} trunk" for level in (0, 1, 3, 4)),
+    "after rename level_4_trunk.noisy.parquet",
+    "before rename level_4_trunk.counts.parquet",
+    "before commit frontiers 4 trunk",
+    "after rename level_1_trunk.counts.parquet",
+    "after commit frontiers 0 trunk",
+]
+
+
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Launcher]:
+    """Start the warm process that forks a child per run."""
+    with launcher() as started:
+        yield started
+
+
+class Killed:
+    """Kills a release of the town, and finishes it in copies of its store."""
+
+    def __init__(self, launch: Launcher, folder: Path) -> None:
+        self.launch, self.home, self.out = launch, folder / "home", folder / "out"
+        self.spec = Town(folder).spec(mechanism=MECHANISM, release__views=None, derived=None)
+
+    def kill(self, moment: str) -> None:
+        """Kill a release at a moment."""
+        options = {"spec": str(self.spec), "output": str(self.out), "release_id": ID}
+        assert self.launch.run(self.home, "make", **options, kill_at=moment) == (-signal.SIGKILL, None, False)
+
+    def finish(self) -> dict[int, int]:
+        """Finish it, and return how many cells it has drawn of each level."""
+        ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism=MECHANISM)
+        assert (ended.code, ended.left) == (0, False)
+        return {level: cells for level, _, cells in ended.result}
+
+
+@pytest.fixture
+def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
+    """Return the maker of releases that are killed."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    return Killed(launch, tmp_path)
+
+
+@pytest.mark.parametrize("moment", [*SAMPLE, *(pytest.param(of, marks=pytest.mark.crash) for of in OTHERS)])
+def test_what_is_sealed_is_never_drawn_again(killed: Killed, moment: str) -> None:
+    """After SIGKILL what was sealed stays, the rest is drawn once and charged once, and the release is verified and audited."""
+    killed.kill(moment)
+    with store():
+        before = read_books(ID)
+    sealed = {level for level, _ in before.seals}
+    assert set(killed.finish()) == set(range(5)) - sealed
+    with store():
+        after = read_books(ID)
+        assert audit_answer().findings == []
+    assert before.seals.items() <= after.seals.items()
+    assert {place: seal.cells for place, seal in after.seals.items()} == {
+        (level, "trunk"): cells for level, cells in enumerate(CELLS)
+    }
+    for level in range(5):
+        assert after.events_of(level) == ["drawing", "sealed", "released"]
+    assert [event["event"] for event in after.events].count("reserved") == 1
+    assert verify_answer(killed.out / ID).failures == []
+
+
+def test_the_same_seals_give_the_same_bytes(killed: Killed, tmp_path: Path) -> None:
+    """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
+    killed.kill("after commit seals 4 trunk")
+    shutil.copytree(killed.home, tmp_path / "copy")
+    tables = []
+    for _ in range(2):
+        assert killed.finish() == {}
+        files = [*(killed.out / ID).rglob("*.parquet"), *(killed.out / ID).rglob("*.csv")]
+        tables.append({str(file): file.read_bytes() for file in files})
+        shutil.rmtree(killed.out)
+        shutil.rmtree(killed.home)
+        shutil.copytree(tmp_path / "copy", killed.home)
+    assert len(tables[0]) > 10
+    assert tables[0] == tables[1]
