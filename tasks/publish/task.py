@@ -50,6 +50,7 @@ from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.stage import stage
 from tasks.tree.job import job_of, tree_of
+from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.verify.folder import SUMS, verify
 
@@ -77,7 +78,10 @@ def publish(release_id: str) -> None:
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree = tree_of(release)
-        collector, formulas = Collector(tree, release.levels), formulas_in(tree)
+        collector, formulas = (
+            Collector(tree, release.levels, ordered_axes(release.terms.published_spec)),
+            formulas_in(tree),
+        )
         written = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
         entries = [
             _entry(level, of_level, release.terms.intervals.confidence)

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASSES, Facts, LevelFacts, Matrix, Path
+from tasks.report.facts import CLASSES, Facts, LevelFacts, Matrix, Path, Series
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
-from tasks.words.numbers import format_short
+from tasks.words.numbers import format_percent, format_short
 
 _WIDTH, _HEIGHT = 5.0, 3.2  # inches; a wide screen shows two side by side
 _MARGINS = (0.8, 0.48, 0.1, 0.52)
 _WHOLE_PAGE = 9.9
+
+_MOST_CODES = 9  # below a line along an axis
 
 _FEW_AXES = 4  # axes that have a line each
 _MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cells
@@ -107,6 +109,21 @@ def areas_picture(facts: Facts) -> str:
         _level_axis(panel, len(facts.levels))
         _legend(panel)
         return as_svg(drawn, "The share of the areas of the codebook that have a released count, at every level")
+
+
+def series_picture(series: Series, confidence: float) -> str:
+    """Draw the counts along an ordered axis as a line, with a band from the lower to the upper ends of their intervals."""
+    with figure(_WHOLE_PAGE, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
+        places = np.arange(len(series.codes))
+        band = f"{format_percent(confidence)} interval"
+        panel.fill_between(places, series.low, series.high, color="#1b6ca8", alpha=0.25, linewidth=0, label=band)
+        panel.plot(places, series.counts, color="#1b6ca8", linewidth=1.2, label="count")
+        shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), _MOST_CODES)).round().astype(int))
+        panel.set_xticks(shown, [_label((series.codes[place],)) for place in shown])
+        panel.set_xlabel(series.axis)
+        panel.set_ylabel("records")
+        _legend(panel)
+        return as_svg(drawn, f"The released counts along {series.axis}, with their intervals")
 
 
 def matrix_picture(matrix: Matrix) -> str:

@@ -1,6 +1,6 @@
 """The facts that a report shows about the released counts, collected level by level while the tables are written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,7 @@ CLASSES = (
 )  # the least count of each size class; one more class lies below them
 MOST_SHOWN = 40  # areas per side of a matrix
 MOST_LARGEST = 15  # rows
+_MOST_POINTS = 2_000  # of a line along an axis
 _CHUNK = 1_000_000  # rows read at once
 _MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
 
@@ -114,6 +115,27 @@ class LargeCount:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """The released counts of all areas of a level of an ordered axis, in their order.
+
+    Attributes:
+        axis: the name of the axis.
+        level: the tree level, which refines no other axis.
+        codes: of the areas.
+        counts: int64, shape (areas,), records; 0 for an area without a row.
+        low: the lower ends of their intervals, float64, shape (areas,), records; not a number where there is no row or interval.
+        high: the upper ends, likewise.
+    """
+
+    axis: str
+    level: int
+    codes: tuple[str, ...]
+    counts: IntArray
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """What a report shows about the released counts. All of it is public.
 
@@ -126,6 +148,7 @@ class Facts:
         largest_level: the level of the largest counts.
         largest_axes: the axes that are refined there.
         largest: the largest counts, the largest first; of equal counts, the first in the table comes first.
+        series: the counts along an ordered axis; None where there is none.
     """
 
     total: int
@@ -135,6 +158,7 @@ class Facts:
     largest_level: int
     largest_axes: tuple[str, ...]
     largest: tuple[LargeCount, ...]
+    series: Series | None = None
 
     @property
     def is_unlisted(self) -> bool:
@@ -153,8 +177,8 @@ class Collector:
     It reads only what is public: released counts, the codes of areas that have one, and the terms of the levels.
     """
 
-    def __init__(self, tree: Tree, levels: Sequence[LevelTerms]) -> None:
-        """Start with the axes and their order, and the terms of levels 0 to T."""
+    def __init__(self, tree: Tree, levels: Sequence[LevelTerms], ordered: Collection[str] = ()) -> None:
+        """Start with the axes and their order, the terms of levels 0 to T, and the names of the ordered axes."""
         self._tree, self._terms = tree, levels
         self._matrix_level = _first_matrix(tree)
         self._total = 0
@@ -162,6 +186,8 @@ class Collector:
         self._levels: list[LevelFacts] = []
         self._matrix: Matrix | None = None
         self._largest: tuple[LargeCount, ...] = ()
+        self._series_level = _finest_series(tree, ordered)
+        self._series: Series | None = None
 
     @property
     def _largest_level(self) -> int:
@@ -186,6 +212,8 @@ class Collector:
         self._levels.append(self._look_at(level, rows))
         if level == self._matrix_level and level:
             self._matrix = _matrix(self._tree, level, rows)
+        if level and level == self._series_level:
+            self._series = _series(self._tree, level, rows)
         if level and level == self._largest_level:  # until a finer level turns out to be above the noise
             self._largest = _largest(self._tree, level, rows)
 
@@ -207,6 +235,7 @@ class Collector:
             self._largest_level,
             tuple(axis.name for axis, own in zip(self._tree.axes, reached, strict=True) if own),
             self._largest,
+            self._series,
         )
 
     def _look_at(self, level: int, rows: Rows) -> LevelFacts:
@@ -345,3 +374,26 @@ def _paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:
         for own in range(1, level + 1)
     ]
     return tuple(zip(*columns, strict=True))
+
+
+def _finest_series(tree: Tree, ordered: Collection[str]) -> int:
+    """Return the finest tree level that refines an ordered axis alone, to few enough areas for a line; 0 if there is none."""
+    found = 0
+    for level in range(1, tree.depth + 1):
+        refined = [axis for axis, own in zip(tree.axes, tree.axis_levels(level), strict=True) if own]
+        if len(refined) == 1 and refined[0].name in ordered and tree.possible_cells(level) <= _MOST_POINTS:
+            found = level
+    return found
+
+
+def _series(tree: Tree, level: int, rows: Rows) -> Series:
+    """Return the counts of a level that refines one axis alone."""
+    own = tree.axis_levels(level)
+    (number,) = [axis for axis, reached in enumerate(own) if reached]
+    axis, areas = tree.axes[number], rows.areas[number]
+    counts = np.zeros(axis.areas(own[number]), dtype=np.int64)
+    counts[areas] = rows.counts
+    ends = np.full((2, len(counts)), np.nan)
+    for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
+        end[areas] = of_rows
+    return Series(axis.name, level, tuple(axis.codes[own[number] - 1]), counts, *ends)

@@ -14,9 +14,10 @@ from tasks.report.charts import (
     is_written,
     matrix_picture,
     noise_picture,
+    series_picture,
     sizes_picture,
 )
-from tasks.report.facts import Facts, Matrix
+from tasks.report.facts import Facts, Matrix, Series
 from tasks.report.frame import page
 from tasks.report.readme import exact_levels, protection, reading, revision
 from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table, view_table
@@ -112,6 +113,7 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <div class="pictures">
 {pictures}
 </div>
+{series}
 <h2>Counts to look at first</h2>
 <div{beside}>
 {matrix}
@@ -149,6 +151,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest, how_counted, formulas)),
         pictures="\n".join(_pictures(manifest, facts)),
+        series=_series(facts.series, manifest) if facts.series else "",
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
@@ -298,6 +301,13 @@ def _where_it_holds(manifest: Manifest) -> str:
         " This holds only between tables that agree on every count that is published exactly. The release does not protect at"
         " all in which of those cells a unit is."
     )
+
+
+def _series(series: Series, manifest: Manifest) -> str:
+    """Return the section of the counts along an ordered axis."""
+    picture = series_picture(series, manifest.intervals.confidence)
+    text = f"Counts of level {series.level} in the order of the axis, and the interval of each row."
+    return f'<h2>Along {escape(series.axis)}</h2>\n<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption></figure>'
 
 
 def _pictures(manifest: Manifest, facts: Facts) -> list[str]:

@@ -21,8 +21,9 @@ from tasks.report.charts import sizes_picture
 from tasks.report.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
 from tasks.report.frame import page, table
 from tasks.report.release_page import passed_checks, report
-from tasks.tree.axis import Axis
+from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree, alternate
+from tasks.tree.ordered import ordered_axis
 from tests.support.facts import (
     ENDS,
     PRIVACY,
@@ -506,3 +507,24 @@ def test_plain_words_say_between_which_tables_the_guarantee_holds(axis_of: Calla
     exact = [replace(level, sigma=0.0, is_invariant=True) if level.level == 1 else level for level in terms]
     limited = read(report(manifest_of(exact, facts), facts, {})).text
     assert "holds only between tables that agree on every count that is published exactly" in limited
+
+
+def test_the_counts_along_an_ordered_axis_are_drawn() -> None:
+    """The finest level that refines an ordered axis alone is kept, with a 0 for an area without a row; no other axis has a line."""
+    axis = axis_from_codebook("age", ordered_axis("age", {"ordered": 5}).codebook())
+    tree = Tree((axis,), (0,) * axis.depth)
+    terms, leaves = terms_of(tree), {(0,): 50, (3,): 4}
+    found = []
+    for ordered in ([], ["age"]):
+        collector = Collector(tree, terms, ordered)
+        for level in terms:
+            rows = rows_of(tree, leaves, level.level)
+            collector.take(rows, shares_of(rows, level))
+        found.append(collector.facts())
+    assert found[0].series is None
+    series = found[1].series
+    assert (series.axis, series.level, series.codes) == ("age", 3, ("0", "1", "2", "3", "4"))
+    assert series.counts.tolist() == [50, 0, 0, 4, 0]
+    assert np.isnan(series.low).tolist() == [False, True, True, False, True]
+    pages = [report(manifest_of(terms, facts), facts, {}) for facts in found]
+    assert ["Along age" in page for page in pages] == [False, True]
