@@ -46,15 +46,14 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
     table = Table(box=None, pad_edge=False)
     for axis in axes:
         table.add_column(axis)
-    for heading in ("count", "low", "high"):
+    deviations = any(answer.sd is not None for answer in answers)
+    for heading in ("count", *(["sd"] if deviations else []), "low", "high"):
         table.add_column(heading, justify="right")
     for answer in answers:
         areas = (answer.where[axis] for axis in axes)
-        numbers = (answer.count, answer.low, answer.high)
-        table.add_row(
-            *(" ".join(area.path) if area else "all" for area in areas),
-            *("–" if number is None else f"{number:,}" for number in numbers),
-        )
+        count, *ends = ("–" if number is None else f"{number:,}" for number in (answer.count, answer.low, answer.high))
+        deviation = [f"{answer.sd or 0:,.3g}"] if deviations else []
+        table.add_row(*(" ".join(area.path) if area else "all" for area in areas), count, *deviation, *ends)
     out.print(table)
     if first.confidence is not None:
         held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"

@@ -71,7 +71,8 @@ def unbiased_answer(
         how = f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
     else:
         margin = int(margins(deviation, math.log((1 - folder.manifest.intervals.confidence) / 2))[0])
-        how = f"{_pieces(folder, asked)}; its standard deviation follows from least squares over all levels"
+        follows = "its standard deviation follows from least squares over all levels"
+        how = f"{_pieces(folder, asked)}{f'; {follows}' if deviation[0] else ', published exactly'}"
     counts = np.array([count])
     low, high = intervals(counts, margin, NO_CAP if tree.total is None else tree.total, counts)
     leaves = math.prod(end - begin for begin, end in box)
