@@ -24,7 +24,7 @@ from results import save
 from flows.planning.composition import cap_of, releases_within
 from flows.spec.file import load_spec
 from flows.trials.comparison import Comparison, make_comparison
-from flows.trials.entries import Contestant
+from flows.trials.contestants import Contestant
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, uniform
 from tasks.accounting.pure import laplace_scale_for

@@ -36,12 +36,11 @@ from tasks.unbiased.eigen_design import MOST_LEAVES, best_precisions, covariance
 from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
-from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, mean_variances
+from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, mean_variances
 
 FloatArray = NDArray[np.float64]
 Row = dict[str, float]  # by workload
 
-WORST = "worst node"
 SHOWN = (RANGES, PREFIX, NODES, WORST, SETS)
 MOST_OPTIMAL = 1024  # leaves for which the optimum is found
 MOST_DENSE = 256  # leaves for which eigenvectors of prefixes are found
@@ -131,7 +130,7 @@ def rows_of(n: int) -> dict[str, Row]:
     rows = {name: row_of(tree, precisions) for name, precisions in splits.items()}
     pieces = variances_in_pieces(tree.axes[0], [float(levels)] * levels)
     best = {workload: row_of(tree, for_workload(workload, tree, [1] * levels, {0}))[workload] for workload in WORKLOADS}
-    rows |= {"binary tree": pieces | {WORST: float(levels)}, "best split": best}
+    rows |= {"binary tree": pieces, "best split": best}
     if n <= MOST_LEAVES:  # of nodes and sets the eigenvectors are those of a tree, whose best split is the design
         ranges = variances_by(covariance(best_precisions(n)), tree.axes[0])[RANGES]
         rows["eigen-design"] = {RANGES: ranges, NODES: best[NODES], SETS: best[SETS]}
@@ -146,8 +145,7 @@ def row_of(tree: Tree, precisions: FloatArray, squares: Sequence[int] = ()) -> R
     squares = squares or [1] * len(precisions)
     cost = twice_rho(precisions, squares)
     noise = [p / cost if square else math.inf for p, square in zip(precisions.tolist(), squares, strict=True)]
-    variances = tree_variances(tree, noise)
-    return mean_variances(variances, {0}) | {WORST: max(level.most for level in variances.of_levels())}
+    return mean_variances(tree_variances(tree, noise), {0})
 
 
 def halved(n: int, branching: int = 2) -> Tree:

@@ -31,7 +31,7 @@ from flows.spec.file import load_spec
 from flows.synthetic import synthesise_city_answer
 from flows.trials.baselines import BASELINES
 from flows.trials.comparison import Comparison, make_comparison
-from flows.trials.entries import Contestant
+from flows.trials.contestants import Contestant
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.tree.frontier import Frontier, locate

@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.trials.comparison import Comparison, trials_of
-from flows.trials.entries import Contestant
+from flows.trials.contestants import Contestant
 from storage.errors import public_errors
 from tasks.capacity import cores
 

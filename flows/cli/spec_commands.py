@@ -77,8 +77,8 @@ def compare(
         str,
         typer.Option(
             metavar="NAME,…",
-            help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric and"
-            " hay:pruned_geometric, by which no release is made.",
+            help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
+            " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made.",
         ),
     ] = "inftda,inftda_reconciled",
     epsilon: Annotated[

@@ -30,6 +30,7 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
         for name, numbers in found.utilities.items():
             out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
             out.print(_utility_table(name, numbers, at))
+        _show_questions(found, epsilon)
         _show_rows(found, epsilon)
         if intervals:
             _show_coverage(found, epsilon)
@@ -70,6 +71,22 @@ def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[Mechani
         # a bracket at the start of markup would be read as a tag
         table.add_row(result.mechanism, *(escape(format_ratio(of_measure[number])) for number in numbers))
     return table
+
+
+def _show_questions(found: "TrialResults", epsilon: float) -> None:
+    """Draw how far ranges and other questions about an ordered axis deviate."""
+    from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
+
+    stated = [result for result in found.with_deviations if result.epsilon == epsilon]
+    if not stated:
+        return
+    table = Table("mechanism", box=None)
+    for heading in QUESTIONS.values():
+        table.add_column(heading, justify="right")
+    for result in stated:
+        table.add_row(result.mechanism, *(format_deviation(result, question) for question in QUESTIONS))
+    out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
+    out.print(table)
 
 
 def _show_coverage(found: "TrialResults", epsilon: float) -> None:

@@ -84,21 +84,24 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     yield from _faults_of_listing(spec, mechanism)
 
 
+def rule_for_nodes(split: object) -> str | None:
+    """Return the name of a split that is a rule for trees of which every node is measured; None for others."""
+    if isinstance(split, Workload | Targets):
+        [kind] = type(split).model_fields
+        return kind
+    return split if isinstance(split, str) and split != PrivacyKeys.model_fields["split"].default else None
+
+
 def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error where the split is a rule for trees of which every node is measured, and the mechanism measures others."""
     split = spec.privacy.split
-    for kind, name in ((Workload, "split.workload"), (Targets, "split.targets"), (str, f"split {split}")):
-        if (
-            isinstance(split, kind)
-            and split != PrivacyKeys.model_fields["split"].default
-            and not isinstance(mechanism.finish, Unbiased)
-        ):
-            able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)][-1]
-            yield SpecError(
-                f"privacy.{name} needs a mechanism that measures every node, got {mechanism.name}.",
-                field="privacy.split",
-                hint=f"Choose mechanism: {able}.",
-            )
+    if (kind := rule_for_nodes(split)) and not isinstance(mechanism.finish, Unbiased):
+        able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)][-1]
+        yield SpecError(
+            f"privacy.split {kind} needs a mechanism that measures every node, got {mechanism.name}.",
+            field="privacy.split",
+            hint=f"Choose mechanism: {able}.",
+        )
     is_ordered = any(isinstance(spec.hierarchy_of(axis)[1], Ordered) for axis in spec.axes)
     if isinstance(split, Workload) and split.workload in OF_AN_ORDER and not is_ordered:
         yield SpecError(

@@ -37,10 +37,11 @@ def tree_split(scheme: Scheme) -> TreeSplit | None:
     Raises:
         SpecError: a target is of no released level, or smaller than rounding alone allows.
     """
-    keys, tree = scheme.keys, scheme.tree
+    keys, tree, mechanism = scheme.keys, scheme.tree, scheme.mechanism
     levels = range(tree.depth + 1)
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
-    split = keys.split if "split" in keys.model_fields_set else scheme.mechanism.split
+    is_named = "split" in keys.model_fields_set and "split" not in mechanism.refused
+    split = keys.split if is_named else mechanism.split
     if isinstance(split, Targets):
         precisions = for_targets(_variances(split, tree), tree, squares)
         measured, shares = _shares(precisions, squares)
@@ -52,15 +53,14 @@ def tree_split(scheme: Scheme) -> TreeSplit | None:
     if callable(split):
         return TreeSplit(*_shares(split(mean_fan_outs(tree)), squares))
     if split is None:
-        workload = "ranges" if any(axis.is_ordered for axis in tree.axes) else "nodes"
+        workload = "ranges" if tree.ordered else "nodes"
         return TreeSplit(*_shares(_best_for(workload, tree, squares), squares))
     return None
 
 
 def _best_for(workload: str, tree: Tree, squares: Sequence[int]) -> FloatArray:
-    ordered = [number for number, axis in enumerate(tree.axes) if axis.is_ordered]
     try:
-        return for_workload(workload, tree, squares, ordered)
+        return for_workload(workload, tree, squares, tree.ordered)
     except ValueError as fault:
         raise SpecError(f"privacy.split.workload: {fault}", field="privacy.split.workload") from None
 

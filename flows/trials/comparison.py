@@ -4,6 +4,7 @@ Nothing is charged and nothing is stored. Errors against the true counts are as 
 is accepted only if its spec declares it public.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,8 +17,9 @@ import polars as pl
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.spec.file import SpecFile, declares_public_data
+from flows.trials.contestants import Contestant, Tried
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
-from flows.trials.entries import Contestant, Tried, check_name, entries_of
+from flows.trials.entries import check_name, entries_of
 from flows.trials.in_memory import SeenTable, seen_table
 from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
 from storage.database.connections import store
@@ -238,7 +240,10 @@ def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -
         runs=comparison.runs,
         confidence=comparison.interval_terms.confidence,
         levels=levels,
-        results=[_result(entry, rows, comparison.utilities) for entry in comparison.entries],
+        results=[
+            _result(entry, rows, comparison.utilities, is_ordered=bool(comparison.plan.tree.ordered))
+            for entry in comparison.entries
+        ],
         refused=comparison.refused,
         notes=comparison.notes,
         folder=folder,
@@ -265,7 +270,9 @@ def _refuse_charged(plan: Plan) -> None:
                 )
 
 
-def _result(entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility]) -> MechanismResult:
+def _result(
+    entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility], *, is_ordered: bool
+) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     levels = [
         LevelResult(
@@ -283,4 +290,5 @@ def _result(entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtil
     ]
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
     utility = utility_answer(utilities, of_entry)
-    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility)
+    deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
+    return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)

@@ -1,29 +1,28 @@
 """What is tried in a comparison: a mechanism or a baseline at one ε, by the name that was asked for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 from flows.execution.reservation import reserved_release
 from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
-from flows.planning.compatibility import check_listed
+from flows.planning.compatibility import check_listed, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
 from flows.planning.scheme import check_leaves
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import Minimise, PrivacyKeys
 from flows.trials.baselines import BASELINES, baseline_entry
+from flows.trials.contestants import Contestant
 from flows.trials.in_memory import SeenTable, Trial, try_release
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import IntervalTerms
 from tasks.laws.law import Law, LevelNoise
-from tasks.publish.published_levels import ReleasedLevels
-from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.unbiased_levels import UnbiasedLevels
-from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
+from tasks.unbiased.task import Unbiased
+from tasks.unbiased.variance import tree_variances
+from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.intervals import margins_of, rounding_step
 from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.validate.coverage import Bounds, measured_bounds, summed_bounds, thresholded_bounds
@@ -31,43 +30,6 @@ from tasks.validate.coverage import Bounds, measured_bounds, summed_bounds, thre
 WITHOUT_VIEWS = "without_views"  # behind a colon: as if the spec named none
 
 _REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
-
-
-class Tried(Protocol):
-    """What a trial leaves.
-
-    Attributes:
-        released: the released nodes of levels 0 to T.
-        published: what a release would publish of them; None where there is no such release.
-    """
-
-    @property
-    def released(self) -> list[Frontier]: ...  # noqa: D102
-    @property
-    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | None: ...  # noqa: D102
-
-
-class Contestant(Protocol):
-    """What can be tried at one ε.
-
-    Attributes:
-        name: as it was asked for.
-        epsilon: of every one of its trials.
-        sigmas: σ of levels 0 to T, 0 where a level is exact.
-    """
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def epsilon(self) -> float: ...  # noqa: D102
-    @property
-    def sigmas(self) -> list[float]: ...  # noqa: D102
-
-    def try_on(self, table: SeenTable) -> Tried:
-        """Try it once."""
-
-    def bounds(self, tree: Tree, trial: Any, terms: IntervalTerms) -> list[Bounds | None]:
-        """Return the intervals of questions about levels 0 to T after one of its own trials; None where it states none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +55,18 @@ class Entry:
     def noises(self) -> list[LevelNoise]:
         """The noise of levels 0 to T."""
         return self.plan.scheme.noises(self.plan.guarantee.noises)
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        """By workload, the mean variance of its queries, where every node or every leaf is measured and none is pruned."""
+        scheme, measured = self.plan.scheme, self.plan.guarantee.noises
+        if scheme.is_unbiased:
+            precisions = scheme.precisions(measured)
+        elif scheme.is_summed and not scheme.law.keeps_some:
+            precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
+        else:
+            return {}
+        return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
 
     def try_on(self, table: SeenTable) -> Trial:
         """Make a release in memory, by the steps of a release."""
@@ -222,6 +196,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if plan.named_views and not _with_views(plan, mechanism, named).measures_views:
         notes.append("release.views is left out: its views are sums of what it releases.")
+    if plan.scheme.rho is not None and isinstance(mechanism.finish, Unbiased) and "split" not in mechanism.refused:
+        notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair
         notes.append(
@@ -248,7 +224,10 @@ def _law(plan: Plan, mechanism: Mechanism) -> Law:
 
 def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
     """Return the keys of the spec's privacy that a mechanism does not take with its law, with the reasons."""
-    return {**_law(plan, mechanism).refused, **mechanism.refused}
+    refused = {**_law(plan, mechanism).refused, **mechanism.refused}
+    if rule_for_nodes(plan.file.spec.privacy.split) and not isinstance(mechanism.finish, Unbiased):
+        refused.setdefault("split", "it is a rule for mechanisms that measure every node")
+    return refused
 
 
 def _sampler(plan: Plan, mechanism: Mechanism) -> str:
@@ -272,6 +251,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
         keys = keys.model_copy(update={"split": "uniform"})
     views = plan.scheme.named_views if has_views else []
     scheme = scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views)
+    scheme = replace(scheme, rho=None)  # targets share the budget here, and do not fix it
     guarantee = guarantee_of(scheme)
     tried = spec.model_copy(
         update={

@@ -7,7 +7,7 @@ from typing import Any
 from tasks.report.coverage_section import coverage_section
 from tasks.report.frame import page, table
 from tasks.report.svg import as_svg, figure, label_levels, line_style, log_ticks
-from tasks.report.trial_results import Spread, TrialResults, format_ratio
+from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, Spread, TrialResults, format_deviation, format_ratio
 from tasks.words.numbers import format_probability
 
 _FIGURES = (
@@ -33,6 +33,7 @@ _BODY = """<h1>{title}</h1>
 {refused}
 {notes}
 {figures}
+{questions}
 {intervals}
 {utilities}
 <h2>In numbers</h2>
@@ -72,6 +73,7 @@ def comparison_page(found: TrialResults) -> str:
         refused=refused,
         notes=notes,
         figures="\n".join(_figure(found, *what) for what in _FIGURES) + _seconds(found),
+        questions=_questions(found),
         intervals=coverage_section(found),
         utilities="\n".join(_utility(found, name, numbers) for name, numbers in found.utilities.items()),
         tables="\n".join(_tables(found, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),
@@ -157,6 +159,26 @@ def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
         [max(0.0, spread.mean - spread.min) for spread in spreads],
         [max(0.0, spread.max - spread.mean) for spread in spreads],
     ]
+
+
+def _questions(found: TrialResults) -> str:
+    """Return the section of questions about an ordered axis: a table per ε, with a row per mechanism; empty without such results."""
+    if not found.with_deviations:
+        return ""
+    tables = [
+        table(
+            ["mechanism", *QUESTIONS.values()],
+            [
+                [escape(result.mechanism), *(format_deviation(result, question) for question in QUESTIONS)]
+                for result in found.with_deviations
+                if result.epsilon == epsilon
+            ],
+            caption=f"ε = {epsilon:g}",
+        )
+        for epsilon in found.epsilons
+    ]
+    said = f"{ABOUT_QUESTIONS[0].upper()}{ABOUT_QUESTIONS[1:]}."
+    return f"<h2>Questions about the ordered axis</h2>\n<p>{said}</p>\n{chr(10).join(tables)}"
 
 
 def _utility(found: TrialResults, name: str, numbers: Sequence[str]) -> str:

@@ -29,6 +29,11 @@ class Tree:
         """T, the number of levels below level 0."""
         return len(self.steps)
 
+    @property
+    def ordered(self) -> list[int]:
+        """The numbers of the axes whose areas have an order."""
+        return [number for number, axis in enumerate(self.axes) if axis.is_ordered]
+
     def axis_levels(self, level: int) -> tuple[int, ...]:
         """Return, per axis, which of its own levels a tree level has reached."""
         return tuple(self.steps[:level].count(axis) for axis in range(len(self.axes)))

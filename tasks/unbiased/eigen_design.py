@@ -10,9 +10,9 @@ from scipy.fft import dct, dst
 
 from tasks.tree.axis import Axis
 from tasks.unbiased.variance import FloatArray
-from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, of_sets
+from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, of_sets
 
-MOST_LEAVES = 2**12  # whose covariances are held at once
+MOST_LEAVES = 2**11  # whose covariances are held at once
 
 _STEPS = 10_000  # towards the best precisions, at most
 _GAP = 1e-3  # relative, between their mean variance and the least
@@ -53,10 +53,10 @@ def covariance(x: FloatArray) -> FloatArray:
 
 
 def variances_by(covariance: FloatArray, axis: Axis) -> dict[str, float]:
-    """Return the mean variance of all queries of each workload over an axis, if its leaves have a covariance, records squared.
+    """Return the mean variance of all queries of each workload, and that of the worst node, given the covariance of leaves.
 
     Args:
-        covariance: float64, shape (leaves, leaves).
+        covariance: float64, shape (leaves, leaves), records squared.
         axis: whose areas are the nodes.
     """
     prefixes = np.pad(covariance.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
@@ -70,6 +70,7 @@ def variances_by(covariance: FloatArray, axis: Axis) -> dict[str, float]:
         NODES: float(nodes.mean()),
         LEAVES: leaf,
         SETS: of_sets(float(own[-1]), n, leaf),
+        WORST: float(nodes.max()),
     }
 
 

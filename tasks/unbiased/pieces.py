@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.tree.axis import Axis
-from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES
+from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, WORST
 
 
 def variances_in_pieces(axis: Axis, variances: Sequence[float]) -> dict[str, float]:
-    r"""Return the mean variance of all ranges, prefixes, nodes and leaves of an axis, each the sum of its fewest nodes, records squared.
+    r"""Return the mean variance of all ranges, prefixes, nodes and leaves of an axis, each the sum of its fewest nodes.
+
+    With them comes that of the worst node, all of them records squared.
 
     A node is a piece of a range if it lies inside and its parent does not. With leaves numbered from 1 to n, :math:`i (n + 1 - j)`
     ranges and :math:`n + 1 - j` prefixes hold all leaves from i to j.
@@ -34,4 +36,4 @@ def variances_in_pieces(axis: Axis, variances: Sequence[float]) -> dict[str, flo
         if level < axis.depth:
             above = {workload: np.repeat(of, np.diff(axis.first_child[level])) for workload, of in holding.items()}
     means = {RANGES: found[RANGES] / (n * (n + 1) / 2), PREFIX: found[PREFIX] / n, NODES: found[NODES] / nodes}
-    return means | {LEAVES: variances[-1]}
+    return means | {LEAVES: variances[-1], WORST: max(variances)}

@@ -14,6 +14,8 @@ from tasks.unbiased.variance import FloatArray, TreeVariances, shares_within
 
 RANGES, PREFIX, NODES, LEAVES, SETS = WORKLOADS = ("ranges", "prefix", "nodes", "leaves", "sets")
 
+WORST = "worst_node"
+
 # of dense sets: each has every leaf with a probability q, which lies anywhere between 1/4 and 1 with the same probability
 _TOTAL_OF_SETS = 7 / 16  # the mean of q²
 _LEAF_OF_SETS = 3 / 16  # the mean of q (1 - q)
@@ -110,7 +112,7 @@ def level_weights(workload: str, tree: Tree, ordered: Collection[int]) -> FloatA
 
 
 def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[str, float]:
-    """Return the mean variance of all queries of each workload, before rounding, records squared.
+    """Return the mean variance of all queries of each workload, and that of the worst node, before rounding, records squared.
 
     Ranges and prefixes are left out where there is no ordered axis, and where the tree refines an axis in several goes, so that
     shares of siblings depend on areas of several axes.
@@ -125,6 +127,7 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
         NODES: float(nodes @ [level.mean for level in levels] / nodes.sum()),
         LEAVES: levels[-1].mean,
         SETS: of_sets(variances.total, int(nodes[-1]), levels[-1].mean),
+        WORST: max(level.most for level in levels),
     }
     if not ordered or sum(one != other for one, other in pairwise(tree.steps)) >= len(tree.axes):
         return found

@@ -171,7 +171,7 @@ def test_baselines_are_compared(compared: Compared) -> None:
     user, folder = compared.user, compared.user.folder / "baselines"
     said = " ".join(user.run("compare", "--help").stdout.replace("│", " ").split())
     assert all(name in said for name in BASELINES)
-    names = ["inftda", *BASELINES]
+    names = ["inftda", *(name for name in BASELINES if name != "eigen_design")]  # which needs an ordered axis
     options = ("--epsilon", "1", "--runs", "2", "--json", "--out", str(folder))
     found = user.run("compare", "public.yaml", "--mechanisms", ",".join(names), *options)
     assert found.code == 0, found.stderr

@@ -42,6 +42,7 @@ def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape: list[list[
     nodes = np.repeat(variances, [tree.possible_cells(level) for level in range(tree.depth + 1)])
     assert found["nodes"] == pytest.approx(nodes.mean(), rel=1e-12)
     assert found["leaves"] == variances[-1]
+    assert found["worst_node"] == variances.max()
 
 
 def sines(n: int) -> np.ndarray:

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
 from tasks.unbiased.variance import tree_variances
-from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORKLOADS, level_weights, mean_variances
+from tasks.unbiased.workloads import (
+    LEAVES,
+    NODES,
+    PREFIX,
+    RANGES,
+    SETS,
+    WORKLOADS,
+    WORST,
+    level_weights,
+    mean_variances,
+)
 from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -47,12 +57,13 @@ def test_mean_variances_are_means_over_all_queries(seed: int) -> None:
         precisions[0] = np.inf
     ordered = {0} if generator.random() < 0.5 else set(range(len(tree.axes)))
     leaves, found = covariance(tree, precisions), mean_variances(tree_variances(tree, precisions), ordered)
-    assert found.keys() == set(WORKLOADS)
+    assert found.keys() == {*WORKLOADS, WORST}
     for workload in (RANGES, PREFIX):
         boxes = boxes_of(tree, workload, ordered)
         assert found[workload] == pytest.approx(np.einsum("bi,ij,bj->b", boxes, leaves, boxes).mean(), abs=1e-10)
     nodes = np.concatenate(incidences(tree))
     assert found[NODES] == pytest.approx(np.einsum("bi,ij,bj->b", nodes, leaves, nodes).mean(), abs=1e-10)
+    assert found[WORST] == pytest.approx(np.einsum("bi,ij,bj->b", nodes, leaves, nodes).max(), abs=1e-10)
     assert found[LEAVES] == pytest.approx(np.diag(leaves).mean(), abs=1e-10)
 
 
@@ -94,8 +105,8 @@ def test_weights_of_levels_are_exact_where_fan_outs_are_even(workload: str) -> N
 def test_ranges_are_left_out_where_their_mean_is_not_known() -> None:
     """Without an ordered axis, or if an axis is refined in several goes, there is no mean over ranges and prefixes."""
     interleaved = tree_by(complete(2, 2), complete(2, 2), steps=[0, 1, 0, 1])
-    assert mean_variances(tree_variances(interleaved, [1.0] * 5), {0}).keys() == {NODES, LEAVES, SETS}
-    assert mean_variances(tree_variances(tree_by(complete(2, 2)), [1.0] * 3), ()).keys() == {NODES, LEAVES, SETS}
+    assert mean_variances(tree_variances(interleaved, [1.0] * 5), {0}).keys() == {NODES, LEAVES, SETS, WORST}
+    assert mean_variances(tree_variances(tree_by(complete(2, 2)), [1.0] * 3), ()).keys() == {NODES, LEAVES, SETS, WORST}
 
 
 def test_an_unknown_workload_is_refused() -> None:

@@ -1,0 +1,115 @@
+"""What can be tried in a comparison at one ε, and how a baseline is measured at it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from flows.mechanisms import Mechanism
+from flows.planning.plan import Plan
+from flows.planning.scheme import Scheme
+from flows.planning.shares import scheme_of
+from flows.spec.sections.privacy import PrivacyKeys
+from flows.trials.in_memory import SeenTable
+from storage.releases.terms import IntervalTerms
+from tasks.publish.published_levels import ReleasedLevels
+from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.unbiased_levels import UnbiasedLevels
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.tree.leaves import root_of, without_zeros
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View, level_view, sums_of_leaves
+from tasks.validate.coverage import Bounds
+
+
+class Tried(Protocol):
+    """What a trial leaves.
+
+    Attributes:
+        released: the released nodes of levels 0 to T.
+        published: what a release would publish of them; None where there is no such release.
+    """
+
+    @property
+    def released(self) -> list[Frontier]: ...  # noqa: D102
+    @property
+    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | None: ...  # noqa: D102
+
+
+class Contestant(Protocol):
+    """What can be tried at one ε.
+
+    Attributes:
+        name: as it was asked for.
+        epsilon: of every one of its trials.
+        sigmas: σ of levels 0 to T, 0 where a level is exact.
+        variances: by workload, the mean variance of its queries before rounding, and by `WORST` that of the worst node, records squared;
+            empty where the counts, and not the noise alone, decide them.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def epsilon(self) -> float: ...  # noqa: D102
+    @property
+    def sigmas(self) -> list[float]: ...  # noqa: D102
+    @property
+    def variances(self) -> Mapping[str, float]: ...  # noqa: D102
+
+    def try_on(self, table: SeenTable) -> Tried:
+        """Try it once."""
+
+    def bounds(self, tree: Tree, trial: Any, terms: IntervalTerms) -> list[Bounds | None]:
+        """Return the intervals of questions about levels 0 to T after one of its own trials; None where it states none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TriedLeaves:
+    """What a trial of a baseline leaves.
+
+    Attributes:
+        released: the released nodes of levels 0 to T.
+    """
+
+    released: list[Frontier]
+
+    @property
+    def published(self) -> None:
+        """Nothing: of a baseline no release says anything."""
+        return
+
+
+def baseline_scheme(
+    plan: Plan, mechanism: Mechanism, epsilon: float, views: Sequence[tuple[str, View]] = ()
+) -> tuple[Scheme, str]:
+    """Return what a baseline measures at an ε, and the sampler of its noise; neighbours and records per unit are the spec's.
+
+    Args:
+        plan: of the spec.
+        mechanism: the choices of the baseline. Keys of the spec's privacy that it refuses are as if they were left out.
+        epsilon: in place of the spec's budget.
+        views: what is measured beside the leaves or levels of the mechanism.
+    Raises:
+        SpecError: there is nothing to measure.
+    """
+    spec, law = plan.file.spec, mechanism.default_law
+    left_out = {*mechanism.refused, *law.refused, "target"}
+    fields: dict[str, Any] = {
+        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in left_out
+    }
+    keys = spec.privacy.model_copy(update=fields | {"epsilon": epsilon})
+    sampler = spec.noise.sampler if spec.noise.sampler in law.samplers else next(iter(law.samplers))
+    return scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views), sampler
+
+
+def sums_of(finest: Partition, counts: IntArray) -> list[Frontier]:
+    """Return the nodes of levels 0 to T with a count, from the counts of all leaves."""
+    tree, rows = finest.tree, np.flatnonzero(counts)
+    leaves = Frontier(tree.depth, finest.cells(rows).areas, counts[rows])
+    levels = [root_of(tree, int(counts.sum()))]
+    for level in range(1, tree.depth):
+        partition = Partition(tree, level_view(tree, level))
+        levels.append(without_zeros(Frontier(level, partition.cells().areas, sums_of_leaves(partition, leaves))))
+    return [*levels, leaves]

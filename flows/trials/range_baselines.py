@@ -1,0 +1,160 @@
+"""Baselines for ranges: all nodes of a tree with their own noise and no least squares, and noise on sine coefficients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flows.mechanisms import Mechanism
+from flows.planning.guarantee import Guarantee, guarantee_of
+from flows.planning.plan import Plan
+from flows.planning.scheme import Scheme
+from flows.trials.contestants import TriedLeaves, baseline_scheme, sums_of
+from flows.trials.in_memory import SeenTable
+from storage.errors import SpecError
+from storage.releases.terms import IntervalTerms
+from tasks.accounting.sensitivity import SUBSTITUTION
+from tasks.laws.law import LevelNoise
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import Frontier
+from tasks.tree.leaves import without_zeros
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition, level_view, sums_of_leaves
+from tasks.unbiased.eigen_design import best_precisions, covariance, draw_noise, largest_change, variances_by
+from tasks.unbiased.pieces import variances_in_pieces
+from tasks.unbiased.prefix_sums import round_prefix_sums
+from tasks.unbiased.variance import FloatArray
+from tasks.validate.coverage import Bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyNodesEntry:
+    """The noisy counts of all nodes at one ε, as they are drawn: they do not add up.
+
+    Attributes:
+        name: of the baseline.
+        epsilon: of every one of its trials.
+        scheme: what it measures.
+        guarantee: the noise of it.
+        sampler: of the noise, by its name in the spec.
+    """
+
+    name: str
+    epsilon: float
+    scheme: Scheme
+    guarantee: Guarantee
+    sampler: str
+
+    @property
+    def noises(self) -> list[LevelNoise]:
+        """The noise of levels 0 to T; a level that repeats the one above has its noise."""
+        measured, found = self.scheme.of_measured(self.guarantee.noises), list[LevelNoise]()
+        for level in range(self.scheme.tree.depth + 1):
+            found.append(measured[level] if level in measured else found[-1])
+        return found
+
+    @property
+    def sigmas(self) -> list[float]:
+        """σ of levels 0 to T, 0 where a level is exact."""
+        return [noise.sigma for noise in self.noises]
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        """By workload, the mean variance of its queries as sums of the fewest nodes; for one axis."""
+        axes = self.scheme.tree.axes
+        return variances_in_pieces(axes[0], [noise.variance for noise in self.noises]) if len(axes) == 1 else {}
+
+    def try_on(self, table: SeenTable) -> TriedLeaves:
+        """Draw the noise of all nodes."""
+        tree, finest = table.tree, table.levels[-1]
+        leaves = Frontier(tree.depth, finest.areas, finest.true_counts)
+        measured, released = self.scheme.of_measured(self.guarantee.noises), list[Frontier]()
+        for level in range(tree.depth + 1):
+            cells = Partition(tree, level_view(tree, level))
+            if level in measured:
+                counts = self._draw(sums_of_leaves(cells, leaves), measured[level])
+            # otherwise each node is the only child of one with the same number, and has its count
+            released.append(without_zeros(Frontier(level, cells.cells().areas, counts)))
+        return TriedLeaves(released)
+
+    def _draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
+        if not noise:
+            return true
+        noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
+        return noisy
+
+    def bounds(self, tree: Tree, trial: TriedLeaves, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
+        """Return None for each of levels 0 to T: a baseline states no intervals."""
+        return [None] * (tree.depth + 1)
+
+
+def noisy_nodes_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: float) -> NoisyNodesEntry:
+    """Return the noisy counts of all nodes at an ε.
+
+    Raises:
+        SpecError: they cannot be drawn at this ε.
+    """
+    scheme, sampler = baseline_scheme(plan, mechanism, epsilon)
+    return NoisyNodesEntry(name, epsilon, scheme, guarantee_of(scheme), sampler)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SineEntry:
+    """Real-valued noise on sine coefficients at one ε, and whole counts by rounded prefix sums.
+
+    Attributes:
+        name: of the baseline.
+        epsilon: of every one of its trials.
+        tree: of one axis.
+        precisions: of the coefficients, float64, shape (leaves,), as in `best_precisions`.
+        variance: of the noise at a precision of 1, records squared.
+    """
+
+    name: str
+    epsilon: float
+    tree: Tree
+    precisions: FloatArray
+    variance: float
+
+    @property
+    def sigmas(self) -> list[float]:
+        """Of levels 0 to T the root of the mean variance of their nodes."""
+        [axis] = self.tree.axes
+        prefixes = np.pad(self.variance * covariance(self.precisions).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+        firsts = (axis.first_descendants(level, axis.depth) for level in range(axis.depth + 1))
+        own = np.diag(prefixes)
+        return [float(np.sqrt((own[of[1:]] + own[of[:-1]] - 2 * prefixes[of[1:], of[:-1]]).mean())) for of in firsts]
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        """By workload, the mean variance of its queries."""
+        return variances_by(self.variance * covariance(self.precisions), self.tree.axes[0])
+
+    def try_on(self, table: SeenTable) -> TriedLeaves:
+        """Draw the noise of all coefficients, and make whole counts of the leaves."""
+        finest = Partition(table.tree, level_view(table.tree, table.tree.depth))
+        leaves = Frontier(table.tree.depth, table.levels[-1].areas, table.levels[-1].true_counts)
+        noise = np.sqrt(self.variance) * draw_noise(self.precisions, np.random.default_rng())
+        [counts] = round_prefix_sums([sums_of_leaves(finest, leaves) + noise])
+        return TriedLeaves(sums_of(finest, counts))
+
+    def bounds(self, tree: Tree, trial: TriedLeaves, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
+        """Return None for each of levels 0 to T: a baseline states no intervals."""
+        return [None] * (tree.depth + 1)
+
+
+def sine_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: float) -> SineEntry:
+    """Return noise on sine coefficients at an ε, that of noise on the leaves with the same ρ.
+
+    Raises:
+        SpecError: the release has not one ordered axis alone, or the noise cannot be drawn at this ε.
+    """
+    if len(plan.tree.axes) != 1 or not plan.tree.ordered:
+        raise SpecError(f"hierarchy must have one axis, an ordered one, for baseline {name}.", field="hierarchy")
+    scheme, _ = baseline_scheme(plan, mechanism, epsilon)
+    [noise] = guarantee_of(scheme).noises
+    precisions = best_precisions(plan.tree.possible_cells(plan.tree.depth))
+    is_replaced = scheme.keys.neighbours == SUBSTITUTION
+    # one record moves two leaves there: what it costs on the leaves alone, against what it costs here
+    change = largest_change(precisions) / 2 if is_replaced else 1.0
+    return SineEntry(name, epsilon, plan.tree, precisions, noise.scale**2 * change)
