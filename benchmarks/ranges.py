@@ -5,6 +5,8 @@
   eigen-design, with add_remove and 2ρ = 1. Beside them stands the optimum of the matrix mechanism with its dual bound, up to 1,024 leaves.
 - accounting: the noise of a node of the cascade with whole numbers, and with continuous noise.
 - data: the error of all ranges on made-up daily counts, and of the default mechanism beside unbiased trees.
+- releases: seconds and memory for 2²⁰ leaves; over `--releases` releases the variance of the nodes of every level, and their bias; how many
+  of 2,000 random ranges their intervals hold in 200 releases.
 - errata: the figures of docs/privacy.md about Dharangutte, Gao, Gong and Wang (2024). The event that breaks sampling in floating-point
   numbers is counted in `--draws` draws; `--draws 20000000` takes a few minutes.
 
@@ -20,6 +22,7 @@ from unittest.mock import patch
 import numpy as np
 from matrix_mechanism import WORKLOADS, eigen_design, optimum, square_root
 from numpy.typing import NDArray
+from range_releases import covered_ranges, errors_of_levels, seconds_and_memory
 from results import markdown, save
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
@@ -73,8 +76,9 @@ WANTED_OF_BRANCHING = {"2 children": {RANGES: 1.46}, "4 children": {RANGES: 1.58
 def main() -> None:
     """Run what is asked for, and print its tables and figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="tables,accounting,data,errata", help="parts, separated by commas")
+    parser.add_argument("--only", default="tables,accounting,data,releases,errata", help="parts, separated by commas")
     parser.add_argument("--runs", type=int, default=20, help="of the default mechanism on made-up counts")
+    parser.add_argument("--releases", type=int, default=4000, help="of which the variance is measured")
     parser.add_argument("--draws", type=int, default=2_000_000, help="of noise in floating-point numbers")
     parser.add_argument("--seed", type=int, default=1, help="of made-up counts and of floating-point noise")
     asked = parser.parse_args()
@@ -82,6 +86,7 @@ def main() -> None:
         "tables": tables,
         "accounting": accounting,
         "data": data,
+        "releases": releases,
         "errata": errata,
     }
     found = list[Asked]()
@@ -305,6 +310,34 @@ def of_ranges(tree: Tree, counts: NDArray[np.float64], split: FloatArray, runs: 
     mean, spread = np.mean(squares, axis=0), np.std(squares, axis=0, ddof=1) / math.sqrt(runs)
     error = spread[0] / (2 * math.sqrt(mean[0]))
     return f"{math.sqrt(mean[0]):.1f} ± {error:.1f} (leaves {math.sqrt(mean[1]):.1f})"
+
+
+def releases(asked: argparse.Namespace) -> list[Asked]:
+    """Print what releases of ordered axes take, how far their counts deviate, and how many intervals of ranges cover."""
+    seconds, memory = seconds_and_memory(halved(2**20))
+    print(f"2²⁰ leaves, measured and settled with the table sampler: {seconds:.2f} thread seconds, {memory:.2f} GB")
+    found = [
+        Asked("2²⁰ leaves: thread seconds", seconds, most=0.5),
+        Asked("2²⁰ leaves: GB at most", memory, most=0.3),
+    ]
+    for sigma in (5.0, 1.0):
+        print(
+            f"\nσ = {sigma:g}, 128 leaves, {asked.releases:,} releases: variance of nodes over that stated, largest z of a mean"
+        )
+        tree, wanted = halved(128), sigma**2 + ROUNDING_VARIANCE
+        levels = list(errors_of_levels(tree, sigma, asked.releases))
+        print(", ".join(f"level {level}: {square / wanted:.3f}, {z:.1f}" for level, square, z in levels))
+        # one node per release tells its variance to √(2 / releases)
+        apart = max(
+            abs(square / wanted - 1) - 3 * math.sqrt(2 / asked.releases / 2**level) for level, square, _ in levels
+        )
+        found.append(Asked(f"σ = {sigma:g}: variance, off by more than three standard errors", apart, most=0.03))
+        found.append(Asked(f"σ = {sigma:g}: largest z of a mean error", max(z for *_, z in levels), most=4.5))
+    share = covered_ranges(halved(256), 6.0, 2000, 200)
+    print(
+        f"\n2,000 random ranges of 256 leaves in 200 releases: {share:.1%} of the intervals at 90% hold the true count"
+    )
+    return [*found, Asked("share of ranges that are covered", share, least=0.89)]
 
 
 def errata(asked: argparse.Namespace) -> list[Asked]:
