@@ -220,6 +220,11 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
         "- Counts are noisy. With 95% probability, *every* count at a level is within the level's error bound of its true\n"
         "  count (one level at a time)"
     )
+    if manifest.covariance:
+        return (
+            f"{bound}. `sigma` is the standard deviation of the noise in one measurement.\n  A released count is settled from all"
+            " measurements; the manifest states its standard deviation per level (`deviations`)."
+        )
     if manifest.levels[0].summed:
         return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
     return f"{bound}; most counts are far closer.{after} `sigma` is the standard deviation of the noise in one measurement."
@@ -313,6 +318,11 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
         return (
             "- All levels and views are sums of the finest level, so it does not matter for a count where you read it. Its interval\n"
             "  does depend on it: read the level or view that answers your question with the least noise. `trellis query` chooses it."
+        )
+    if manifest.covariance:
+        return (
+            "- All levels are sums of the finest, so it does not matter where you read a count. Adjacent cells of an ordered axis\n"
+            "  add up to little more noise than one of them has: `trellis query` gives the exact standard deviation of a range."
         )
     if manifest.levels[0].summed:
         return (

@@ -109,11 +109,11 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <section><h2>How wrong can a number be?</h2>
 {reading}</section>
 </div>
+{series}
 <h2>Level by level</h2>
 <div class="pictures">
 {pictures}
 </div>
-{series}
 <h2>Counts to look at first</h2>
 <div{beside}>
 {matrix}

@@ -42,7 +42,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], "U
 
 
 def test_every_command_works_and_prints_what_is_shown(reader: "User") -> None:
-    """No command fails; each line shown is printed, but for numbers that are noise."""
+    """No command fails; each line shown is printed, but for numbers that are noise: standard deviations are none."""
     printed = run_blocks(BLOCKS, reader.folder, reader.environment | {"COLUMNS": "200"})
     assert sum(bool(block.shown) for block in BLOCKS) == 2
     missing = []
@@ -50,6 +50,9 @@ def test_every_command_works_and_prints_what_is_shown(reader: "User") -> None:
         lines = {words(line, is_exact=block.is_exact) for line in text.splitlines()}
         missing += [line for line in block.shown if words(line, is_exact=block.is_exact) not in lines]
     assert missing == []
+    exact = [line for block in BLOCKS for line in block.shown if line.startswith("standard deviation")]
+    assert exact
+    assert {*exact} <= {line for text in printed for line in text.splitlines()}
 
 
 @pytest.mark.parametrize(
