@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.settle.evened import evened
 from tasks.tree.axis import IntArray
 
 FloatArray = NDArray[np.float64]
@@ -98,8 +99,9 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
     are those of a flow from the cells of one to those of the other, and bounds that are whole have a whole flow. It is
     found from the nearest whole numbers, which a maximum flow corrects. Otherwise there may be none: of three leaves of 1/2,
     three groupings that each join two have no such counts. Then a mixed-integer program looks for counts with the least
-    excess, if it has at most 100,000 atoms (leaves with the same labels); if it finds none, the flow rounds the two chains
-    with most cells. Of the leaves of an atom the largest fractions are rounded up, of equal ones the first.
+    excess, if there are at most 100,000 atoms (leaves with the same labels). If there are more, or it finds none, atoms are
+    rounded such that all sums are near (`evened`), and the flow corrects the two chains with most cells. Of the leaves of an
+    atom the largest fractions are rounded up, of equal ones the first.
 
     Only fractions are rounded; sums of them are exact in units of 2^-29. A sum counts as whole, and is met exactly, if
     rounding explains its fraction: 1e-9 to 2^-16 for each leaf, less the more leaves there are, and 2^-48 of the sum. All
@@ -144,11 +146,21 @@ def _targets(atoms: _Atoms) -> IntArray:
     for grouping in order:
         chains = _two_chains([*chains[0], *chains[1], grouping], crosses) or chains
     chosen = {*chains[0], *chains[1]}
-    if len(chosen) < len(groupings) and len(atoms.leaves) <= _MOST_PROGRAMMED:
+    if len(chosen) == len(groupings):
+        return _flowed(atoms, chains)
+    if len(atoms.leaves) <= _MOST_PROGRAMMED:
         targets = _programmed(atoms, [at in chosen and of.is_whole() for at, of in enumerate(groupings)])
         if targets is not None:
             return targets
-    return _flowed(atoms, chains)
+    return _flowed(atoms, chains, _evened(atoms))
+
+
+def _evened(atoms: _Atoms) -> IntArray:
+    """Return whole numbers for the atoms with sums that are near in all groupings."""
+    targets, free = atoms.sums.low.copy(), np.flatnonzero(atoms.sums.low < atoms.sums.high)
+    fractions = (atoms.sums.units - targets * _ONE)[free] / _ONE
+    targets[free] += evened(fractions, [of.of_atom[free] for of in atoms.groupings])
+    return targets
 
 
 def _joined(values: FloatArray, cells: Sequence[Labels], units: IntArray, free: IntArray) -> tuple[IntArray, _Atoms]:
@@ -180,11 +192,14 @@ def _summed(of: NDArray[np.integer], units: IntArray, size: int, slack: NDArray[
     return _Sums(sums, low, low + ((fraction > slack) & (fraction < 1 - slack)))
 
 
-def _share(units: IntArray, of: IntArray, targets: IntArray) -> IntArray:
-    """Return whole numbers beside the real ones that sum to the targets: the largest fractions are rounded up."""
+def _share(units: IntArray, of: IntArray, targets: IntArray, wanted: IntArray | None = None) -> IntArray:
+    """Return whole numbers beside the real ones that sum to the targets.
+
+    Those that are wanted to be rounded up come first, then the largest fractions.
+    """
     floor = units // _ONE
     missing = targets - np.bincount(of, floor, len(targets)).astype(np.int64)
-    order = np.lexsort((-(units % _ONE), of))
+    order = np.lexsort((-(units % _ONE), *(() if wanted is None else (floor - wanted,)), of))
     sizes = np.bincount(of, minlength=len(targets))
     place = np.arange(len(of)) - (np.cumsum(sizes) - sizes)[of[order]]
     shared = floor
@@ -226,36 +241,60 @@ def _two_chains(groupings: list[int], crosses: set[tuple[int, int]]) -> tuple[li
     return [at for at in groupings if side[at] == 0], [at for at in groupings if side[at] == 1]
 
 
-def _flowed(atoms: _Atoms, chains: tuple[list[int], list[int]]) -> IntArray:
+def _flowed(atoms: _Atoms, chains: tuple[list[int], list[int]], wanted: IntArray | None = None) -> IntArray:
     """Return the whole number for each atom by a flow from the cells of one chain to those of the other.
 
     It enters the largest cells of the first chain, divides down to its smallest, crosses to the smallest cells of the
     second, and gathers up to its largest. The sums of the atoms between the same two cells are one arc.
+
+    Args:
+        atoms: the atoms.
+        chains: the groupings whose cells the flow keeps near, by their places.
+        wanted: the whole numbers that are kept wherever the flow allows, shape (atoms,); the nearest if left out.
     """
     sides = [[atoms.groupings[at] for at in chain] for chain in chains]
     sizes = [sum(len(of) for of in side) for side in sides]
     roots = (sizes[0] + sizes[1], sizes[0] + sizes[1] + 1)
-    tails, heads, sums = [], [], []
-    ends = []
-    for side, start, root in zip(sides, (0, sizes[0]), roots, strict=True):
-        of_atom, above, of_cells = _family(side, start, root, len(atoms.leaves))
-        cells = np.arange(start, start + len(above))
+    tails, heads, ends = [], [], []
+    for side, first, root in zip(sides, (0, sizes[0]), roots, strict=True):
+        of_atom, above = _family(side, first, root, len(atoms.leaves))
+        cells = np.arange(first, first + len(above))
         tails.append(above if root == roots[0] else cells)
         heads.append(cells if root == roots[0] else above)
-        sums += of_cells
         ends.append(of_atom)
     pairs, arc = np.unique(ends[0] * (roots[1] + 1) + ends[1], return_inverse=True)
-    crossing = _summed(arc, atoms.sums.units, len(pairs), atoms.slack * np.bincount(arc, atoms.leaves))
-    joined = _Sums(
-        *(np.concatenate([getattr(of, name) for of in [*sums, crossing]]) for name in ("units", "low", "high"))
-    )
     tail, head = (np.concatenate(of) for of in ([*tails, pairs // (roots[1] + 1)], [*heads, pairs % (roots[1] + 1)]))
-    whole = _circulated(tail, head, joined, roots)
-    return _share(atoms.sums.units, arc, whole[-len(pairs) :])
+    crossing = _summed(arc, atoms.sums.units, len(pairs), atoms.slack * np.bincount(arc, atoms.leaves))
+    sums, start = _from_where([*sides[0], *sides[1]], crossing, arc, wanted)
+    whole = _circulated(tail, head, sums, roots, start)
+    return _share(atoms.sums.units, arc, whole[-len(pairs) :], wanted)
 
 
-def _family(side: list[_Cells], start: int, root: int, atoms: int) -> tuple[IntArray, IntArray, list[_Sums]]:
-    """Return the smallest cell of each atom, the smallest cell above each cell, and the sums of cells, in their order.
+def _from_where(
+    cells: Sequence[_Cells], crossing: _Sums, arc: IntArray, wanted: IntArray | None
+) -> tuple[_Sums, IntArray]:
+    """Return the sums of all arcs of a flow, and the whole numbers from which it starts.
+
+    Args:
+        cells: of both chains, in their order.
+        crossing: the sums of the atoms between the same two cells.
+        arc: shape (atoms,): the place of the crossing sum of each.
+        wanted: as in `_flowed`. Crossing sums may then be further from the real ones: no grouping has them.
+    """
+    parts = [*(of.sums for of in cells), crossing]
+    units, low, high = (np.concatenate([getattr(of, name) for of in parts]) for name in ("units", "low", "high"))
+    sums = _Sums(units, low, high)
+    if wanted is None:
+        return sums, sums.nearest()
+    of_arcs = np.bincount(arc, wanted, len(crossing.low))
+    of_cells = [np.bincount(of.of_atom + 1, wanted, len(of) + 1)[1:] for of in cells]
+    start = np.clip(np.concatenate(of_cells), low[: -len(of_arcs)], high[: -len(of_arcs)]) if of_cells else of_arcs[:0]
+    start = np.concatenate((start, of_arcs)).astype(np.int64)
+    return _Sums(units, np.minimum(low, start), np.maximum(high, start)), start
+
+
+def _family(side: list[_Cells], start: int, root: int, atoms: int) -> tuple[IntArray, IntArray]:
+    """Return the smallest cell of each atom, and the smallest cell above each cell, in their order.
 
     Cells are numbered from `start` on; what is in no cell, or in no larger one, is in the root.
     """
@@ -277,37 +316,35 @@ def _family(side: list[_Cells], start: int, root: int, atoms: int) -> tuple[IntA
         some = np.zeros(len(of) + 1, dtype=np.int64)
         some[of.of_atom] = np.arange(atoms)
         above.append(smallest(some[:-1], ranks_of))
-    return smallest(np.arange(atoms), np.full(atoms, -1)), np.concatenate(above), [of.sums for of in side]
+    return smallest(np.arange(atoms), np.full(atoms, -1)), np.concatenate(above)
 
 
-def _circulated(tail: IntArray, head: IntArray, sums: _Sums, roots: tuple[int, int]) -> IntArray:
-    """Return a whole circulation within the bounds of all arcs, near the nearest whole numbers, from root to root.
+def _circulated(tail: IntArray, head: IntArray, sums: _Sums, roots: tuple[int, int], start: IntArray) -> IntArray:
+    """Return a whole circulation within the bounds of all arcs, near whole numbers to start from, from root to root.
 
-    What enters the second root returns to the first. The nearest numbers need not balance: what a node has too much flows to nodes that have too little along arcs that can
-    still change by one.
+    What enters the second root returns to the first. The numbers need not balance at the start: what a node has too much flows to
+    nodes that have too little along arcs that can still change.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
 
-    nodes, start = roots[1] + 1, sums.nearest()
+    nodes = roots[1] + 1
     excess = (np.bincount(head, start, nodes) - np.bincount(tail, start, nodes)).astype(np.int64)
-    # Arcs from root to root balance with the return, and may keep the nearest number.
+    # Arcs from root to root balance with the return, and may keep their number.
     can_change = np.flatnonzero((sums.low < sums.high) & ((tail != roots[0]) | (head != roots[1])))
     if not len(can_change):
         return start
-    is_up = (start > sums.low)[can_change]
-    leaving = np.where(is_up, head[can_change], tail[can_change])
-    entering = np.where(is_up, tail[can_change], head[can_change])
+    tail, head, more, less = (of[can_change] for of in (tail, head, sums.high - start, start - sums.low))
     much, little = np.flatnonzero(excess > 0), np.flatnonzero(excess < 0)
     source, sink = np.full(len(much), nodes), np.full(len(little), nodes + 1)
     free = int(excess[much].sum()) + len(can_change)
-    rows = np.concatenate((leaving, source, little, roots))
-    columns = np.concatenate((entering, much, sink, roots[::-1]))
-    room = np.concatenate((np.ones(len(can_change)), excess[much], -excess[little], [free, free])).astype(np.int32)
-    flow = maximum_flow(csr_array((room, (rows, columns)), shape=(nodes + 2, nodes + 2)), nodes, nodes + 1).flow
-    changed = np.asarray(flow[leaving, entering]).ravel() > 0
-    start[can_change] += np.where(changed, np.where(is_up, -1, 1), 0)
-    return start
+    rows = np.concatenate((tail[more > 0], head[less > 0], source, little, roots))
+    columns = np.concatenate((head[more > 0], tail[less > 0], much, sink, roots[::-1]))
+    room = np.concatenate((more[more > 0], less[less > 0], excess[much], -excess[little], [free, free]))
+    network = csr_array((room.astype(np.int32), (rows, columns)), shape=(nodes + 2, nodes + 2))
+    changed = start.copy()
+    changed[can_change] += np.asarray(maximum_flow(network, nodes, nodes + 1).flow[tail, head]).ravel()
+    return changed
 
 
 def _programmed(atoms: _Atoms, must_meet: list[bool]) -> IntArray | None:
