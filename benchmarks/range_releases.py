@@ -6,7 +6,7 @@ These are the functions that the stages of a release call, with the noise of the
 import math
 import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from tasks.laws.table_sampler import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
+from tasks.unbiased.grid import Grid, round_grid
 from tasks.unbiased.least_squares import least_squares
 from tasks.unbiased.precisions import cascade, mean_fan_outs
 from tasks.unbiased.prefix_sums import round_prefix_sums
@@ -45,14 +46,33 @@ def seconds_and_memory(tree: Tree) -> tuple[float, float]:
     """Return thread seconds, the least of three, and GB at most, of a release by cascade with a deviation of 5."""
     precisions = (cascade(mean_fan_outs(tree)) / 25).tolist()
     true = counts_of_nodes(tree, np.full(tree.possible_cells(tree.depth), 7))
-    release(tree, precisions, true)
+    return measured(lambda: release(tree, precisions, true))
+
+
+def grid_seconds_and_memory(tree: Tree) -> tuple[float, float]:
+    """Return thread seconds, the least of three, and GB at most, of a release of all pairs of nodes of a tree by cascade, twice."""
+    precisions = cascade(mean_fan_outs(tree)).tolist()
+    side = tree_variances(tree, precisions)
+    grid = Grid((side, side), (precisions, [of / 25 for of in precisions]))
+
+    def noisy(above: int, below: int) -> IntArray:
+        sizes = tree.possible_cells(above), tree.possible_cells(below)
+        scale = (grid.precisions[0][above] * grid.precisions[1][below]) ** -0.5
+        return table_noise(np.full(math.prod(sizes), 7), scale).reshape(sizes)
+
+    return measured(lambda: round_grid(grid.settle(noisy)))
+
+
+def measured(make: Callable[[], object]) -> tuple[float, float]:
+    """Return thread seconds, the least of three, and GB at most of making something."""
+    make()
     seconds = []
     for _ in range(3):
         began = time.thread_time()
-        release(tree, precisions, true)
+        make()
         seconds.append(time.thread_time() - began)
     tracemalloc.start()
-    release(tree, precisions, true)
+    make()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return min(seconds), peak / 2**30

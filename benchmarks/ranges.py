@@ -22,7 +22,7 @@ from unittest.mock import patch
 import numpy as np
 from matrix_mechanism import WORKLOADS, eigen_design, optimum, square_root
 from numpy.typing import NDArray
-from range_releases import covered_ranges, errors_of_levels, seconds_and_memory
+from range_releases import covered_ranges, errors_of_levels, grid_seconds_and_memory, seconds_and_memory
 from results import markdown, save
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
@@ -320,6 +320,9 @@ def releases(asked: argparse.Namespace) -> list[Asked]:
         Asked("2²⁰ leaves: thread seconds", seconds, most=0.5),
         Asked("2²⁰ leaves: GB at most", memory, most=0.3),
     ]
+    seconds, memory = grid_seconds_and_memory(halved(2**10))
+    print(f"a grid of 2¹⁰ × 2¹⁰ leaves: {seconds:.2f} thread seconds, {memory:.2f} GB")
+    found += [Asked("grid: thread seconds", seconds, most=1), Asked("grid: GB at most", memory, most=0.6)]
     for sigma in (5.0, 1.0):
         print(
             f"\nσ = {sigma:g}, 128 leaves, {asked.releases:,} releases: variance of nodes over that stated, largest z of a mean"

@@ -25,6 +25,8 @@ def precisions_of(noises: Sequence[LevelNoise | None]) -> list[float]:
 class Subtrees:
     """Some nodes of a level with all that is below them, down to a level; levels are listed from the top one.
 
+    Where counts and values have more than one dimension, nodes are the last one, and all before it are settled side by side.
+
     Attributes:
         cells: of each level, how many nodes there are.
         fan_outs: of each level but the last, how many children every node has, int64, shape (nodes,).
@@ -37,18 +39,20 @@ class Subtrees:
     own: tuple[FloatArray, ...]
     shares: tuple[FloatArray, ...]
 
-    def up(self, noisy: Sequence[IntArray | None], lowest: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
+    def up(
+        self, noisy: Sequence[IntArray | FloatArray | None], lowest: FloatArray
+    ) -> tuple[list[FloatArray], list[FloatArray]]:
         r"""Return the estimates of the nodes of all levels, and the sums of their children's, each from what is at and below it.
 
         .. math:: z_v = V_v p_v y_v + (1 - V_v p_v) \sum_c z_c
 
         Args:
-            noisy: y of each level but the last, int64, shape (nodes,), records; None where a level is not measured.
+            noisy: y of each level but the last, shape (nodes,), records; None where a level is not measured.
             lowest: the estimates of the last level.
         """
         estimates, sums = [lowest], list[FloatArray]()
         for counts, fan_out, own in reversed(list(zip(noisy, self.fan_outs, self.own, strict=False))):
-            below = np.add.reduceat(estimates[0], np.cumsum(fan_out) - fan_out)
+            below = np.add.reduceat(estimates[0], np.cumsum(fan_out) - fan_out, -1)
             sums.insert(0, below)
             estimates.insert(0, below if counts is None else below + own * (counts - below))
         return estimates, sums
@@ -59,7 +63,7 @@ class Subtrees:
         .. math:: f_c = z_c + \frac{V_c}{\sum V} \left( f_v - \sum z \right)
         """
         for estimate, below, fan_out, share in zip(estimates[1:], sums, self.fan_outs, self.shares, strict=True):
-            values = estimate + share * np.repeat(values - below, fan_out)
+            values = estimate + share * np.repeat(values - below, fan_out, -1)
         return values
 
 

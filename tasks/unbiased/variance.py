@@ -107,7 +107,7 @@ class TreeVariances:
             first: per axis, int64, shape (boxes,): the first finest area inside.
             stop: likewise the first one after it that is outside; a box without leaves has the variance 0.
         """
-        share, rest = self._moments(first, stop)
+        share, rest = self.moments_of_boxes(first, stop)
         return share**2 * self.total + rest
 
     def whole_nodes(
@@ -144,8 +144,8 @@ class TreeVariances:
             weights = means
         return variance + float(weights.item()) ** 2 * self.total
 
-    def _moments(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
-        """Return of each box the share of the total that least squares gives it, and its variance given the total."""
+    def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
+        """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""
         tree, boxes = self.tree, len(first[0])
         starts = [_first_leaves(axis) for axis in tree.axes]
         box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)

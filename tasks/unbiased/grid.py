@@ -1,0 +1,147 @@
+r"""Two axes side by side: every pair of a node of one and a node of the other is measured, for sums over rectangles.
+
+With precisions p of the levels of one axis and q of those of the other, the pairs of two levels are measured with the precision p q. Then
+the information is the product of those of two trees, :math:`X = X_1 \otimes X_2`, and so is the covariance.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.tree.axis import IntArray
+from tasks.tree.leaves import root_of
+from tasks.unbiased.least_squares import subtrees
+from tasks.unbiased.variance import FloatArray, TreeVariances
+
+GRID_ROUNDING_VARIANCE = 1 / 3  # of a rectangle, records squared: each of four prefix sums is rounded by up to a half
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """Two trees of one axis each, all pairs of whose nodes are measured.
+
+    Attributes:
+        variances: of the two, each as if it stood alone.
+        precisions: of the levels of the two, as in `tree_variances`, none of them infinite: of two levels the pairs are measured
+            with the product, and not at all where that is 0.
+        total: the exact count of everything; None where it is measured like all pairs.
+    """
+
+    variances: tuple[TreeVariances, TreeVariances]
+    precisions: tuple[Sequence[float], Sequence[float]]
+    total: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse trees that cannot be put side by side.
+
+        Raises:
+            ValueError: a tree has several axes, or a precision is infinite.
+        """
+        if any(len(of.tree.axes) != 1 for of in self.variances) or not all(
+            math.isfinite(precision) for of in self.precisions for precision in of
+        ):
+            raise ValueError("each side of a grid must have one axis, and finite precisions.")
+
+    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        r"""Return the variance of the sum over each of some rectangles before rounding, float64, shape (boxes,), records squared.
+
+        It is the product of the variances of the two ranges. If the total is exact, :math:`g^2 V_0` is taken off, where g is the
+        share of the total that least squares gives to the rectangle, and V_0 is the variance that the total would have.
+
+        Args:
+            first: per axis, int64, shape (boxes,): the first finest area inside.
+            stop: likewise the first one after it that is outside.
+        """
+        product, share, total = np.ones(len(first[0])), np.ones(len(first[0])), 1.0
+        for of, begin, end in zip(self.variances, first, stop, strict=True):
+            own, rest = of.moments_of_boxes([begin], [end])
+            product *= own**2 * of.total + rest
+            share *= own
+            total *= of.total
+        return product if self.total is None else product - share**2 * total
+
+    def settle(self, noisy: Callable[[int, int], IntArray]) -> FloatArray:
+        r"""Return the least-squares values of all pairs of finest areas, float64, shape (leaves, leaves); they may be negative.
+
+        The normal equations are :math:`X_1 f X_2 = \sum p q A_1^T y A_2`. So least squares along the second axis, for every node
+        of the first, and then along the first axis is least squares over all pairs. An exact total is met by
+        shares of what is missing.
+
+        Args:
+            noisy: the noisy counts of the pairs of two levels that are measured, int64, shape (nodes, nodes), records. It is not asked for
+                the pair of the two roots if the total is exact.
+        Guarantees:
+            Post-processing: reads no true count. Deterministic.
+        """
+        of_first, of_second = self.precisions
+        rows = [
+            _settled(
+                self.variances[1], of_second, [self._counts(noisy, above, below) for below in range(len(of_second))]
+            )
+            if precision
+            else None
+            for above, precision in enumerate(of_first)
+        ]
+        values = _settled(self.variances[0], of_first, [None if of is None else of.T for of in rows]).T
+        if self.total is not None:
+            missing = self.total - math.fsum(values.sum(axis=1))
+            values = values + missing * np.outer(*(_shares_of_leaves(of) for of in self.variances))
+        return np.ascontiguousarray(values)
+
+    def _counts(self, noisy: Callable[[int, int], IntArray], above: int, below: int) -> IntArray | None:
+        """Return the noisy counts of the pairs of two levels; None where they are not measured."""
+        if not self.precisions[0][above] * self.precisions[1][below]:
+            return None
+        if self.total is not None and above == below == 0:
+            return np.array([[self.total]])
+        return noisy(above, below)
+
+
+def round_grid(values: FloatArray) -> IntArray:
+    r"""Return whole counts for the values of all pairs: the sums over the first rows and columns are rounded, halves to even.
+
+    A rectangle is made of four such sums, so that its count is within 2 of the sum of its values, and a whole total is met.
+
+    Args:
+        values: float64, shape (rows, columns), records; below 2**50 in absolute value.
+    Returns:
+        int64, of the same shape, records; they may be negative.
+    """
+    floors = np.floor(values)
+    parts = (values - floors).cumsum(axis=0).cumsum(axis=1)
+    whole = floors.astype(np.int64).cumsum(axis=0).cumsum(axis=1)
+    carried = np.floor(parts)
+    whole += carried.astype(np.int64)
+    parts -= carried
+    whole += (parts > 0.5) | ((parts == 0.5) & (whole % 2 == 1))
+    return np.diff(np.diff(whole, axis=0, prepend=0), axis=1, prepend=0)
+
+
+def _settled(
+    variances: TreeVariances, precisions: Sequence[float], noisy: Sequence[FloatArray | IntArray | None]
+) -> FloatArray:
+    """Return the least-squares values of the leaves of many trees of the same shape, float64, shape (trees, leaves).
+
+    Args:
+        variances: of each of them.
+        precisions: likewise.
+        noisy: of each level the counts, shape (trees, nodes); None where it is not measured.
+    """
+    tree = variances.tree
+    whole = subtrees(variances, precisions, root_of(tree, 0), tree.depth)
+    trees = next(len(of) for of in noisy if of is not None)
+    *above, leaves = noisy
+    lowest = np.zeros((trees, whole.cells[-1])) if leaves is None else leaves.astype(np.float64)
+    estimates, sums = whole.up(above, lowest)
+    return whole.down(estimates, sums, estimates[0])
+
+
+def _shares_of_leaves(variances: TreeVariances) -> FloatArray:
+    """Return the share of each leaf in what the total lacks, float64, shape (leaves,)."""
+    whole = subtrees(variances, [0.0] * (variances.tree.depth + 1), root_of(variances.tree, 0), variances.tree.depth)
+    shares = np.ones(1)
+    for fan_out, share in zip(whole.fan_outs, whole.shares, strict=True):
+        shares = np.repeat(shares, fan_out) * share
+    return shares
