@@ -16,7 +16,7 @@ Labels = NDArray[np.int32]
 
 _ONE = 2**29  # fractions are whole multiples of 1 / _ONE: those of 2**24 leaves add up exactly in floating point
 _LARGE = 2.0**-48  # of a sum: what floating point may have lost of it
-_MOST_PROGRAMMED = 100_000  # atoms that a mixed-integer program rounds
+_MOST_PROGRAMMED = 10_000  # atoms that a mixed-integer program rounds, which takes seconds; 50,000 take minutes
 _CLOSENESS = 1e-3  # what distance between atoms and their real sums costs, beside 1 for a cell that is off by one
 
 
@@ -98,10 +98,10 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
     chains in which none cross, such counts always exist: the cells of either chain form a laminar family, the constraints
     are those of a flow from the cells of one to those of the other, and bounds that are whole have a whole flow. It is
     found from the nearest whole numbers, which a maximum flow corrects. Otherwise there may be none: of three leaves of 1/2,
-    three groupings that each join two have no such counts. Then a mixed-integer program looks for counts with the least
-    excess, if there are at most 100,000 atoms (leaves with the same labels). If there are more, or it finds none, atoms are
-    rounded such that all sums are near (`evened`), and the flow corrects the two chains with most cells. Of the leaves of an
-    atom the largest fractions are rounded up, of equal ones the first.
+    three groupings that each join two have no such counts. Then leaves are rounded such that all sums are near (`evened`), and
+    a flow corrects those that are whole. If some sum is off by 1 or more, and there are at most 10,000 atoms (leaves with the
+    same labels), a mixed-integer program looks for counts with the least excess, and the better of the two results is taken.
+    Of the leaves of an atom the largest fractions are rounded up, of equal ones the first.
 
     Only fractions are rounded; sums of them are exact in units of 2^-29. A sum counts as whole, and is met exactly, if
     rounding explains its fraction: 1e-9 to 2^-16 for each leaf, less the more leaves there are, and 2^-48 of the sum. All
@@ -145,14 +145,20 @@ def _targets(atoms: _Atoms) -> IntArray:
     chains: tuple[list[int], list[int]] = ([], [])
     for grouping in order:
         chains = _two_chains([*chains[0], *chains[1], grouping], crosses) or chains
-    chosen = {*chains[0], *chains[1]}
-    if len(chosen) == len(groupings):
+    if len(chains[0]) + len(chains[1]) == len(groupings):
         return _flowed(atoms, chains)
-    if len(atoms.leaves) <= _MOST_PROGRAMMED:
-        targets = _programmed(atoms, [at in chosen and of.is_whole() for at, of in enumerate(groupings)])
-        if targets is not None:
-            return targets
-    return _flowed(atoms, chains, _evened(atoms))
+    first, second = ([at for at in chain if groupings[at].is_whole()] for chain in chains)
+    near = _flowed(atoms, (first, second), _evened(atoms))
+    if len(atoms.leaves) > _MOST_PROGRAMMED or _furthest(atoms, near) < 1:
+        return near
+    programmed = _programmed(atoms, [at in {*first, *second} for at in range(len(groupings))])
+    return near if programmed is None else min(near, programmed, key=lambda targets: _furthest(atoms, targets))
+
+
+def _furthest(atoms: _Atoms, targets: IntArray) -> float:
+    """Return how far the sum over a cell is from the real one at most, records."""
+    moved = targets - atoms.sums.units / _ONE
+    return max(_deviation(moved, of.of_atom) for of in atoms.groupings)
 
 
 def _evened(atoms: _Atoms) -> IntArray:
@@ -383,7 +389,7 @@ def _programmed(atoms: _Atoms, must_meet: list[bool]) -> IntArray | None:
     return targets
 
 
-def _deviation(moved: FloatArray, cell: Labels) -> float:
+def _deviation(moved: FloatArray, cell: NDArray[np.integer]) -> float:
     """Return the largest sum, in size, of what counts were moved by over a cell; 0 where there is no cell."""
     sums = np.bincount(cell + np.int64(1), moved)[1:]
     return float(abs(sums).max()) if len(sums) else 0.0

@@ -12,7 +12,7 @@ _GOLDEN = (
     5**0.5 / 2 - 0.5
 )  # multiples of it are spread evenly from 0 to 1, and so are they at every second place, or third …
 _MOST_MOVED = 500_000  # fractions that may change sides; the others stay as they are at first
-_ROUNDS = 40  # for each grouping
+_ROUNDS = 80  # for each grouping
 
 
 def evened(fractions: FloatArray, cells: Sequence[NDArray[np.integer]]) -> BoolArray:
