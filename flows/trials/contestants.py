@@ -7,12 +7,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from flows.mechanisms import Mechanism
+from flows.planning.guarantee import Guarantee
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import SeenTable
 from storage.releases.terms import IntervalTerms
+from tasks.laws.law import LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
@@ -66,7 +68,37 @@ class Contestant(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TriedLeaves:
+class BaselineEntry:
+    """A baseline at one ε.
+
+    Attributes:
+        name: of the baseline.
+        epsilon: of every one of its trials.
+        scheme: what it measures.
+        guarantee: the noise of it.
+        sampler: of the noise, by its name in the spec.
+    """
+
+    name: str
+    epsilon: float
+    scheme: Scheme
+    guarantee: Guarantee
+    sampler: str
+
+    def draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
+        """Return counts with noise, int64, of the same shape; as they are where the noise is none."""
+        if not noise:
+            return true
+        noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
+        return noisy
+
+    def bounds(self, tree: Tree, trial: "TriedLevels", terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
+        """Return None for each of levels 0 to T: a baseline states no intervals."""
+        return [None] * (tree.depth + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TriedLevels:
     """What a trial of a baseline leaves.
 
     Attributes:

@@ -12,42 +12,29 @@ from fractions import Fraction
 import numpy as np
 
 from flows.mechanisms import MOST_SETTLED, Mechanism
-from flows.planning.guarantee import Guarantee, guarantee_of
+from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
-from flows.trials.contestants import TriedLeaves, baseline_scheme, sums_of
+from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
 from flows.trials.in_memory import SeenTable
 from storage.errors import SpecError
-from storage.releases.terms import IntervalTerms
 from tasks.accounting.allocation import geometric
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.settle.nested import nearest_counts, settle_nested
 from tasks.settle.overlapping import Grouping
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
-from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, coarse_to_fine, every_level, level_view, nested_views, sums_of_leaves
-from tasks.validate.coverage import Bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NestedEntry:
-    """A baseline at one ε.
+class NestedEntry(BaselineEntry):
+    """Nested groupings at one ε, each with noise of its own.
 
     Attributes:
-        name: of the baseline.
-        epsilon: of every one of its trials.
-        scheme: what it measures.
-        guarantee: the noise of it.
-        sampler: of the noise, by its name in the spec.
         is_pruned: whether groups whose estimate is not above 0 are 0, with everything below them.
     """
 
-    name: str
-    epsilon: float
-    scheme: Scheme
-    guarantee: Guarantee
-    sampler: str
     is_pruned: bool = False
 
     @property
@@ -60,7 +47,7 @@ class NestedEntry:
         """None: no count is below 0, so the variances depend on the counts."""
         return {}
 
-    def try_on(self, table: SeenTable) -> TriedLeaves:
+    def try_on(self, table: SeenTable) -> TriedLevels:
         """Draw the noise of everything that is measured, and make whole counts of the leaves."""
         tree, finest = table.tree, Partition(table.tree, level_view(table.tree, table.tree.depth))
         true = sums_of_leaves(finest, Frontier(tree.depth, table.levels[-1].areas, table.levels[-1].true_counts))
@@ -71,28 +58,18 @@ class NestedEntry:
             for view in coarse_to_fine([self.scheme.view(number) for number in noises])
         ]
         values = settle_nested(
-            self._draw(true, leaves).astype(np.float64),
+            self.draw(true, leaves).astype(np.float64),
             _weight(leaves),
             groupings,
             is_pruned=self.is_pruned,
         )
-        return TriedLeaves(sums_of(finest, nearest_counts(values)))
-
-    def bounds(self, tree: Tree, trial: TriedLeaves, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
-        """Return None for each of levels 0 to T: a baseline states no intervals."""
-        return [None] * (tree.depth + 1)
+        return TriedLevels(sums_of(finest, nearest_counts(values)))
 
     def _measure(self, partition: Partition, finest: Partition, true: IntArray, noise: LevelNoise) -> Grouping:
         cell = partition.places(finest.cells()).astype(np.int32)
         counts = np.zeros(len(partition), dtype=np.int64)
         np.add.at(counts, cell, true)
-        return Grouping(cell, self._draw(counts, noise).astype(np.float64), _weight(noise))
-
-    def _draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
-        if not noise:
-            return true
-        noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
-        return noisy
+        return Grouping(cell, self.draw(counts, noise).astype(np.float64), _weight(noise))
 
 
 def nested_entry(

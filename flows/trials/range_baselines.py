@@ -6,16 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from flows.mechanisms import Mechanism
-from flows.planning.guarantee import Guarantee, guarantee_of
+from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
-from flows.planning.scheme import Scheme
-from flows.trials.contestants import TriedLeaves, baseline_scheme, sums_of
+from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
 from flows.trials.in_memory import SeenTable
 from storage.errors import SpecError
 from storage.releases.terms import IntervalTerms
 from tasks.accounting.sensitivity import SUBSTITUTION
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import without_zeros
 from tasks.tree.order import Tree
@@ -28,22 +26,8 @@ from tasks.validate.coverage import Bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NoisyNodesEntry:
-    """The noisy counts of all nodes at one ε, as they are drawn: they do not add up.
-
-    Attributes:
-        name: of the baseline.
-        epsilon: of every one of its trials.
-        scheme: what it measures.
-        guarantee: the noise of it.
-        sampler: of the noise, by its name in the spec.
-    """
-
-    name: str
-    epsilon: float
-    scheme: Scheme
-    guarantee: Guarantee
-    sampler: str
+class NoisyNodesEntry(BaselineEntry):
+    """The noisy counts of all nodes at one ε, as they are drawn: they do not add up."""
 
     @property
     def noises(self) -> list[LevelNoise]:
@@ -64,7 +48,7 @@ class NoisyNodesEntry:
         axes = self.scheme.tree.axes
         return variances_in_pieces(axes[0], [noise.variance for noise in self.noises]) if len(axes) == 1 else {}
 
-    def try_on(self, table: SeenTable) -> TriedLeaves:
+    def try_on(self, table: SeenTable) -> TriedLevels:
         """Draw the noise of all nodes."""
         tree, finest = table.tree, table.levels[-1]
         leaves = Frontier(tree.depth, finest.areas, finest.true_counts)
@@ -72,20 +56,10 @@ class NoisyNodesEntry:
         for level in range(tree.depth + 1):
             cells = Partition(tree, level_view(tree, level))
             if level in measured:
-                counts = self._draw(sums_of_leaves(cells, leaves), measured[level])
+                counts = self.draw(sums_of_leaves(cells, leaves), measured[level])
             # otherwise each node is the only child of one with the same number, and has its count
             released.append(without_zeros(Frontier(level, cells.cells().areas, counts)))
-        return TriedLeaves(released)
-
-    def _draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
-        if not noise:
-            return true
-        noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
-        return noisy
-
-    def bounds(self, tree: Tree, trial: TriedLeaves, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
-        """Return None for each of levels 0 to T: a baseline states no intervals."""
-        return [None] * (tree.depth + 1)
+        return TriedLevels(released)
 
 
 def noisy_nodes_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: float) -> NoisyNodesEntry:
@@ -130,15 +104,15 @@ class SineEntry:
         """By workload, the mean variance of its queries."""
         return variances_by(self.variance * covariance(self.precisions), self.tree.axes[0])
 
-    def try_on(self, table: SeenTable) -> TriedLeaves:
+    def try_on(self, table: SeenTable) -> TriedLevels:
         """Draw the noise of all coefficients, and make whole counts of the leaves."""
         finest = Partition(table.tree, level_view(table.tree, table.tree.depth))
         leaves = Frontier(table.tree.depth, table.levels[-1].areas, table.levels[-1].true_counts)
         noise = np.sqrt(self.variance) * draw_noise(self.precisions, np.random.default_rng())
         [counts] = round_prefix_sums([sums_of_leaves(finest, leaves) + noise])
-        return TriedLeaves(sums_of(finest, counts))
+        return TriedLevels(sums_of(finest, counts))
 
-    def bounds(self, tree: Tree, trial: TriedLeaves, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
+    def bounds(self, tree: Tree, trial: TriedLevels, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
         """Return None for each of levels 0 to T: a baseline states no intervals."""
         return [None] * (tree.depth + 1)
 
@@ -155,6 +129,6 @@ def sine_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: float) -> S
     [noise] = guarantee_of(scheme).noises
     precisions = best_precisions(plan.tree.possible_cells(plan.tree.depth))
     is_replaced = scheme.keys.neighbours == SUBSTITUTION
-    # one record moves two leaves there: what it costs on the leaves alone, against what it costs here
-    change = largest_change(precisions) / 2 if is_replaced else 1.0
+    # there a record moves two leaves, and costs 2 with noise on the leaves alone
+    change = max(largest_change(precisions), 1.0) / 2 if is_replaced else 1.0
     return SineEntry(name, epsilon, plan.tree, precisions, noise.scale**2 * change)
