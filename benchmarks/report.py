@@ -47,7 +47,7 @@ These are not part of `make bench`. Their figures are in [docs/mechanisms.md](..
 | `python benchmarks/laws.py` | discrete Laplace noise compared with discrete Gaussian noise, on Rhode Island; options `--runs`, `--ratios` |
 | `python benchmarks/settling.py` | errors with other weights and another rounding for views, on a made-up city; options `--runs`, `--seed` |
 | `python benchmarks/views.py` | what views give, on the city, Rhode Island and Adult, and seconds for 811,200 leaves; options `--runs`, `--only` |
-| `python benchmarks/ranges.py` | exact variances of ranges, prefixes and nodes for trees of which every node is measured, beside the optimum; options `--only`, `--runs`, `--draws` |
+| `python benchmarks/ranges.py` | exact variances of ranges, prefixes and nodes for trees of which every node is measured, beside the optimum; and what releases take and come to; options `--only`, `--runs`, `--releases`, `--draws` |
 | `python benchmarks/rejected.py` | the same errors for ideas that we tried and did not keep |
 | `python benchmarks/report_picture.py` | nothing; it draws docs/report.png, the picture of a report in the README |
 
