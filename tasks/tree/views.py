@@ -186,8 +186,10 @@ def have_same_cells(tree: Tree, view: View, other: View) -> bool:
     """Return whether two views have the same cells, by the codebooks and the tables of derived columns."""
     if view.lowered(tree).is_same_as(other.lowered(tree)):
         return True
+    if not (view.derived or other.derived):
+        return False
     one, two = Partition(tree, view), Partition(tree, other)
-    if len(one) != len(two) or not (view.derived or other.derived):
+    if len(one) != len(two):
         return False
     every = Partition(tree, unnumbered(_finest_named([view, other]))).cells()
     cell, other_cell = one.places(every), two.places(every)
