@@ -37,6 +37,8 @@ def show_plan(forecast: "Forecast") -> None:
     show_threshold_note(forecast.levels)
     _show_typical(forecast)
     _show_disk(forecast.disk)
+    if forecast.settling_memory is not None:
+        out.print(f"at most {format_bytes(forecast.settling_memory)} of memory to settle all levels and views together")
     out.print(f"\n{'how' if by_map else 'Δ₂, how'} far one unit moves a level:")
     for derivation in dict.fromkeys(level.derivation for level in [*forecast.levels, *forecast.views]):
         of = [level.level for level in forecast.levels if level.derivation == derivation]

@@ -23,6 +23,7 @@ from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import Guarantee, guarantee_for
 from flows.planning.plan import Plan
+from flows.planning.views import settling_memory
 from flows.spec.file import is_same_spec
 from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import days, days_of_series, scheduled_id
@@ -80,6 +81,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         curve=guarantee.curve(),
         typical=_typical(plan, total, source),
         disk=_disk(plan, books, total),
+        settling_memory=settling_memory(plan.scheme),
         schedule=_schedule(plan, books),
         caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
         warnings=_warnings(plan, books),

@@ -192,6 +192,7 @@ class Forecast:
         curve: the δ that holds at other values of ε.
         typical: None without a public total.
         disk: None where nothing is known of the codes.
+        settling_memory: the bytes that settling all levels and views together takes at most; None where nothing is.
         schedule: None without a schedule.
         caution: what the owner should know before the release; may be empty.
         warnings: what must be settled before the release.
@@ -222,6 +223,7 @@ class Forecast:
     curve: Sequence[CurvePoint]
     typical: TypicalCells | None
     disk: DiskUse | None
+    settling_memory: int | None
     schedule: PlannedDays | None
     caution: str
     warnings: Sequence[str]

@@ -11,7 +11,7 @@ from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, tree_over
 from flows.planning.shares import scheme_of
-from flows.planning.views import derived_columns, derived_sources, views_of
+from flows.planning.views import check_settling, derived_columns, derived_sources, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
 from storage.errors import SpecError, TrellisError
@@ -304,6 +304,7 @@ def _plan(file: SpecFile) -> Plan:
     named = [(terms.name, view) for terms, view in views]
     law = law_of(spec, mechanism, tree, whole, named)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)
+    check_settling(scheme, spec.run.max_memory)
     guarantee = guarantee_of(scheme)
     return Plan(
         file,

@@ -4,17 +4,21 @@ import math
 from collections.abc import Mapping, Sequence
 
 from flows.mechanisms import MOST_SETTLED
+from flows.planning.scheme import Scheme
 from flows.spec.file import SpecFile
 from flows.spec.keys import Spec
 from flows.spec.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.machine.files import sha256_of
 from storage.releases.terms import ViewTerms
+from tasks.capacity import default_memory
 from tasks.ingest.derived import DerivedSource, read_derived
 from tasks.ingest.task import Source
+from tasks.laws.law import NO_NOISE
+from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
-from tasks.words.numbers import format_cells
+from tasks.words.numbers import format_cells, rounded_down, rounded_up
 from tasks.words.refinements import refinement
 
 MOST_VIEW_CELLS = 10**7
@@ -133,6 +137,28 @@ def _check_cells(name: str, tree: Tree, view: View) -> None:
             " cells is one leaf.",
             field=f"release.views.{name}",
             hint="Leave the view out, or name a level above.",
+        )
+
+
+def settling_memory(scheme: Scheme) -> int | None:
+    """Return how many bytes the arrays of settling take at most; None where nothing is settled together."""
+    if not scheme.is_together:
+        return None
+    depth = scheme.tree.depth
+    numbers = scheme.of_measured([NO_NOISE] * len(scheme.measured)).keys() - {depth}
+    return memory_to_settle(scheme.tree, [scheme.view(number) for number in sorted(numbers)])
+
+
+def check_settling(scheme: Scheme, max_memory: int | None) -> None:
+    """Refuse leaves and views of which settling together may take more memory than a release has."""
+    needed, memory = settling_memory(scheme) or 0, max_memory or default_memory()
+    if needed > memory:
+        raise SpecError(
+            f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling"
+            f" {format_cells(scheme.tree.possible_cells(scheme.tree.depth))} leaves with all levels and views take, got"
+            f" {rounded_down(memory / 1e9, 3)}GB.",
+            field="run.max_memory",
+            hint="Raise run.max_memory if the machine has as much, choose a coarser finest level, or name fewer views.",
         )
 
 

@@ -116,6 +116,25 @@ class _Level:
     others: csr_array
 
 
+def cells_factored(sizes: Sequence[int], refines: Callable[[int, int], bool]) -> int:
+    """Return how many cells are factored as one dense matrix, without their labels.
+
+    Args:
+        sizes: of groupings, in cells.
+        refines: whether one grouping, by its place, refines another.
+    """
+    if sum(sizes) <= _MOST_DENSE:
+        return sum(sizes)
+    chain, *left = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+    others = list[int]()
+    for grouping in left:
+        if refines(chain, grouping):
+            chain = grouping
+        else:
+            others.append(sizes[grouping])
+    return max((int(of) for of in np.cumsum([0, *sorted(others)]) if of <= _MOST_BORDER), default=0)
+
+
 def newton_step(
     incidence: Incidence, per_weight: float | FloatArray, inverse: FloatArray, active: BoolArray, gradient: FloatArray
 ) -> FloatArray:

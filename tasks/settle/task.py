@@ -12,12 +12,17 @@ from storage.counts.shards import counts_name, estimates_name
 from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
 from tasks.laws.named import noise_of
 from tasks.settle.controlled import round_controlled
+from tasks.settle.newton_step import cells_factored
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
 from tasks.tree.job import Job, stored_job
-from tasks.tree.views import Partition
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View
+
+# bytes: of each leaf, and of each grouping in which it lies; of each pair of cells in a dense matrix; of a mixed-integer program
+_OF_LEAF, _OF_LABEL, _OF_PAIR, _OF_PROGRAM = 400, 16, 24, 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,19 @@ class Together:
 def settle_release(release_id: str) -> list[FrontierShard | EstimateShard]:
     """Settle all sealed noisy counts of a release together. Repeated calls give the same result."""
     return settle_together(stored_job(release_id))
+
+
+def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
+    """Return how many bytes the arrays of settling take at most, as `benchmarks/settling_size.py` measures them.
+
+    Args:
+        tree: the axes and their order.
+        views: the levels and views that are measured, or exact, beside the leaves.
+    """
+    lowered, sizes = [view.lowered(tree) for view in views], [len(Partition(tree, view)) for view in views]
+    factored = cells_factored(sizes, lambda one, other: lowered[one].refines(lowered[other]))
+    leaves = tree.possible_cells(tree.depth)
+    return leaves * (_OF_LEAF + _OF_LABEL * len(views)) + _OF_PAIR * factored**2 + _OF_PROGRAM
 
 
 def settle_together(job: Job) -> list[FrontierShard | EstimateShard]:

@@ -135,3 +135,24 @@ def test_a_plan_names_views_whose_cells_count_less_than_the_noise(
         said = " ".join(capsys.readouterr().out.split())
         assert (f"less than the noise in the views {', '.join(below)}" in said) == bool(below)
         assert ("pairs" in below) == (total < 4 * sigma["pairs"])
+
+
+def test_more_memory_than_settling_may_take_is_refused(town: Town) -> None:
+    """A million leaves do not fit into 256 MB: the refusal names the key and how much is enough, and so much is."""
+    many = {"values": 1000}
+    keys = {"hierarchy": {"from": many, "to": many}, "derived": None, "release__order": ["from", "to"]}
+    keys |= {"release__views": "margins"}
+    with pytest.raises(SpecError, match=r"run\.max_memory must be at least 0\.5") as refused:
+        town.plan(**keys, run={"prefect": False, "max_memory": "256MB"})
+    assert refused.value.field == "run.max_memory"
+    enough = str(refused.value).split("at least ")[1].split(":")[0]
+    plan = town.plan(**keys, run={"prefect": False, "max_memory": enough})
+    needed = plan_answer(plan).settling_memory
+    assert needed == 1_000_000 * (400 + 16 * 2) + 24 * 2000**2 + 50_000_000
+    assert float(enough.removesuffix("GB")) * 1e9 >= needed
+
+
+def test_a_plan_without_views_states_no_memory(town: Town) -> None:
+    """Nothing is settled together."""
+    plan = town.plan(mechanism="inftda", release__views=None, derived=None)
+    assert plan_answer(plan).settling_memory is None

@@ -213,3 +213,22 @@ def test_what_is_no_problem_is_refused(own, weights, cell, values, weight, messa
     """Shapes, labels, weights and values that make no problem are refused by name."""
     with pytest.raises(ValueError, match=message):
         settle_overlapping(np.array(own, dtype=np.float64), weights, [grouping(cell, values, weight)])
+
+
+def test_what_is_factored_is_known_beforehand(monkeypatch):
+    """Of few cells all are factored; of many those outside the chain, from the smallest grouping on, up to a limit."""
+    sizes, chains = [4000, 40, 1, 900, 30], {(0, 1), (1, 2), (0, 2), (3, 4), (3, 2), (4, 2)}
+    assert newton_step.cells_factored([1000, 40], lambda *_: False) == 1040
+    assert newton_step.cells_factored(sizes, lambda one, other: (one, other) in chains) == 930
+    monkeypatch.setattr(newton_step, "_MOST_BORDER", 900)
+    assert newton_step.cells_factored(sizes, lambda one, other: (one, other) in chains) == 30
+    axes = np.indices((80, 60, 5)).reshape(3, -1)
+    labels = [axes[0] * 60 + axes[1], axes[0], axes[1] * 5 + axes[2], axes[2]]
+    groupings = [grouping(of, np.ones(int(of.max()) + 1), 1.0) for of in labels]
+    seen: list[int] = []
+    factored = newton_step._factored
+    monkeypatch.setattr(newton_step, "_factored", lambda matrix, of: seen.append(len(matrix)) or factored(matrix, of))
+    settle_overlapping(np.ones(24_000), 1.0, groupings)
+    assert (
+        set(seen) == {newton_step.cells_factored([4800, 80, 300, 5], lambda *pair: pair in {(0, 1), (2, 3)})} == {305}
+    )
