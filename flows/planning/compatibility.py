@@ -85,20 +85,21 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
 
 
 def rule_for_nodes(split: object) -> str | None:
-    """Return the name of a split that is a rule for trees of which every node is measured; None for others."""
+    """Return what messages call a split that is a rule for trees of which every node is measured; None for others."""
     if isinstance(split, Workload | Targets):
         [kind] = type(split).model_fields
-        return kind
-    return split if isinstance(split, str) and split != PrivacyKeys.model_fields["split"].default else None
+        return f"privacy.split.{kind}"
+    is_rule = isinstance(split, str) and split != PrivacyKeys.model_fields["split"].default
+    return f"privacy.split {split}" if is_rule else None
 
 
 def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error where the split is a rule for trees of which every node is measured, and the mechanism measures others."""
     split = spec.privacy.split
-    if (kind := rule_for_nodes(split)) and not isinstance(mechanism.finish, Unbiased):
+    if (rule := rule_for_nodes(split)) and not isinstance(mechanism.finish, Unbiased):
         able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)][-1]
         yield SpecError(
-            f"privacy.split {kind} needs a mechanism that measures every node, got {mechanism.name}.",
+            f"{rule} needs a mechanism that measures every node, got {mechanism.name}.",
             field="privacy.split",
             hint=f"Choose mechanism: {able}.",
         )

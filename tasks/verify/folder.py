@@ -210,7 +210,8 @@ def _checksums(folder: Path) -> list[str]:
 def _tables(folder: Path, manifest: Manifest) -> list[str]:
     """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
     columns, finest = _columns(manifest), manifest.levels[-1]
-    areas = {axis: AxisAreas(order) for axis, order in _orders(manifest).items()}
+    orders = _orders(manifest)
+    areas = {axis: AxisAreas(orders.get(axis, [])) for axis in columns[-1]}
     wrong, do_not_add_up, totals, above = [], [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
@@ -256,11 +257,9 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
-    """Return, per axis, the codes of its levels in their order where it is an ordered axis; nothing for others."""
-    ordered = ordered_axes(manifest.spec)
+    """Return, per ordered axis, the codes of its levels in their order."""
     return {
-        axis: [codes.to_arrow() for _, codes in ordered[axis].levels()] if axis in ordered else []
-        for axis in manifest.levels[0].axes
+        axis: [codes.to_arrow() for _, codes in order.levels()] for axis, order in ordered_axes(manifest.spec).items()
     }
 
 

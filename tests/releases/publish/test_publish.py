@@ -201,7 +201,7 @@ def test_manifest_says_what_was_done(made):
     manifest = Folder(made).manifest()
     assert list(manifest) == [
         *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
-        *("intervals", "noisy_counts"),
+        *("intervals", "noisy_counts", "poor_margins"),
     ]
     assert manifest["intervals"] == {"confidence": 0.9, "simultaneous": False, "rounded": False, "signal_rate": 0.1}
     assert manifest["noisy_counts"] is True
