@@ -108,11 +108,11 @@ def settle_overlapping(values: FloatArray, weights: float | FloatArray, grouping
         y, float64, shape (leaves,), records, >= 0.
     Guarantees:
         Post-processing: reads no true count. Deterministic: the same input gives the same bits on the same machine. The
-        answer is a projection: never further from the true counts than the noisy ones are, in the weighted norm. Memory
-        is a few times that of `values`.
+        answer is a projection: never further from the true counts than the noisy ones are, in the weighted norm. Where the weights of
+        leaves and cells differ by a factor of thousands, those of cells may be limited. Memory is a few times that of `values`.
     Raises:
         ValueError: shapes or labels disagree, a weight is not positive, a value is not finite, or an exact count is negative.
-        RuntimeError: no minimum is found in 200 steps. Exact counts that contradict one another have none.
+        RuntimeError: exact counts contradict one another.
     Source:
         Fioretto, Lee and Van Hentenryck (2018) for the problem; Qi and Sun (1993) for semismooth Newton methods.
     """
@@ -122,9 +122,7 @@ def settle_overlapping(values: FloatArray, weights: float | FloatArray, grouping
     problem = _posed(values, weights, groupings)
     point = _minimised(problem, np.zeros(len(problem.counts)), _FEW_STEPS) or _approached(problem)
     if point is None:
-        raise RuntimeError(
-            f"The overlapping counts did not settle in {_MOST_STEPS} steps. Check that exact counts do not contradict each other."
-        )
+        raise RuntimeError("The overlapping counts cannot be settled: their exact counts contradict one another.")
     return point.y
 
 
@@ -147,15 +145,16 @@ def _approached(problem: _Problem) -> _Point | None:
     """Return the minimum of φ by way of problems in which the weights of noisy counts are limited, less and less.
 
     Where many groupings say nearly the same, large weights make H nearly singular, and steps from afar lead nowhere. The
-    minimum of a problem with smaller weights is near enough to begin from.
+    minimum of a problem with smaller weights is near enough to begin from. Where the weights differ so much that floats end first, the
+    last minimum that was found is the answer: sealed counts are settled whatever they are.
     """
     dual, is_noisy, point = np.zeros(len(problem.counts)), problem.inverse > 0, None
     for least in (*_LEAST_INVERSES, 0.0):
         limited = np.where(is_noisy, np.maximum(problem.inverse, least), problem.inverse)
-        point = _minimised(replace(problem, inverse=limited), dual, _MOST_STEPS)
-        if point is None:
-            return None
-        dual = point.dual
+        found = _minimised(replace(problem, inverse=limited), dual, _MOST_STEPS)
+        if found is None:
+            break
+        point, dual = found, found.dual
     return point
 
 
