@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
@@ -19,9 +21,8 @@ from tasks.unbiased.grid import Grid, round_grid
 from tasks.unbiased.least_squares import least_squares
 from tasks.unbiased.precisions import cascade, mean_fan_outs
 from tasks.unbiased.prefix_sums import round_prefix_sums
-from tasks.unbiased.released import ReleasedTree
+from tasks.unbiased.released import released_counts
 from tasks.unbiased.variance import tree_variances
-from tasks.uncertainty.estimates import margins
 
 FloatArray = NDArray[np.float64]
 
@@ -106,8 +107,9 @@ def covered_ranges(tree: Tree, sigma: float, ranges: int, runs: int) -> float:
     generator, n = np.random.default_rng(2), tree.possible_cells(tree.depth)
     ends = np.sort(generator.integers(0, n + 1, (2 * ranges, 2)), axis=1)
     first, stop = ends[ends[:, 0] < ends[:, 1]][:ranges].T
-    rule = ReleasedTree(tree, precisions, CONFIDENCE, 0.1, None)
-    reach = margins(rule.with_rounding(rule.variances.of_boxes([first], [stop])), math.log((1 - CONFIDENCE) / 2))
+    measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
+    rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=False)
+    reach = rule.box_margin(rule.with_rounding(rule.variances.of_boxes([first], [stop])))
     true, covered = counts_of_nodes(tree, generator.poisson(20, n)), 0
     for _ in range(runs):
         errors = np.append(0, np.cumsum(release(tree, precisions, true) - true[-1]))

@@ -93,10 +93,13 @@ class Mechanism:
                 measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
                 though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
                 are left as they are, and are summed; or all cells of every level are measured, and settled without bias. Views are
-                settled together, and nothing else is.
+                settled together, or without bias where they are the pairs of a grid; and nothing else is.
         """
-        if (self.cells == "views") != isinstance(self.finish, Together) or (self.cells == "views" and self.repair):
-            raise ValueError(f"{self.name}: with cells views there must be no repair, and the finish must be Together.")
+        settles_views = isinstance(self.finish, Together) or self.finish == Unbiased(is_grid=True)
+        if (self.cells == "views") != settles_views or (self.cells == "views" and self.repair):
+            raise ValueError(
+                f"{self.name}: with cells views there must be no repair, and the finish must be Together, or Unbiased for a grid."
+            )
         if self.cells == "views":
             return
         if isinstance(self.finish, Unbiased):
@@ -147,7 +150,7 @@ class Mechanism:
     @property
     def measures_views(self) -> bool:
         """Whether it measures views beside the levels of its tree."""
-        return isinstance(self.finish, Together | Calibrate)
+        return isinstance(self.finish, Together | Calibrate) or self.finish == Unbiased(is_grid=True)
 
     @property
     def second_pass(self) -> UpDown | None:
@@ -305,7 +308,7 @@ def is_settled_together(tree: Tree) -> bool:
     return tree.possible_cells(tree.depth) <= MOST_SETTLED
 
 
-def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = True) -> Mechanism:
+def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = True, is_grid: bool = False) -> Mechanism:
     """Return a mechanism as it is for a release with views or without.
 
     With views, a mechanism that goes down a tree measures every cell of every level whatever survives, and everything is settled
@@ -313,12 +316,18 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     many leaves for that, it goes down its tree as always; its views are totals of single axes, measured besides, to which its
     counts are calibrated.
 
+    In a grid, a mechanism that measures every node of a tree measures all pairs of levels of two axes, which are levels and views. Others
+    go down their tree as always.
+
     Args:
         mechanism: one of the table.
         has_views: whether there are views.
         together: whether there are few enough leaves to settle all of it together.
+        is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
     """
-    if not has_views or mechanism.cells != "survivors":
+    if is_grid and isinstance(mechanism.finish, Unbiased):
+        return replace(mechanism, cells="views", finish=Unbiased(is_grid=True), most_leaves=MOST_SETTLED)
+    if is_grid or not has_views or mechanism.cells != "survivors":
         return mechanism
     refused = {**mechanism.refused, **_REFUSED_WITH_VIEWS}
     if not together:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import PRIVACY_MAP
+from storage.releases.terms import GRID
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import l2_sensitivity_squared, sensitivity_of, touched_cells
@@ -42,7 +43,8 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if recipe is None:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
     together = manifest.is_settled_together
-    recipe = mechanism_with(recipe, has_views=together or bool(manifest.own_views), together=together)
+    is_grid = manifest.covariance == GRID
+    recipe = mechanism_with(recipe, has_views=together or bool(manifest.own_views), together=together, is_grid=is_grid)
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
     summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()

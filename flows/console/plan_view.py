@@ -135,7 +135,7 @@ def _show_intervals(forecast: "Forecast") -> None:
         within = f"± {least:,}" if least == most else f"± {least:,} to ± {most:,}"
         out.print(
             f"intervals: with {100 * forecast.confidence:g}% probability, the true count of a cell that you fix beforehand is within"
-            f" {within} of its measurement; the intervals in the tables hold for the rows, and are at least as wide"
+            f" {within} of what is measured of it{'' if forecast.is_grid else '; the intervals in the tables hold for the rows, and are at least as wide'}"
         )
 
 

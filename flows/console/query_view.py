@@ -20,7 +20,7 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
         _show_several(escaped(answer).answers)
         return
     answer = escaped(answer)
-    asked = [f"{axis} {' '.join(area.path)} ({area.level})" for axis, area in answer.where.items() if area]
+    asked = [f"{axis} {_named(area.path)} ({area.level})" for axis, area in answer.where.items() if area]
     print_line(f"[bold]{', '.join(asked) or 'everything'}[/]")
     print_line(f"count: [bold]{answer.count:,}[/]")
     if answer.sd is not None:
@@ -40,6 +40,14 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
     print_line(f"how: {answer.how}")
 
 
+def _named(path: "Sequence[str]") -> str:
+    """Return the codes of an area, without those of made ranges above it."""
+    from tasks.tree.ordered import RANGE
+
+    *above, own = path
+    return " ".join([*(code for code in above if RANGE not in code), own])
+
+
 def _show_several(answers: "Sequence[QueryAnswer]") -> None:
     first = answers[0]
     axes = [axis for axis in first.where if any(answer.where[axis] for answer in answers)]
@@ -53,7 +61,7 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
         areas = (answer.where[axis] for axis in axes)
         count, *ends = ("–" if number is None else f"{number:,}" for number in (answer.count, answer.low, answer.high))
         deviation = [f"{answer.sd or 0:,.3g}"] if deviations else []
-        table.add_row(*(" ".join(area.path) if area else "all" for area in areas), count, *deviation, *ends)
+        table.add_row(*(_named(area.path) if area else "all" for area in areas), count, *deviation, *ends)
     out.print(table)
     if first.confidence is not None:
         held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"

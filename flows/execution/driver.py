@@ -32,6 +32,7 @@ from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
 from storage.releases.seals import TRUNK
+from storage.releases.terms import GRID
 from tasks.capacity import memory_of
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
@@ -163,7 +164,10 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
         set_state(con, release.id, "running")
     together = release.levels[0].source is not None
     mechanism = mechanism_with(
-        MECHANISMS[release.terms.mechanism], has_views=together or bool(release.views), together=together
+        MECHANISMS[release.terms.mechanism],
+        has_views=together or bool(release.views),
+        together=together,
+        is_grid=release.terms.covariance == GRID,
     )
     outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
     if missing:

@@ -76,6 +76,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         views=[_planned(plan, level, total, None) for level in plan.views],
         margins=planned_margins(plan),
         confidence=spec.release.intervals.confidence,
+        is_grid=plan.scheme.is_grid,
         unprotected=plan.unprotected,
         unlisted=plan.unlisted,
         curve=guarantee.curve(),
@@ -94,6 +95,10 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     confidence = plan.file.spec.release.intervals.confidence
     if plan.scheme.is_summed or plan.scheme.is_together:
         return [_planned(plan, level, total, None) for level in plan.levels]
+    if plan.scheme.is_unbiased:  # the cells of a level may have different ones
+        counts = plan.scheme.released(plan.guarantee.noises, confidence)
+        widest = (counts.widest_margin(plan.tree.axis_levels(level.level)) for level in plan.levels)
+        return [_planned(plan, level, total, margin) for level, margin in zip(plan.levels, widest, strict=True)]
     own = [noise_of(level) for level in own_levels(plan.levels)]
     margins = for_every_level(plan.levels, margins_of(own, confidence))
     return [_planned(plan, level, total, margins[level.level].own) for level in plan.levels]

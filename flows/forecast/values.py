@@ -187,6 +187,7 @@ class Forecast:
         views: the views that have not the cells of a level.
         margins: how far off the totals of one axis would be, with views and without.
         confidence: with which an interval holds the true count.
+        is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
         unprotected: what is published exactly, in words.
         unlisted: the axes whose codes no codebook lists.
         curve: the δ that holds at other values of ε.
@@ -218,6 +219,7 @@ class Forecast:
     views: Sequence[PlannedLevel]
     margins: Sequence[PlannedMargin]
     confidence: float
+    is_grid: bool
     unprotected: Sequence[str]
     unlisted: Sequence[str]
     curve: Sequence[CurvePoint]

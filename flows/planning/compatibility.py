@@ -42,7 +42,8 @@ def mechanism_of(spec: Spec, tree: Tree | None = None) -> Mechanism:
         SpecError: no mechanism has this name.
     """
     together = tree is None or is_settled_together(tree)
-    return mechanism_with(mechanism_named(spec.mechanism), has_views=bool(spec.views), together=together)
+    named = mechanism_named(spec.mechanism)
+    return mechanism_with(named, has_views=bool(spec.views), together=together, is_grid=bool(spec.release.grid))
 
 
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
@@ -112,8 +113,28 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
 
 
+def _faults_of_grid(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield what a release of all pairs of levels of two axes cannot have."""
+    if not isinstance(mechanism.finish, Unbiased):
+        able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)]
+        yield SpecError(
+            f"release.grid needs a mechanism that measures every node ({', '.join(able)}), got {mechanism.name}.",
+            field="release.grid",
+            hint="Choose mechanism: unbiased_tree, or name the features in release.order.",
+        )
+    if isinstance(spec.privacy.split, Targets):
+        yield SpecError(
+            "privacy.split.targets must be left out with release.grid: they are for the levels of one tree.",
+            field="privacy.split.targets",
+            hint="Give epsilon, and a split such as {workload: ranges}.",
+        )
+
+
 def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what a release with views cannot have, or one of a mechanism that needs them lacks."""
+    if spec.release.grid:
+        yield from _faults_of_grid(spec, mechanism)
+        return
     if mechanism.cells == "views" and not spec.views:
         yield SpecError(
             f"release.views must be given with mechanism {mechanism.name}, which measures them beside the leaves.",

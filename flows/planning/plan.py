@@ -1,7 +1,7 @@
 """The plan of a release: its levels, noise, bounds and cost, computed only from the spec and the codebooks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -19,6 +19,7 @@ from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
 from storage.releases.terms import (
+    GRID,
     TREE,
     DerivedTerms,
     FileTerms,
@@ -36,10 +37,8 @@ from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, read_ends
 from tasks.ingest.trips import Units
 from tasks.tree.order import Tree
-from tasks.tree.views import Derived, Partition
-from tasks.unbiased.variance import tree_variances
+from tasks.tree.views import Derived, Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
-from tasks.uncertainty.estimates import reach
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
 
@@ -201,7 +200,7 @@ class Plan:
             unlisted=tuple(self.unlisted),
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
-            covariance=TREE if self.scheme.is_unbiased else "",
+            covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
             csv=spec.release.csv,
             records=spec.release.records,
             noisy_counts=self.noisy_counts_asked,
@@ -335,7 +334,7 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
     terms = list[LevelTerms]()
     if scheme.is_unbiased:
-        return _unbiased_terms(scheme, guarantee)
+        return _unbiased_terms(scheme, guarantee, every_level(scheme.tree))
     if scheme.is_together:
         return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
     for level in range(scheme.tree.depth + 1):
@@ -360,31 +359,34 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     return tuple(terms)
 
 
-def _unbiased_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
-    """Return the terms of all levels where every node is measured; their bounds follow from the exact variances of counts."""
-    tree, measured, terms = scheme.tree, scheme.of_measured(guarantee.noises), list[LevelTerms]()
-    variances = tree_variances(tree, scheme.precisions(guarantee.noises)).of_levels()
-    for level, of_level in enumerate(variances):
-        cells, noise = tree.possible_cells(level), measured.get(level)
+def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View]) -> tuple[LevelTerms, ...]:
+    """Return the terms of levels or views where every node is measured; their bounds follow from the exact variances of counts."""
+    measured, released, terms = scheme.of_measured(guarantee.noises), scheme.released(guarantee.noises), []
+    for view in views:
+        noise = measured.get(view.number)
         is_exact = noise is not None and not noise
+        of_level = released.variances.of_level(view.axis_levels)
         term = LevelTerms(
-            level=level,
-            axes=tree.level_names(level),
-            possible_cells=cells,
+            level=view.number,
+            axes=view.names,
+            possible_cells=math.prod(view.sizes(scheme.tree)),
             is_invariant=is_exact,
             rho=Fraction(0),
             sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(of_level.most),
             l2_sensitivity_squared=0,
-            bound=0.0 if is_exact else reach(of_level.most, math.log(2 * cells / (1 - CONFIDENCE))) + 1,
-            derivation=scheme.derivation(level),
+            bound=0.0 if is_exact else released.bound(view.axis_levels, CONFIDENCE),
+            derivation=scheme.derivation(view.number),
             is_summed=noise is None,
+            view=scheme.names.get(view.number, ""),
         )
-        terms.append(_charged(term, scheme, guarantee) if level in scheme.measured else term)
+        terms.append(_charged(term, scheme, guarantee) if view.number in scheme.measured else term)
     return tuple(terms)
 
 
 def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     """Return the terms of the views that have not the cells of a level."""
+    if scheme.is_unbiased:
+        return _unbiased_terms(scheme, guarantee, scheme.views)
     return tuple(_settled_terms(view.number, scheme, guarantee) for view in scheme.views)
 
 

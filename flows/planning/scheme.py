@@ -19,8 +19,9 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import AddUp, View, every_level, level_view
-from tasks.unbiased.least_squares import precisions_of
+from tasks.unbiased.released import ReleasedCounts, released_counts
 from tasks.unbiased.task import Unbiased
+from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
@@ -77,10 +78,18 @@ class Scheme:
         """Whether every node is measured, and all levels are settled without bias."""
         return isinstance(self.mechanism.finish, Unbiased)
 
-    def precisions(self, measured: Sequence[LevelNoise]) -> list[float]:
-        """Return 1 / σ² of levels 0 to T, as in `tree_variances`, where every node is measured."""
+    @property
+    def is_grid(self) -> bool:
+        """Whether all pairs of levels of two axes are measured."""
+        return self.mechanism.finish == Unbiased(is_grid=True)
+
+    def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
+        """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
         of_number = self.of_measured(measured)
-        return precisions_of([of_number.get(level) for level in range(self.tree.depth + 1)])
+        parts = [*every_level(self.tree), *self.views]
+        total = 0 if self.keys.total_is_public else None  # its value is not known, and is not asked for
+        noises = [(view.axis_levels, of_number.get(view.number)) for view in parts]
+        return released_counts(self.tree, noises, confidence, total, is_grid=self.is_grid)
 
     @property
     def named_views(self) -> list[tuple[str, View]]:
@@ -222,7 +231,8 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
         return Tree(
             axes, in_sequence(depths, [(spec.axes.index(feature), level) for feature, level in spec.refinements])
         )
-    return Tree(axes, alternate(depths, spec.axes.index(spec.release.tree or spec.axes[0])))
+    first = spec.release.grid[0] if spec.release.grid else spec.release.tree or spec.axes[0]
+    return Tree(axes, alternate(depths, spec.axes.index(first)))
 
 
 def check_fan_out(tree: Tree, max_memory: int | None) -> None:

@@ -1,8 +1,11 @@
-"""How the budget is shared where every node of a tree is measured, and what targets cost."""
+"""How the budget is shared where every node of a tree or of a grid is measured, and what targets cost."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+import numpy as np
 
 from flows.mechanisms import SPLITS
 from flows.planning.scheme import Scheme, released_level
@@ -10,16 +13,17 @@ from flows.spec.sections.privacy import Targets, Workload
 from storage.errors import SpecError
 from tasks.accounting.allocation import shares_of
 from tasks.tree.order import Tree
+from tasks.tree.views import every_level
 from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
 from tasks.unbiased.variance import ROUNDING_VARIANCE, FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSplit:
-    """Which levels of a tree are measured, and how they share the budget.
+    """Which levels of a tree, or pairs of levels of a grid, are measured, and how they share the budget.
 
     Attributes:
-        measured: the levels.
+        measured: their numbers.
         shares: the share of ρ of each; they add up to 1.
         rho: what it costs, where targets say so; None where a budget does.
     """
@@ -42,19 +46,51 @@ def tree_split(scheme: Scheme) -> TreeSplit | None:
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
     is_named = "split" in keys.model_fields_set and "split" not in mechanism.refused
     split = keys.split if is_named else mechanism.split
+    if scheme.is_grid:
+        return _grid_split(scheme, split)
     if isinstance(split, Targets):
-        precisions = for_targets(_variances(split, tree), tree, squares)
-        measured, shares = _shares(precisions, squares)
-        return TreeSplit(measured, shares, Fraction(twice_rho(precisions, squares)) / 2)
+        for_all = for_targets(_variances(split, tree), tree, squares)
+        return TreeSplit(*_shares(for_all, squares), Fraction(twice_rho(for_all, squares)) / 2)
+    precisions = _by_rule(split, tree, squares)
+    return None if precisions is None else TreeSplit(*_shares(precisions, squares))
+
+
+def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
+    """Return the split of a grid: each pair of levels has the product of the precisions that the rule gives to the two levels.
+
+    For a workload these are the best of all such products under add_remove, since cost and mean variance are products too.
+
+    Raises:
+        SpecError: the split is no rule for both axes.
+    """
+    tree, of_axes = scheme.tree, list[FloatArray]()
+    for axis in tree.axes:
+        side = Tree((axis,), (0,) * axis.depth)
+        precisions = _by_rule(split, side, [1] * (side.depth + 1))
+        if precisions is None:
+            raise SpecError(
+                f"privacy.split must be a rule for both axes with release.grid: {', '.join(SPLITS)} or {{workload: …}}.",
+                field="privacy.split",
+            )
+        of_axes.append(precisions)
+    parts = [*every_level(tree), *scheme.views]
+    exact = int(scheme.keys.total_is_public)
+    squares = [0 if part.number < exact else scheme.sensitivity(part.number).l2_squared for part in parts]
+    products = [math.prod(of[level] for of, level in zip(of_axes, part.axis_levels, strict=True)) for part in parts]
+    return TreeSplit(*_shares(np.array(products), squares))
+
+
+def _by_rule(split: object, tree: Tree, squares: Sequence[int]) -> FloatArray | None:
+    """Return the relative precisions that a rule gives to the levels of a tree; None where the split is no such rule."""
     if isinstance(split, Workload):
-        return TreeSplit(*_shares(_best_for(split.workload, tree, squares), squares))
+        return _best_for(split.workload, tree, squares)
     if isinstance(split, str) and split in SPLITS:
         split = SPLITS[split]
     if callable(split):
-        return TreeSplit(*_shares(split(mean_fan_outs(tree)), squares))
+        precisions: FloatArray = split(mean_fan_outs(tree))
+        return precisions
     if split is None:
-        workload = "ranges" if tree.ordered else "nodes"
-        return TreeSplit(*_shares(_best_for(workload, tree, squares), squares))
+        return _best_for("ranges" if tree.ordered else "nodes", tree, squares)
     return None
 
 

@@ -49,7 +49,7 @@ def views_of(
 ) -> tuple[tuple[ViewTerms, View], ...]:
     """Return the views of a spec, in its order, with their terms; one with the axis levels of a tree level has the number of that.
 
-    `margins` leaves out totals that others hold by the codebooks.
+    `margins` leaves out totals that others hold by the codebooks. The views of a grid are all pairs of levels that its tree has not.
 
     Args:
         spec: the spec.
@@ -65,6 +65,10 @@ def views_of(
     number = len(levels)
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
+        if spec.release.grid:
+            found.append((ViewTerms(name, number, view.axis_levels), view))
+            number += 1
+            continue
         if not together and (len(of) > 1 or view.derived):
             _refuse_crossing(name, tree)
         own = next((level for level in levels if view.is_same_as(level)), None)

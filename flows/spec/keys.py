@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
+from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
 from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
 from flows.spec.sections.schedule import checked_cron, parse_until
@@ -46,11 +47,13 @@ DEFAULT_MECHANISM = "inftda_reconciled"
 
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
 _OF_FEATURES = ("input.features", "release.order")
+GRID = "release.grid"  # takes the place of release.order
 
 # Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {
     **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features"),
     **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips"),
+    "release.order": f"must be given for features without {GRID}, left out for trips",
     "release.finest": "must be given for trips, may be left out for features",
 }
 
@@ -170,7 +173,9 @@ class ReleaseKeys(Keys):
         tree: The end of a trip that is refined first. Must be given for trips.
         order: The features in the order in which they are refined. A feature's name refines it through all its levels that are
             left. feature.level refines it by that level alone, so that several features may take turns. Must be given for
-            features.
+            features, unless grid is.
+        grid: Two ordered features. All pairs of their levels are measured, for ranges of both at once. It needs a mechanism that
+            measures every node, such as unbiased_tree. The levels of the two take turns, the first feature first.
         finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
             {feature: level} for those that stop above their finest level.
         views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
@@ -187,6 +192,7 @@ class ReleaseKeys(Keys):
 
     tree: Literal["destination", "origin"] | None = None
     order: Annotated[list[Name], BeforeValidator(as_list), Field(min_length=1)] | None = None
+    grid: Annotated[list[Name], BeforeValidator(as_list), Field(min_length=1)] | None = None
     finest: (
         Annotated[
             Annotated[str, Tag(_ONE)]
@@ -359,12 +365,18 @@ class Spec(Keys):
                 yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
 
     def _faults_of_features(self) -> Iterator[str]:
-        features, order = self.input.features, self.release.order
-        if features is None or order is None:
+        features, order, grid = self.input.features, self.release.order, self.release.grid
+        if features is None:
             return
         levels = {name: self.levels(name) for name in features}
         finest = {name: stop if (stop := self.finest(name)) in of else of[-1] for name, of in levels.items()}
-        yield from faults_of_order(order, levels, finest)
+        if order is not None:
+            yield from faults_of_order(order, levels, finest)
+        if grid is not None:
+            ordered = [name for name in features if isinstance(self.hierarchy_of(name)[1], Ordered)]
+            yield from faults_of_grid(grid, features, ordered)
+            if self.release.views:
+                yield f"release.views must be left out with {GRID}, which measures all pairs of levels."
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in features:
                 yield f"release.finest must name features, got {name}."
@@ -383,7 +395,7 @@ class Spec(Keys):
     def _faults_of_views(self) -> Iterator[str]:
         views, split = self.views, self.privacy.split
         yield from faults_of_derived(self.derived, self.released_levels)
-        if self.release.views != MARGINS:
+        if self.release.views != MARGINS and not self.release.grid:
             yield from faults_of_views(views, self.released_levels, list(self.derived))
         weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
         key = "privacy.split.minimise" if isinstance(split, Minimise) else "privacy.split"
@@ -395,6 +407,8 @@ class Spec(Keys):
     @property
     def views(self) -> dict[str, dict[str, str]]:
         """The views that are measured beside the tree: by name, the level of each axis that is not left out."""
+        if self.release.grid:
+            return pairs_beside_levels(self.release.grid, self.released_levels, self.flat_features)
         if self.release.views == MARGINS:
             return margins_of(self.released_levels, self.flat_features)
         return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}
@@ -473,11 +487,16 @@ def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
     """Yield the faults of a spec that mixes trips and features, before each key is checked alone."""
     given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
     of_features = "input.features" in given
+    if GRID in given and not of_features:
+        yield f"{GRID} must be left out when input.features is not given: a release holds trips or features."
+    if {GRID, "release.order"} <= given:
+        yield f"release.order must be left out with {GRID}, which refines both features in turns."
+    needed = [key for key in _OF_FEATURES if key != "release.order" or GRID not in given]
     for key in _OF_TRIPS if of_features else _OF_FEATURES:
         if key in given:
             given_or_not = "is given" if of_features else "is not given"
             yield f"{key} must be left out when input.features {given_or_not}: a release holds trips or features."
-    for key in _OF_FEATURES if of_features else (*_OF_TRIPS, "release.finest"):
+    for key in needed if of_features else (*_OF_TRIPS, "release.finest"):
         if key not in given:
             yield f"{key} must be given."
     if not of_features:

@@ -38,6 +38,7 @@ _EXAMPLES = {
     "input.origin": "home",
     "input.destination": "work",
     "release.order": "[sex, age]",
+    "release.grid": "[hour, day]",
     "priority": "false_positives",
     "privacy.exact_records_per_unit": "true",
     "privacy.rho": "0.02",

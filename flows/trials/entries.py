@@ -61,11 +61,10 @@ class Entry:
         """By workload, the mean variance of its queries, where every node or every leaf is measured and none is pruned."""
         scheme, measured = self.plan.scheme, self.plan.guarantee.noises
         if scheme.is_unbiased:
-            precisions = scheme.precisions(measured)
-        elif scheme.is_summed and not scheme.law.keeps_some:
-            precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
-        else:
+            return scheme.released(measured).variances.mean_variances()
+        if not scheme.is_summed or scheme.law.keeps_some:
             return {}
+        precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
         return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
 
     def try_on(self, table: SeenTable) -> Trial:
@@ -179,7 +178,12 @@ def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
     return (
         mechanism
         if named in mechanism.repair and named
-        else mechanism_with(mechanism, has_views=has_views, together=is_settled_together(plan.tree))
+        else mechanism_with(
+            mechanism,
+            has_views=has_views,
+            together=is_settled_together(plan.tree),
+            is_grid=bool(plan.file.spec.release.grid),
+        )
     )
 
 
@@ -195,7 +199,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     if spec.noise.sampler not in _law(plan, mechanism).samplers:
         notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
     if plan.named_views and not _with_views(plan, mechanism, named).measures_views:
-        notes.append("release.views is left out: its views are sums of what it releases.")
+        key = "grid" if spec.release.grid else "views"
+        notes.append(f"release.{key} is left out: its views are sums of what it releases.")
     if plan.scheme.rho is not None and isinstance(mechanism.finish, Unbiased) and "split" not in mechanism.refused:
         notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")
     if spec.priority and not named:

@@ -12,8 +12,9 @@ from storage.errors import StoreError
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
 COUNTS_POSITIVE, FIXED_TOTAL = "counts_positive", "fixed_total"
 
-Covariance = Literal["", "tree"]
+Covariance = Literal["", "tree", "grid"]
 TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
+GRID: Covariance = "grid"  # of counts that come from all pairs of nodes of two trees
 
 # how most mechanisms count, in words that follow "the noise in one measurement,"
 ADJUSTED = "before the counts were adjusted to add up"

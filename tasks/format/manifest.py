@@ -362,8 +362,9 @@ class Manifest(_Part):
         waived: the rules that the mechanism cannot meet by nature, such as `counts_positive`. The file leaves out an empty list.
         covariance: by which rule the variance of any sum of released counts follows from the sigmas of the levels: `tree`. The counts are
             the least-squares estimate from independent counts of all nodes, with 1/sigma² as precision (0 for summed levels, infinite for
-            exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range. The file leaves it out
-            where counts are not such estimates.
+            exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range. With `grid` they come from all
+            pairs of levels of two axes, each with a product of precisions; rounding adds 1/3 to the variance of any rectangle
+            (docs/uncertainty.md). The file leaves it out where counts are not such estimates.
         records: the format of the synthetic records, `csv` or `parquet`, or `left out` where the spec asks for more than can be
             written. None, and left out of the file, where the spec does not ask for them.
         intervals: those in the tables.

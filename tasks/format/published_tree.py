@@ -9,11 +9,14 @@ import numpy as np
 import polars as pl
 
 from storage.counts.columns import column_name, flat_features, is_ordered
+from storage.releases.terms import GRID
 from tasks.format.manifest import LevelEntry, Manifest
+from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axis
 from tasks.tree.views import Derived, View, numbered_codes
+from tasks.unbiased.released import ReleasedCounts, released_counts
 
 _AREA = "\0area"  # no column of codes has such a name
 
@@ -106,6 +109,23 @@ def view_of(manifest: Manifest, entry: LevelEntry, derived: Mapping[str, Derived
     return View(
         entry.level, levels, entry.axes, tuple(column for name, column in derived.items() if name in entry.axes)
     )
+
+
+def released_of(manifest: Manifest, tree: Tree, total: int) -> ReleasedCounts:
+    """Return what is known of the counts of a folder of which every node was measured.
+
+    Args:
+        manifest: its manifest.
+        tree: its tree.
+        total: the released count of everything.
+    """
+    root, is_grid = manifest.levels[0], manifest.covariance == GRID
+    parts = manifest.parts if is_grid else manifest.levels
+    measured = [
+        (view_of(manifest, entry, {}).axis_levels, None if entry.summed else noise_of(entry)) for entry in parts
+    ]
+    is_exact = not (root.sigma or root.summed)
+    return released_counts(tree, measured, manifest.intervals.confidence, total if is_exact else None, is_grid=is_grid)
 
 
 def view_columns(manifest: Manifest, entry: LevelEntry) -> list[str]:

@@ -58,16 +58,11 @@ class SettledLevels:
         return [self._known[level] for level in range(len(self.job.record.release.levels))]
 
     def view_table(self, view: ViewTerms, flat: frozenset[str]) -> pa.Table:
-        """Return a view as it is published: a row for every cell, zeros too, in the order of their codes.
-
-        Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
-        """
+        """Return a view as it is published; as `view_table`."""
         partition, counts = self.job.partition(view.number), self.job.counts(view.number)
-        low, high = self.view_intervals(view)
-        columns = dict(code_columns(partition, flat)) | dict(zip((COUNT, *INTERVAL), (counts, low, high), strict=True))
         if self.sink and view.number > self.job.record.finest and (view.number, TRUNK) in self.job.record.seals:
             self.sink.add_view(view.name, partition, self.job.all_noisy(view.number), self._part(view.number))
-        return pa.table(columns)
+        return view_table(partition, flat, counts, self.view_intervals(view))
 
     def view_intervals(self, view: ViewTerms) -> tuple[IntArray, IntArray]:
         """Return the ends of the intervals of all cells of a view, in the order of their areas."""
@@ -78,6 +73,10 @@ class SettledLevels:
         """Return z of the intervals of a view; None where its cells have different ones."""
         sums = self._measured(view.number)
         return single(sums.margin(math.log((1 - self._terms.confidence) / 2)))
+
+    def deviations(self, view: ViewTerms) -> tuple[float, float] | None:  # noqa: ARG002
+        """Return None: the counts of a view have no stated standard deviation."""
+        return None
 
     def rounding(self) -> Rounding | None:
         """Return how far rounding has moved all that was measured; None where it was not settled together."""
@@ -146,6 +145,23 @@ class SettledLevels:
         if not self._terms.rounded:
             return low, high
         return rounded_outwards(low, high, rounding_step(self._part(number).sigma))
+
+
+def view_table(
+    partition: Partition, flat: frozenset[str], counts: IntArray, ends: tuple[IntArray, IntArray]
+) -> pa.Table:
+    """Return a view as it is published: a row for every cell, zeros too, in the order of their codes.
+
+    Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
+
+    Args:
+        partition: the view.
+        flat: the features that have one level.
+        counts: of all cells, in the order of their areas, int64, shape (cells,), records.
+        ends: low and high of each, of the same shape.
+    """
+    columns = dict(code_columns(partition, flat))
+    return pa.table(columns | dict(zip((COUNT, *INTERVAL), (counts, *ends), strict=True)))
 
 
 def code_columns(

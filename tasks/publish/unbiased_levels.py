@@ -1,27 +1,30 @@
-"""Levels of which every node was measured, as they are published: unbiased counts, with intervals by their exact variances."""
+"""Levels and views of which every node was measured, as they are published: unbiased counts, with intervals by their exact variances."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from storage.releases.seals import TRUNK
-from storage.releases.terms import LevelTerms
+from storage.releases.terms import GRID, LevelTerms, ViewTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows, in_order
 from tasks.laws.named import noise_of
 from tasks.publish.published_levels import KnownAfter
+from tasks.publish.settled_levels import view_table
+from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, taking
 from tasks.tree.job import Job
 from tasks.tree.leaves import joined, nodes_above, root_of
-from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.released import ReleasedTree
+from tasks.unbiased.released import ReleasedCounts, released_counts
 from tasks.uncertainty.shares import Shares
 
 
 @dataclass(slots=True)
 class UnbiasedLevels:
-    """The levels of a release of which every node was measured.
+    """The levels of a release of which every node was measured, and the views of a grid.
 
     Attributes:
         job: the work on the validated release.
@@ -30,36 +33,41 @@ class UnbiasedLevels:
 
     job: Job
     sink: NoisyCounts | None = None
-    _tree: ReleasedTree = field(init=False)
+    _counts: ReleasedCounts = field(init=False)
     _known: dict[int, KnownAfter] = field(default_factory=dict)  # of the levels read so far
 
     def __post_init__(self) -> None:
         """Compute the variances of all levels."""
-        record, terms = self.job.record, self.job.record.release.terms.intervals
-        noises = [noise_of(of) if of.is_measured else None for of in self._levels]
+        record, terms = self.job.record, self.job.record.release.terms
+        measured = [
+            (self.job.view(of.level).axis_levels, noise_of(of) if of.is_measured else None)
+            for of in record.release.parts
+        ]
         total = int(self.job.nodes(record.frontiers[0, TRUNK]).counts[0]) if self._levels[0].is_invariant else None
-        self._tree = ReleasedTree(self.job.tree, precisions_of(noises), terms.confidence, terms.signal_rate, total)
+        self._counts = released_counts(
+            self.job.tree, measured, terms.intervals.confidence, total, is_grid=terms.covariance == GRID
+        )
 
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
         terms, tree = self.job.record.release.terms.intervals, self.job.tree
-        nodes = joined(level, self.job.level(level, self.job.record.frontiers))
+        nodes, levels = joined(level, self.job.level(level, self.job.record.frontiers)), tree.axis_levels(level)
         ordered = in_order(Rows(nodes.areas, nodes.counts), tree.sizes(level))
-        estimates = self._tree.estimates(level, [of.astype(np.int64) for of in ordered.areas], ordered.counts)
-        bounds = self._tree.intervals(level, estimates, simultaneous=terms.simultaneous)
+        estimates = self._counts.estimates(levels, [of.astype(np.int64) for of in ordered.areas], ordered.counts)
+        bounds = self._counts.intervals(levels, estimates, simultaneous=terms.simultaneous)
         signal, above = estimates.signals(terms.signal_rate)
-        widths = self._tree.half_widths(level, len(ordered))
+        widths = self._counts.half_widths(levels, len(ordered))
         marked = int(signal.sum())
         self._known[level] = KnownAfter(
             bias=self._give(level, int(ordered.counts.sum())),
             bound=None,
-            promise="rows",
+            promise="cells" if self._counts.is_grid else "rows",
             half_width=widths[0],
             cap_margin=None,
             simultaneous_half_width=widths[1] if terms.simultaneous else None,
             signal=Signal(rows=marked, above=above) if marked else None,
             shares=estimates.shares(),
-            deviations=self._tree.deviations(level),
+            deviations=self._counts.deviations(levels),
         )
         return Rows(ordered.areas, ordered.counts, bounds, signal)
 
@@ -71,6 +79,23 @@ class UnbiasedLevels:
         """Return, per level, what is known after all levels were read."""
         return [self._known[level] for level in range(len(self._levels))]
 
+    def view_table(self, view: ViewTerms, flat: frozenset[str]) -> pa.Table:
+        """Return a view of a grid as it is published; as `tasks.publish.settled_levels.view_table`."""
+        partition, counts = self.job.partition(view.number), self.job.counts(view.number)
+        if self.sink and (view.number, TRUNK) in self.job.record.seals:
+            noisy, terms = self.job.all_noisy(view.number), self.job.record.release.parts[view.number]
+            self.sink.add_view(view.name, partition, noisy, terms)
+        estimates = self._counts.estimates(view.levels, partition.cells().areas, counts)
+        return view_table(partition, flat, counts, self._counts.cell_intervals(estimates))
+
+    def half_width(self, view: ViewTerms) -> int | None:
+        """Return z of the intervals of a view; None where its cells have different ones."""
+        return self._counts.cell_half_width(view.levels)
+
+    def deviations(self, view: ViewTerms) -> tuple[float, float] | None:
+        """Return the least and the most standard deviation of a released count of a view, records."""
+        return self._counts.deviations(view.levels)
+
     @property
     def _levels(self) -> tuple[LevelTerms, ...]:
         return self.job.record.release.levels
@@ -79,11 +104,20 @@ class UnbiasedLevels:
         """Give the noisy counts of a level to the sink, and return by how much the released ones are above them; None without any."""
         if not self._levels[level].is_measured:
             return None
-        tree, take, noisy_sum = self.job.tree, taking(self.job.noisy(level, TRUNK)), 0
-        parts = (expand(tree, above).areas for above in nodes_above(tree, level, CHUNK_CELLS)) if level else None
-        for areas in parts or [root_of(tree, 0).areas]:
+        take, noisy_sum = taking(self.job.noisy(level, TRUNK)), 0
+        for areas in self._measured_areas(level):
             noisy = take(len(areas[0]))
             noisy_sum += int(noisy.sum())
             if self.sink:
                 self.sink.add(level, areas, noisy)
-        return (released - noisy_sum) / tree.possible_cells(level)
+        return (released - noisy_sum) / self.job.tree.possible_cells(level)
+
+    def _measured_areas(self, level: int) -> Iterator[Sequence[IntArray]]:
+        """Yield the areas of all cells of a level, in the order in which they were measured, in parts."""
+        tree = self.job.tree
+        if self._counts.is_grid:
+            yield self.job.partition(level).cells().areas
+        elif level:
+            yield from (expand(tree, above).areas for above in nodes_above(tree, level, CHUNK_CELLS))
+        else:
+            yield root_of(tree, 0).areas

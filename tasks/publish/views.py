@@ -12,11 +12,12 @@ from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
 from tasks.format.csv import write_csv
-from tasks.format.manifest import DerivedEntry, Difference, LevelIntervals, PoorMargin, ViewEntry
+from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelIntervals, PoorMargin, ViewEntry
 from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.laws.named import noise_of
 from tasks.publish.settled_levels import SettledLevels, code_columns
+from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
 from tasks.tree.views import Partition, have_same_cells, margin, sums_of_leaves, unnumbered
@@ -26,7 +27,7 @@ from tasks.validate.size import CsvKind
 VIEWS = "views"  # the folder
 
 
-def write_views(folder: Path, job: Job, settled: SettledLevels, *, csv: CsvKind) -> list[ViewEntry]:
+def write_views(folder: Path, job: Job, settled: SettledLevels | UnbiasedLevels, *, csv: CsvKind) -> list[ViewEntry]:
     """Write the tables of all views and derived columns, and return what the manifest states about each view.
 
     Args:
@@ -111,9 +112,10 @@ def _difference(job: Job, number: int, counts: IntArray) -> Difference:
     return Difference(largest=int(distance.max()), mean=float(distance.mean()))
 
 
-def _entry(made: ReleasedLevel, settled: SettledLevels, view: ViewTerms) -> ViewEntry:
+def _entry(made: ReleasedLevel, settled: SettledLevels | UnbiasedLevels, view: ViewTerms) -> ViewEntry:
     """Return what the manifest states about a view."""
     counts, terms = settled.job.counts(view.number), settled.job.record.release.terms
+    deviations = settled.deviations(view)
     differs = settled.job.record.calibrated and made.same_as is None
     return ViewEntry(
         name=view.name,
@@ -125,11 +127,12 @@ def _entry(made: ReleasedLevel, settled: SettledLevels, view: ViewTerms) -> View
         sigma=made.sigma,
         l2_sensitivity=made.l2_sensitivity,
         derivation=made.derivation if made.same_as is None else f"same as level {made.same_as}",
-        bound=None,
+        bound=made.bound,
         summed=bool(made.summed),
         same_as=made.same_as,
         differs=_difference(settled.job, view.number, counts) if differs else None,
         half_width=settled.half_width(view),
+        deviations=Deviations(least=deviations[0], most=deviations[1]) if deviations else None,
         intervals=LevelIntervals(confidence=terms.intervals.confidence, promise="cells"),
         source=made.source,
         mechanism=made.mechanism or DISCRETE_GAUSSIAN,

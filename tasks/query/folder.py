@@ -13,14 +13,20 @@ from storage.counts.columns import COUNT, NOISY
 from storage.errors import StoreError, UsageError
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
-from tasks.format.published_tree import DERIVED, axes_of, axis_columns, steps_of, tree_of_codebook, tree_of_spec
-from tasks.laws.named import noise_of
+from tasks.format.published_tree import (
+    DERIVED,
+    axes_of,
+    axis_columns,
+    released_of,
+    steps_of,
+    tree_of_codebook,
+    tree_of_spec,
+)
 from tasks.query.boxes import reached_by
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
-from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.released import ReleasedTree
+from tasks.unbiased.released import ReleasedCounts
 
 
 @dataclass(frozen=True)
@@ -59,14 +65,10 @@ class PublishedFolder:
         )
 
     @cached_property
-    def released(self) -> ReleasedTree:
-        """The tree with the variances of its counts, where every node was measured."""
-        levels, stated = self.manifest.levels, self.manifest.intervals
+    def released(self) -> ReleasedCounts:
+        """The counts with their variances, where every node was measured."""
         (root,) = self.collect([self.table(0)])
-        is_exact = not (levels[0].sigma or levels[0].summed)
-        precisions = precisions_of([None if entry.summed else noise_of(entry) for entry in levels])
-        total = int(root[COUNT].item()) if is_exact else None
-        return ReleasedTree(self.tree, precisions, stated.confidence, stated.signal_rate, total)
+        return released_of(self.manifest, self.tree, int(root[COUNT].item()))
 
     @cached_property
     def ordered(self) -> dict[str, Axis]:

@@ -12,7 +12,6 @@ from tasks.query.areas import Area
 from tasks.query.boxes import level_of
 from tasks.query.folder import PublishedFolder
 from tasks.query.ranges import AreaRange, fewest_areas, leaves_of_areas
-from tasks.uncertainty.estimates import margins
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
 _SHOWN = 6  # areas that an explanation names
@@ -59,22 +58,21 @@ def unbiased_answer(
     if not folder.has_tree:
         how = "sum of rows; no interval: the folder has no codebook, since the noisy counts are not published"
         return UnbiasedAnswer(count, level, None, None, None, 0, how)
-    tree = folder.released
+    released = folder.released
     box = [leaves_of_areas(axis, of) for axis, of in zip(folder.tree.axes, asked, strict=True)]
     first, stop = ([np.array([end[side]]) for end in box] for side in (0, 1))
-    variance = tree.variances.of_boxes(first, stop)
-    deviation = tree.with_rounding(variance)
+    variance = released.variances.of_boxes(first, stop)
+    deviation = released.with_rounding(variance)
     if simultaneous:
-        nodes = [(of_level, areas) for of_level, areas in tree.variances.whole_nodes(first, stop) if len(areas[0])]
-        margin = sum(int(tree.simultaneous_margins(of_level, areas).sum()) for of_level, areas in nodes)
-        pieces = sum(len(areas[0]) for _, areas in nodes)
+        margin, pieces = released.whole_margins(first, stop)
         how = f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
     else:
-        margin = int(margins(deviation, math.log((1 - folder.manifest.intervals.confidence) / 2))[0])
-        follows = "its standard deviation follows from least squares over all levels"
+        margin = int(released.box_margin(deviation)[0])
+        of_what = "pairs of levels" if released.is_grid else "levels"
+        follows = f"its standard deviation follows from least squares over all {of_what}"
         how = f"{_pieces(folder, asked)}{f'; {follows}' if deviation[0] else ', published exactly'}"
     counts = np.array([count])
-    low, high = intervals(counts, margin, NO_CAP if tree.total is None else tree.total, counts)
+    low, high = intervals(counts, margin, NO_CAP if released.total is None else released.total, counts)
     leaves = math.prod(end - begin for begin, end in box)
     return UnbiasedAnswer(count, level, float(deviation[0]), int(low[0]), int(high[0]), leaves, how)
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 from textwrap import fill
 
 from storage.counts.columns import COUNT, SIGNAL
-from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL, GRID
 from tasks.format.manifest import LevelEntry, Manifest, Privacy, ViewEntry
 from tasks.laws.named import LAWS
 from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
@@ -281,6 +281,12 @@ def _promise_of_rows(manifest: Manifest, confidence: str) -> str:
             f"- With a probability of at least {confidence}, over all noise, the true count of a cell that you fix beforehand lies\n"
             "  between `low` and `high`. For the rows of a table together nothing is promised, because the number of measured\n"
             "  cells is secret."
+        )
+    if manifest.covariance == GRID:
+        return (
+            f"- With a probability of at least {confidence}, over all noise, the true count of a cell that you fix beforehand lies\n"
+            "  between `low` and `high`. For the rows of a table together nothing is promised, because errors of cells that\n"
+            "  differ on both axes go the same way. `trellis query` gives such an interval for any rectangle too."
         )
     outside = format_percent(1 - manifest.intervals.confidence)
     return (

@@ -80,8 +80,8 @@ def settle_together(job: Job) -> list[FrontierShard | EstimateShard]:
         cell, partition = labels.pop(number) if number in labels else _labels(job, number), job.partition(number)
         sums = np.zeros(len(partition), dtype=np.int64)
         np.add.at(sums, cell, rounded.counts)
-        made.append(_write_counts(job, partition, number, sums))
-    return [*made, _write_counts(job, job.partition(finest), finest, rounded.counts)]
+        made.append(write_counts(job, partition, number, sums))
+    return [*made, write_counts(job, job.partition(finest), finest, rounded.counts)]
 
 
 def _labels(job: Job, number: int) -> NDArray[np.int32]:
@@ -104,7 +104,7 @@ def _weight(job: Job, number: int) -> float:
     return 1 / (noise.variance * math.sqrt(seal.cells)) if noise else np.inf
 
 
-def _write_counts(job: Job, partition: Partition, number: int, counts: IntArray) -> FrontierShard:
+def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) -> FrontierShard:
     """Write the counts of a level, those other than 0 with their areas, or of all cells of a view, in the order of their areas."""
     is_level = number <= job.record.finest
     rows = np.flatnonzero(counts) if is_level and number else np.arange(len(counts))

@@ -5,15 +5,21 @@ the information is the product of those of two trees, :math:`X = X_1 \otimes X_2
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tasks.tree.axis import IntArray
 from tasks.tree.leaves import root_of
+from tasks.tree.order import Tree
 from tasks.unbiased.least_squares import subtrees
-from tasks.unbiased.variance import FloatArray, TreeVariances
+from tasks.unbiased.variance import FloatArray, LevelVariances, TreeVariances, tree_variances
+from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, mean_variances
+
+Pair = tuple[int, int]  # an axis level of each of the two axes
+
+_PRODUCTS = {RANGES, PREFIX, NODES, LEAVES}  # workloads whose queries are those of one axis times those of the other
 
 GRID_ROUNDING_VARIANCE = 1 / 3  # of a rectangle, records squared: each of four prefix sums is rounded by up to a half
 
@@ -54,13 +60,84 @@ class Grid:
             first: per axis, int64, shape (boxes,): the first finest area inside.
             stop: likewise the first one after it that is outside.
         """
-        product, share, total = np.ones(len(first[0])), np.ones(len(first[0])), 1.0
-        for of, begin, end in zip(self.variances, first, stop, strict=True):
-            own, rest = of.moments_of_boxes([begin], [end])
-            product *= own**2 * of.total + rest
-            share *= own
-            total *= of.total
-        return product if self.total is None else product - share**2 * total
+        return self._product(
+            [of.moments_of_boxes([of_first], [of_stop]) for of, of_first, of_stop in self._sides(first, stop)]
+        )
+
+    @property
+    def noisy_levels(self) -> int:
+        """How many pairs of levels have noise."""
+        return math.prod(map(len, self.precisions)) - (self.total is not None)
+
+    def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
+        """Return the variances of some cells before rounding, float64, shape (cells,), records squared.
+
+        Args:
+            levels: the axis levels of the cells.
+            areas: per axis, int64, shape (cells,).
+        """
+        moments = [self._of_areas(axis, level) for axis, level in enumerate(levels)]
+        return self._product([(share[of], rest[of]) for (share, rest), of in zip(moments, areas, strict=True)])
+
+    def of_level(self, levels: Sequence[int]) -> LevelVariances:
+        """Return the least, the mean and the most variance of the cells of two levels."""
+        first, second = (self._of_areas(axis, level) for axis, level in enumerate(levels))
+        every = self._product([(first[0][:, None], first[1][:, None]), second])
+        return LevelVariances(float(every.min()), float(every.mean()), float(every.max()))
+
+    def whole_cells(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[Pair, tuple[IntArray, ...]]]:
+        """Yield the fewest cells that make up a rectangle: the axis levels of some, and their areas per axis, shape (cells,).
+
+        Args:
+            first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
+            stop: likewise.
+        """
+        one, two = ([*of.whole_nodes([of_first], [of_stop])] for of, of_first, of_stop in self._sides(first, stop))
+        for above, (rows,) in one:
+            for below, (columns,) in two:
+                yield (above, below), (np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
+
+    def mean_variances(self) -> dict[str, float]:
+        """Return the mean variance of all rectangles, and of what `workloads.mean_variances` knows of both axes, before rounding.
+
+        Each is the product of the two means. Of an exact total, what both owe to their totals is taken off.
+        """
+        sides = [mean_variances(of, {0}) for of in self.variances]
+        given_total = [
+            mean_variances(tree_variances(of.tree, [math.inf, *precisions[1:]]), {0})
+            for of, precisions in zip(self.variances, self.precisions, strict=True)
+        ]
+        found = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in _PRODUCTS}
+        if self.total is not None:
+            owed = {
+                name: math.prod(of[name] - rest[name] for of, rest in zip(sides, given_total, strict=True))
+                for name in found
+            }
+            found = {name: variance - owed[name] for name, variance in found.items()}
+        return found
+
+    def _sides(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[TreeVariances, IntArray, IntArray]]:
+        return zip(self.variances, first, stop, strict=True)
+
+    def _product(self, moments: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
+        """Return the variances of products of sums, given of each axis the shares of the total, and the variances given it."""
+        (share, rest), (other_share, other_rest) = moments
+        total, other_total = (of.total for of in self.variances)
+        product = (share**2 * total + rest) * (other_share**2 * other_total + other_rest)
+        if self.total is None:
+            return product
+        return product - (share * other_share) ** 2 * (total * other_total)
+
+    def _of_areas(self, axis: int, level: int) -> tuple[FloatArray, FloatArray]:
+        """Return of each area of a level the share of the total, and the variance given it, float64, shape (areas,)."""
+        of = self.variances[axis]
+        [own] = of.tree.axes
+        begins = own.first_descendants(level, own.depth)
+        return of.moments_of_boxes([begins[:-1]], [begins[1:]])
 
     def settle(self, noisy: Callable[[int, int], IntArray]) -> FloatArray:
         r"""Return the least-squares values of all pairs of finest areas, float64, shape (leaves, leaves); they may be negative.
@@ -97,6 +174,40 @@ class Grid:
         if self.total is not None and above == below == 0:
             return np.array([[self.total]])
         return noisy(above, below)
+
+
+def grid_of(tree: Tree, precisions: Mapping[Pair, float], total: int | None = None) -> Grid:
+    """Return the grid of two axes, given what is measured of their pairs of levels.
+
+    Args:
+        tree: of two axes, in any order.
+        precisions: by the axis levels of each pair that is measured, 1 / σ² of its noise: a product of a precision of the one level and
+            one of the other.
+        total: as in `Grid`.
+    Raises:
+        ValueError: nothing that is measured tells some areas apart.
+    """
+    one, two = (max(pair[axis] for pair in precisions) for axis in range(2))
+    sides = [Tree((axis,), (0,) * axis.depth) for axis in tree.axes]
+    of_sides = (
+        [precisions.get((level, two), 0.0) for level in range(sides[0].depth + 1)],
+        [precisions.get((one, level), 0.0) / precisions[one, two] for level in range(sides[1].depth + 1)],
+    )
+    variances = (tree_variances(sides[0], of_sides[0]), tree_variances(sides[1], of_sides[1]))
+    return Grid(variances, of_sides, total)
+
+
+def sums_of_pairs(tree: Tree, counts: IntArray, pair: Pair) -> IntArray:
+    """Return the sums of leaves in the cells of two levels, int64, shape (areas, areas), records.
+
+    Args:
+        tree: of two axes.
+        counts: of all pairs of finest areas, int64, shape (leaves, leaves).
+        pair: the axis levels of the cells.
+    """
+    for number, (axis, level) in enumerate(zip(tree.axes, pair, strict=True)):
+        counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
+    return counts
 
 
 def round_grid(values: FloatArray) -> IntArray:

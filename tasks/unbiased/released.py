@@ -1,92 +1,226 @@
-"""What can be said of the released counts of a tree of which every node was measured: deviations and intervals, from codebooks and noise."""
+"""What can be said of released counts of which every node was measured: deviations and intervals, from codebooks and noise."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
+from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, grid_of
+from tasks.unbiased.least_squares import precisions_of
 from tasks.unbiased.variance import ROUNDING_VARIANCE, FloatArray, LevelVariances, TreeVariances, tree_variances
-from tasks.uncertainty.estimates import Estimates, margins, row_log_tail, simultaneous_margins
+from tasks.unbiased.workloads import mean_variances
+from tasks.uncertainty.estimates import (
+    GRID_ROUNDING,
+    ROUNDING,
+    Estimates,
+    margins,
+    reach,
+    row_log_tail,
+    simultaneous_margins,
+)
+
+AxisLevels = tuple[int, ...]  # per axis, the axis level of some cells; 0 where the axis is summed over
 
 
-class ReleasedTree:
-    """The released counts of a tree, apart from the counts themselves."""
+class Variances(Protocol):
+    """The variances of sums of leaves before they are rounded, records squared; cells are known by the axis levels that they have."""
 
-    def __init__(
-        self, tree: Tree, precisions: Sequence[float], confidence: float, signal_rate: float, total: int | None
-    ) -> None:
-        """Know a tree.
+    @property
+    def noisy_levels(self) -> int:
+        """How many levels, or pairs of levels, have noise."""
 
-        Args:
-            tree: the axes and their order.
-            precisions: of levels 0 to T, as in `tree_variances`.
-            confidence: 1 − α, of intervals.
-            signal_rate: of marked rows, the share that is expected to have a true count of 0 at most.
-            total: the exact count of everything; None where it is not published exactly.
-        """
-        self.tree, self._precisions, self._confidence = tree, precisions, confidence
-        self._signal_rate, self.total = signal_rate, total
+    def of_cells(self, levels: AxisLevels, areas: Sequence[IntArray]) -> FloatArray:
+        """Return those of some cells, float64, shape (cells,); their areas per axis have the shape (cells,) too."""
+
+    def of_level(self, levels: AxisLevels) -> LevelVariances:
+        """Return the least, the mean and the most of all cells with these axis levels."""
+
+    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        """Return those of some boxes, as `TreeVariances.of_boxes`."""
+
+    def whole_cells(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
+        """Yield the fewest measured cells that make up a box, as `Grid.whole_cells`."""
+
+    def mean_variances(self) -> dict[str, float]:
+        """Return the mean variance of all queries of each workload, as `tasks.unbiased.workloads.mean_variances`."""
+
+
+@dataclass(frozen=True)
+class _OfTree:
+    """The variances of a tree."""
+
+    variances: TreeVariances
+
+    def of_cells(self, levels: AxisLevels, areas: Sequence[IntArray]) -> FloatArray:
+        return self.variances.of_nodes(self._numbers[levels], areas)
+
+    def of_level(self, levels: AxisLevels) -> LevelVariances:
+        return self._of_levels[self._numbers[levels]]
+
+    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        return self.variances.of_boxes(first, stop)
+
+    def whole_cells(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
+        for level, areas in self.variances.whole_nodes(first, stop):
+            yield self.variances.tree.axis_levels(level), areas
+
+    def mean_variances(self) -> dict[str, float]:
+        return mean_variances(self.variances, self.variances.tree.ordered)
+
+    @property
+    def noisy_levels(self) -> int:
+        return sum(of_level.most > 0 for of_level in self._of_levels)
 
     @cached_property
-    def variances(self) -> TreeVariances:
-        """The variances of estimates before they are rounded."""
-        return tree_variances(self.tree, self._precisions)
+    def _numbers(self) -> dict[AxisLevels, int]:
+        tree = self.variances.tree
+        return {tree.axis_levels(level): level for level in range(tree.depth + 1)}
 
     @cached_property
     def _of_levels(self) -> list[LevelVariances]:
         return self.variances.of_levels()
 
-    def deviations(self, level: int) -> tuple[float, float]:
-        """Return the least and the most standard deviation of a released count of a level, records."""
-        of_level = self._of_levels[level]
-        least, most = _rounded(np.array([of_level.least, of_level.most])).tolist()
+
+@dataclass(frozen=True)
+class ReleasedCounts:
+    """The released counts of a tree or a grid, apart from the counts themselves.
+
+    Attributes:
+        tree: the axes and their order.
+        variances: of sums of leaves, before rounding.
+        confidence: 1 − α, of intervals.
+        total: the exact count of everything; None where it is not published exactly.
+        is_grid: whether it is a grid: errors of different cells may be positively correlated, and rounding moves counts further.
+    """
+
+    tree: Tree
+    variances: Variances
+    confidence: float
+    total: int | None = None
+    is_grid: bool = False
+
+    def deviations(self, levels: AxisLevels) -> tuple[float, float]:
+        """Return the least and the most standard deviation of a released count of some axis levels, records."""
+        of_level = self.variances.of_level(levels)
+        least, most = self.with_rounding(np.array([of_level.least, of_level.most])).tolist()
         return least, most
 
-    def estimates(self, level: int, areas: Sequence[IntArray], counts: IntArray) -> Estimates:
-        """Return the rows of a level as estimates.
+    def estimates(self, levels: AxisLevels, areas: Sequence[IntArray], counts: IntArray) -> Estimates:
+        """Return rows as estimates.
 
         Args:
-            level: of the rows.
+            levels: the axis levels of the rows.
             areas: per axis, int64, shape (rows,).
             counts: int64, shape (rows,), records.
         """
-        deviations = _rounded(self.variances.of_nodes(level, areas))
-        return Estimates(counts, deviations, self.tree.possible_cells(level))
+        deviations = self.with_rounding(self.variances.of_cells(levels, areas))
+        return Estimates(counts, deviations, self._cells(levels), self.rounding, is_any_dependence=self.is_grid)
 
-    def intervals(self, level: int, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
+    def intervals(self, levels: AxisLevels, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
         """Return low and high of rows, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each."""
-        found = estimates.row_intervals(self._confidence, self.total)
+        found = estimates.row_intervals(self.confidence, self.total)
         if not simultaneous:
             return found
-        return *found, *estimates.simultaneous_intervals(self._log_odds(level), self.total)
+        return *found, *estimates.simultaneous_intervals(self._log_odds(levels), self.total)
 
-    def simultaneous_margins(self, level: int, areas: Sequence[IntArray]) -> IntArray:
-        """Return z of the simultaneous intervals of some nodes of a level, int64, shape (nodes,), records."""
-        deviations = _rounded(self.variances.of_nodes(level, areas))
-        return simultaneous_margins(deviations, self._log_odds(level))
+    def cell_intervals(self, estimates: Estimates) -> tuple[IntArray, IntArray]:
+        """Return low and high of cells that are fixed beforehand, int64, shape (cells,) each."""
+        return estimates.cell_intervals(self.confidence, self.total)
+
+    def whole_margins(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[int, int]:
+        """Return the sum of z of the simultaneous intervals of the fewest measured cells that make up a box, and how many these are."""
+        margin = pieces = 0
+        for levels, areas in self.variances.whole_cells(first, stop):
+            if len(areas[0]):
+                deviations = self.with_rounding(self.variances.of_cells(levels, areas))
+                margin += int(simultaneous_margins(deviations, self._log_odds(levels), self.rounding).sum())
+                pieces += len(areas[0])
+        return margin, pieces
 
     def with_rounding(self, variances: FloatArray) -> FloatArray:
-        """Return standard deviations of whole counts, given variances before rounding, records."""
-        return _rounded(variances)
+        """Return standard deviations of whole counts, given variances before rounding, records; 0 where they are exact."""
+        variance = GRID_ROUNDING_VARIANCE if self.is_grid else ROUNDING_VARIANCE
+        return np.sqrt(np.where(variances > 0, variances + variance, 0.0))
 
-    def half_widths(self, level: int, rows: int) -> tuple[int | None, int | None]:
+    def half_widths(self, levels: AxisLevels, rows: int) -> tuple[int | None, int | None]:
         """Return z of the intervals of rows, and of simultaneous ones; None where rows have different ones."""
-        both = np.array(self.deviations(level))
-        log_tail = row_log_tail(self.tree.possible_cells(level), rows, self._confidence)
-        return _single(margins(both, log_tail)), _single(simultaneous_margins(both, self._log_odds(level)))
+        both = np.array(self.deviations(levels))
+        log_tail = self._cell_log_tail if self.is_grid else row_log_tail(self._cells(levels), rows, self.confidence)
+        at_once = simultaneous_margins(both, self._log_odds(levels), self.rounding)
+        return _single(margins(both, log_tail, self.rounding)), _single(at_once)
 
-    def _log_odds(self, level: int) -> float:
-        """Return x such that 2 exp(-x), added up over all nodes of all levels with noise, is α."""
-        noisy = sum(of_level.most > 0 for of_level in self._of_levels)
-        return math.log(2 * max(noisy, 1) * self.tree.possible_cells(level) / (1 - self._confidence))
+    def cell_half_width(self, levels: AxisLevels) -> int | None:
+        """Return z of the intervals of cells that are fixed beforehand; None where they have different ones."""
+        return _single(margins(np.array(self.deviations(levels)), self._cell_log_tail, self.rounding))
+
+    def box_margin(self, deviations: FloatArray) -> IntArray:
+        """Return z of the intervals of boxes that are fixed beforehand, int64, shape (boxes,), records."""
+        return margins(deviations, self._cell_log_tail, self.rounding)
+
+    def widest_margin(self, levels: AxisLevels) -> int:
+        """Return z of the widest interval of a cell that is fixed beforehand, records."""
+        return int(self.box_margin(np.array(self.deviations(levels))).max())
+
+    def bound(self, levels: AxisLevels, confidence: float) -> float:
+        """Return what the error of no count of some axis levels exceeds, with a probability, whatever law its noise follows, records."""
+        cells = self._cells(levels)
+        return reach(self.variances.of_level(levels).most, math.log(2 * cells / (1 - confidence))) + self.rounding
+
+    @property
+    def rounding(self) -> int:
+        """By how much rounding may move the count of a box, records."""
+        return GRID_ROUNDING if self.is_grid else ROUNDING
+
+    @property
+    def _cell_log_tail(self) -> float:
+        return math.log((1 - self.confidence) / 2)
+
+    def _cells(self, levels: AxisLevels) -> int:
+        return math.prod(axis.areas(level) for axis, level in zip(self.tree.axes, levels, strict=True))
+
+    def _log_odds(self, levels: AxisLevels) -> float:
+        """Return x such that 2 exp(-x), added up over all cells of all levels with noise, is α."""
+        return math.log(2 * max(self.variances.noisy_levels, 1) * self._cells(levels) / (1 - self.confidence))
 
 
-def _rounded(variances: FloatArray) -> FloatArray:
-    """Return standard deviations of whole counts, given variances before rounding; 0 where they are exact."""
-    return np.sqrt(np.where(variances > 0, variances + ROUNDING_VARIANCE, 0.0))
+def released_counts(
+    tree: Tree,
+    measured: Sequence[tuple[AxisLevels, LevelNoise | None]],
+    confidence: float,
+    total: int | None,
+    *,
+    is_grid: bool,
+) -> ReleasedCounts:
+    """Return the released counts of a tree or a grid.
+
+    Args:
+        tree: the axes and their order.
+        measured: of levels 0 to T, and of a grid of all other pairs too, the axis levels and the noise: no noise where they are exact, None
+            where they are not measured.
+        confidence: 1 − α, of intervals.
+        total: the exact count of everything; None where it is not published exactly.
+        is_grid: whether all pairs of levels of two axes are measured.
+    """
+    if is_grid:
+        grid = grid_of(tree, pair_precisions(measured), total)
+        return ReleasedCounts(tree, grid, confidence, total, is_grid=True)
+    variances = tree_variances(tree, precisions_of([noise for _, noise in measured]))
+    return ReleasedCounts(tree, _OfTree(variances), confidence, total)
+
+
+def pair_precisions(measured: Sequence[tuple[AxisLevels, LevelNoise | None]]) -> dict[tuple[int, int], float]:
+    """Return 1 / σ² of the pairs of levels that are measured with noise, by their axis levels."""
+    return {(levels[0], levels[1]): noise.scale**-2 for levels, noise in measured if noise}
 
 
 def _single(widths: IntArray) -> int | None:

@@ -4,6 +4,10 @@ An estimate is a sum of discrete Gaussians with known weights, and is taken to b
 In a tree, estimates of a level are never positively correlated: the noise of siblings that share what their family lacks goes in
 opposite directions. So events to one side are negatively associated (Joag-Dev and Proschan, 1983), and what
 `tasks.uncertainty.selection` says of independent noise holds for them (Shao, 2000).
+
+In a grid of two trees, cells that differ on both axes are positively correlated. What is said of its rows holds whatever the
+dependence is: an interval holds for a cell that is fixed beforehand, marks follow Benjamini and Yekutieli (2001), and nothing is said of how
+much of the rows is noise.
 """
 
 import math
@@ -18,9 +22,10 @@ from tasks.uncertainty.mixture import FloatArray
 from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
 from tasks.uncertainty.selection import tails_of
 from tasks.uncertainty.shares import EXACT, Shares, normal_mixture, shares_from
-from tasks.uncertainty.signals import signals
+from tasks.uncertainty.signals import signals, signals_under_any_dependence
 
-ROUNDING = 1  # by which a rounded estimate may be off, records
+ROUNDING = 1  # by which a rounded estimate of a tree may be off, records
+GRID_ROUNDING = 2  # likewise of a grid
 
 
 def reach(variance: float, log_odds: float) -> float:
@@ -42,11 +47,15 @@ class Estimates:
         counts: int64, shape (rows,), records; they may be negative.
         deviations: the standard deviation of each, with rounding, float64, shape (rows,), records; 0 where counts are exact.
         cells: how many cells the level has.
+        rounding: by how much rounding may move a count, records.
+        is_any_dependence: whether errors may depend on one another in any way.
     """
 
     counts: IntArray
     deviations: FloatArray
     cells: int
+    rounding: int = ROUNDING
+    is_any_dependence: bool = False
 
     @property
     def is_exact(self) -> bool:
@@ -56,46 +65,61 @@ class Estimates:
     def row_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
         """Return the intervals of the rows, of which at most a share α is expected not to be covered, however they came to be rows.
 
+        With any dependence they are those of `cell_intervals`.
+
         Args:
             confidence: 1 − α, in (0, 1).
             total: the exact count of everything; None where it is not published exactly.
         """
-        margin = margins(self.deviations, row_log_tail(self.cells, len(self.counts), confidence))
+        if self.is_any_dependence:
+            return self.cell_intervals(confidence, total)
+        margin = self._margins(row_log_tail(self.cells, len(self.counts), confidence))
+        return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
+
+    def cell_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
+        """Return intervals that each hold with a probability of 1 − α for a cell that is fixed beforehand; arguments as above."""
+        margin = self._margins(math.log((1 - confidence) / 2))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def simultaneous_intervals(self, log_odds: float, total: int | None) -> tuple[IntArray, IntArray]:
         """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x; `total` as above."""
-        margin = simultaneous_margins(self.deviations, log_odds)
+        margin = simultaneous_margins(self.deviations, log_odds, self.rounding)
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def signals(self, rate: float) -> tuple[BoolArray, int | None]:
         """Return which rows stand out from the noise, and above what, as `tasks.uncertainty.signals.signals` does, if that is one number."""
         if self.is_exact:
             return self.counts > 0, None
-        marked, above = signals(self.counts, self.cells, rate, lambda log_tail: margins(self.deviations, log_tail))
+        find = signals_under_any_dependence if self.is_any_dependence else signals
+        marked, above = find(self.counts, self.cells, rate, self._margins)
         widths = np.unique(above if above is not None else np.zeros(0))
         return marked, int(widths[0]) if len(widths) == 1 else None
 
     def shares(self) -> Shares | None:
-        """Return how much of the rows is noise; None where there is none."""
+        """Return how much of the rows is noise; None where there is none, or errors depend on one another in any way."""
         if self.is_exact or not len(self.counts):
             return EXACT if len(self.counts) else None
-        of_margins = [margins(self.deviations, log_tail) for log_tail in LOG_TAILS]
+        if self.is_any_dependence:
+            return None
+        of_margins = [self._margins(log_tail) for log_tail in LOG_TAILS]
         mixture = normal_mixture(self.counts, self.deviations, np.arange(len(self.counts)))
         mixture.add_zeros(self.cells - len(self.counts))
         return shares_from(mixture, beyond(self.counts, self.counts, of_margins), self.cells, len(self.counts))
 
+    def _margins(self, log_tail: float) -> IntArray:
+        return margins(self.deviations, log_tail, self.rounding)
 
-def margins(deviations: FloatArray, log_tail: float) -> IntArray:
+
+def margins(deviations: FloatArray, log_tail: float, rounding: int = ROUNDING) -> IntArray:
     """Return what errors exceed to one side with at most a given probability, given its logarithm; int64, of the same shape, records."""
     reached = np.ceil(-float(ndtri_exp(min(log_tail, math.log(0.5)))) * deviations).astype(np.int64)
-    return np.where(deviations > 0, reached + ROUNDING, 0)
+    return np.where(deviations > 0, reached + rounding, 0)
 
 
-def simultaneous_margins(deviations: FloatArray, log_odds: float) -> IntArray:
+def simultaneous_margins(deviations: FloatArray, log_odds: float, rounding: int = ROUNDING) -> IntArray:
     """Return what errors exceed to either side with a probability of at most 2 exp(-x), given x; int64, of the same shape, records."""
     reached = np.floor(math.sqrt(2 * log_odds) * deviations).astype(np.int64)
-    return np.where(deviations > 0, reached + ROUNDING, 0)
+    return np.where(deviations > 0, reached + rounding, 0)
 
 
 def row_log_tail(cells: int, rows: int, confidence: float) -> float:

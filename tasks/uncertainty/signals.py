@@ -5,6 +5,7 @@ B(m) are such cells, the number of measured cells whose noise is above m, whiche
 which m may be taken if so many rows are marked at least.
 """
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -33,4 +34,26 @@ def signals(
             marked = noisy > margin
             if np.count_nonzero(marked) >= size:
                 return marked, margin
+    return np.zeros(len(noisy), dtype=bool), None
+
+
+def signals_under_any_dependence(
+    noisy: IntArray, cells: int, rate: float, margin_of: Callable[[float], Margin]
+) -> tuple[BoolArray, Margin | None]:
+    """Return which rows of a level stand out if the noises of its cells may depend on one another; as `signals`.
+
+    If k rows are marked, the noise of a cell goes beyond its margin with a probability of at most k / M times the rate, divided by
+    the sum of 1 / i for i to M. Numbers k of rows are tried from all of them down, each half of the one before.
+
+    Source:
+        Benjamini and Yekutieli (2001), Theorem 1.3; trying fewer k marks fewer rows.
+    """
+    harmonic = math.log(max(cells, 1)) + 1  # at least the sum
+    size = len(noisy)
+    while size:
+        margin = margin_of(math.log(rate * size / (max(cells, 1) * harmonic)))
+        marked = noisy > margin
+        if np.count_nonzero(marked) >= size:
+            return marked, margin
+        size //= 2
     return np.zeros(len(noisy), dtype=bool), None

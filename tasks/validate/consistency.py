@@ -4,13 +4,13 @@ A node appears once in a level where it does so in its branch, and children add 
 in the branch that has its parent, and no parent is in two branches, which the total of the level would show.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive, locate, taking
-from tasks.tree.keys import all_differ, begins_run
+from tasks.tree.keys import all_differ, begins_run, order_of
 from tasks.tree.order import Tree
 
 
@@ -49,12 +49,26 @@ def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
     )
     if in_order:  # of the tree, as they are unless something is wrong
         return bool((sums == parents.counts).all())
-    row = locate(above, parents.areas, tree.sizes(parents.level))
-    if (row < 0).any():
-        return False
-    sums = np.zeros(len(parents), dtype=np.int64)
-    np.add.at(sums, row, nodes.counts)
-    return bool((sums == parents.counts).all())
+    sizes = tree.sizes(parents.level)
+    row = locate(above, parents.areas, sizes)
+    sums, is_alone = np.zeros(len(parents), dtype=np.int64), row < 0
+    np.add.at(sums, row[~is_alone], nodes.counts[~is_alone])
+    return bool((sums == parents.counts).all()) and not _sums_apart(above, nodes.counts, sizes, is_alone).any()
+
+
+def _sums_apart(above: Sequence[IntArray], counts: IntArray, sizes: Sequence[int], which: BoolArray) -> IntArray:
+    """Return what some nodes add up to in each of the nodes above that they have, int64, records.
+
+    Args:
+        above: per axis, the area of the node above, int64, shape (nodes,).
+        counts: int64, shape (nodes,), records.
+        sizes: how many areas the level above has per axis.
+        which: the nodes, shape (nodes,).
+    """
+    areas, counts = [of[which] for of in above], counts[which]
+    order = order_of(areas, sizes)
+    starts = np.flatnonzero(begins_run([of[order] for of in areas]))
+    return np.add.reduceat(counts[order], starts) if len(starts) else counts
 
 
 def exact_as_sealed(tree: Tree, parents: Frontier, exact: Iterator[IntArray], nodes: Frontier) -> bool:

@@ -53,13 +53,15 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
 
 
 def _checked_view(job: Job, number: int) -> list[CheckRow]:
-    """Check a view: its counts are whole, not negative, and the sums of the released leaves; or, where these are only calibrated
-    to it, add up with the other totals of its axis.
+    """Check a view: its counts are whole, not negative unless that is waived, and the sums of the released leaves; or, where these are only
+    calibrated to it, add up with the other totals of its axis.
     """
     record, partition, terms = job.record, job.partition(number), job.record.release.parts[number]
     counts = job.counts(number)
+    may_be_negative = COUNTS_POSITIVE in record.release.terms.waived
     found = {
-        "counts_whole_and_positive": counts.dtype == np.int64 and bool((counts >= 0).all()),
+        _check_of_counts(record.release).__name__: counts.dtype == np.int64
+        and (may_be_negative or bool((counts >= 0).all())),
         **_adds_up(job, partition, counts),
     }
     if terms.is_measured:

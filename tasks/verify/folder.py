@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from storage.counts.columns import COUNT, column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
-from storage.releases.terms import COUNTS_POSITIVE
+from storage.releases.terms import COUNTS_POSITIVE, GRID
 from tasks.format.areas import AxisAreas
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import csv_failures
@@ -26,7 +26,7 @@ from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
-from tasks.verify.settled import view_failures
+from tasks.verify.views import view_failures
 from tasks.words.levels import in_short
 
 SUMS = "SHA256SUMS"
@@ -134,7 +134,7 @@ def _promises(manifest: Manifest) -> list[str]:
     """Return which levels state another promise of their intervals than the mechanism can make."""
     failures = []
     for entry in manifest.levels:
-        promise = "rows"
+        promise = "cells" if manifest.covariance == GRID else "rows"
         if manifest.levels[-1].threshold:
             promise = "cells" if entry.threshold else ""
         stated = entry.intervals

@@ -1,4 +1,4 @@
-"""The checks of a folder whose measurements were settled together: its views, and what follows from its noisy counts."""
+"""The checks of a folder whose measurements were settled together: what follows from its noisy counts."""
 
 import math
 from collections.abc import Mapping
@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL, VARIANCE
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
     areas_of_rows,
     derived_columns,
-    derived_path,
     tree_of_codebook,
-    view_columns,
     view_of,
 )
 from tasks.laws.named import noise_of
@@ -25,96 +23,8 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, ViewCells
 from tasks.uncertainty.intervals import row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, measured_sums, single
-from tasks.verify.sources import best_source_failures, source_failures
-
-_BY_VIEW = "by view"
-
-
-def view_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return what is wrong with the views of a folder and with the sources of intervals, from its tables alone.
-
-    Each view must be the sums of the finest level.
-
-    Where the finest level was only calibrated to views, these must add up along their axes, and be as far from its sums as is stated.
-
-    Raises:
-        UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
-    """
-    failures = []
-    finest = pl.read_parquet(folder / "counts" / f"level_{manifest.levels[-1].level}.parquet", glob=False)
-    for name, entry in manifest.derived.items():
-        listed = pl.read_parquet(derived_path(folder, name), glob=False)
-        if not {*entry.of, name} <= set(listed.columns) or listed.select(entry.of).is_duplicated().any():
-            return [f"derived/{name}.parquet must list each combination of {', '.join(entry.of)} once."]
-        finest = finest.join(listed.select(*entry.of, name), on=entry.of, how="left")
-    for view in manifest.views:
-        failure = _view_failure(folder, manifest, view, finest)
-        failures += [f"views/{view.name}.parquet {failure}"] if failure else []
-    if failures or not manifest.is_settled_together:
-        return failures or _axis_failures(folder, manifest)
-    return source_failures(manifest, finest)
-
-
-def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which views that were measured by themselves do not say so, or do not add up to others of their axis, or to levels."""
-    own = manifest.own_views
-    if others := [view.name for view in own if view.source != view.level]:
-        return [f"manifest.json: view {others[0]} must be its own source."]
-    tables = {f"views/{view.name}.parquet": (view, _table(folder, view)) for view in own}
-    levels = {f"counts/level_{entry.level}.parquet": (entry, _level(folder, entry)) for entry in manifest.levels}
-    failures = []
-    for fine, (view, table) in tables.items():
-        for coarse, (entry, totals) in (levels | tables).items():
-            codes = view_columns(manifest, entry)
-            if (
-                entry is not view
-                and set(codes) <= set(view_columns(manifest, view))
-                and not _adds_up(table, totals, codes)
-            ):
-                failures.append(f"{fine} does not add up to {coarse}.")
-    return failures
-
-
-def _adds_up(table: pl.DataFrame, totals: pl.DataFrame, codes: list[str]) -> bool:
-    """Return whether the counts of a table add up to those of a coarser one with these codes; a missing row is a 0."""
-    if not codes:
-        return int(table[COUNT].sum()) == int(totals[COUNT].sum())
-    sums = table.group_by(codes).agg(pl.col(COUNT).sum()).filter(pl.col(COUNT) != 0).sort(codes)
-    return sums.equals(totals.select(*codes, COUNT).filter(pl.col(COUNT) != 0).sort(codes))
-
-
-def _level(folder: Path, entry: LevelEntry) -> pl.DataFrame:
-    return pl.read_parquet(folder / "counts" / f"level_{entry.level}.parquet", glob=False)
-
-
-def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.DataFrame) -> str:
-    table, codes = _table(folder, view), view_columns(manifest, view)
-    if table.columns != [*codes, COUNT, LOW, HIGH]:
-        return f"must have the columns {', '.join([*codes, COUNT, LOW, HIGH])}."
-    if table.height != view.cells or (table[COUNT] != 0).sum() != view.nonzero:
-        return f"must have {view.cells} rows, {view.nonzero} of them with a count, as the manifest says."
-    if sum(map(int, table.null_count().row(0))) or (codes and table.select(codes).is_duplicated().any()):
-        return "must have each cell once, and no missing value."
-    if not ((table[COUNT] >= 0) & (table[LOW] <= table[COUNT]) & (table[COUNT] <= table[HIGH])).all():
-        return "must have counts >= 0 that lie between low and high."
-    if not codes:
-        return "" if int(table[COUNT].sum()) == int(finest[COUNT].sum()) else _NO_SUM
-    sums = finest.group_by(codes).agg(pl.col(COUNT).sum().alias(_BY_VIEW))
-    joined = table.join(sums, on=codes, how="full")
-    if not joined[COUNT].null_count():
-        distance = (joined[COUNT] - joined[_BY_VIEW].fill_null(0)).abs().to_numpy()
-        if not view.differs:
-            return "" if not distance.any() else _NO_SUM
-        as_stated = distance.max() == view.differs.largest and math.isclose(distance.mean(), view.differs.mean)
-        if as_stated and not manifest.is_settled_together:
-            return ""
-    return (
-        _NO_SUM if view.differs is None else "does not differ from the sums of the finest level as the manifest says."
-    )
-
-
-_NO_SUM = "does not add up the counts of the finest level."
+from tasks.verify.sources import best_source_failures
+from tasks.verify.views import noisy_view_failures, view_table
 
 
 @dataclass(slots=True)
@@ -136,21 +46,6 @@ class Settled:
         """Read the tree and the derived columns."""
         self._tree = tree_of_codebook(self.manifest, pl.read_parquet(self.folder / CODEBOOK, glob=False))
         self._derived = derived_columns(self.folder, self.manifest)
-
-    def noisy_failures(self) -> list[str]:
-        """Return which noisy counts of views are not those that the manifest describes."""
-        failures = []
-        for view in (view for view in self.manifest.own_views if not view.summed):
-            table = pl.read_parquet(noisy_view_path(self.folder, view.name), glob=False)
-            if table.height != view.cells or table[NOISY].null_count():
-                failures.append(
-                    f"noisy_counts/view_{view.name}.parquet must have {view.cells} rows without a missing value."
-                )
-            elif not np.isclose(table[VARIANCE].to_numpy(), noise_of(view).variance, rtol=1e-9, atol=0).all():
-                failures.append(
-                    f"noisy_counts/view_{view.name}.parquet has a variance that does not follow from the manifest's sigma."
-                )
-        return failures
 
     def source_failures(self) -> list[str]:
         """Return which sources of intervals are not the measurements that say most about their levels and views."""
@@ -180,7 +75,7 @@ class Settled:
 
     def view_misfit(self, view: ViewEntry) -> str:
         """Return how the cells of a view contradict the noisy counts, as the end of a sentence; empty if they agree."""
-        table = _table(self.folder, view)
+        table = view_table(self.folder, view)
         _, sums = self._measured(view)
         low, high = sums.cell_intervals(table[COUNT].to_numpy(), self._confidence, self._total)
         if not _equal(table, low, high):
@@ -236,7 +131,7 @@ class Settled:
 def settled_failures(folder: Path, manifest: Manifest) -> list[str]:
     """Return which tables do not follow from the published noisy counts, one sentence each."""
     settled = Settled(folder, manifest)
-    failures = settled.noisy_failures()
+    failures = noisy_view_failures(folder, manifest)
     failures += settled.source_failures() if manifest.is_settled_together else []
     if failures or manifest.intervals.rounded:
         return failures
@@ -245,10 +140,6 @@ def settled_failures(folder: Path, manifest: Manifest) -> list[str]:
     for view in manifest.views:
         failures += [f"views/{view.name}.parquet {wrong}"] if (wrong := settled.view_misfit(view)) else []
     return failures
-
-
-def _table(folder: Path, view: ViewEntry) -> pl.DataFrame:
-    return pl.read_parquet(folder / "views" / f"{view.name}.parquet", glob=False)
 
 
 def _equal(table: pl.DataFrame, low: IntArray, high: IntArray) -> bool:

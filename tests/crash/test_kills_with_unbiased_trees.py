@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from storage.database.connections import store
+from tests.support.ages import SPEC, draw_people
 from tests.support.draws import read_books
 from tests.support.launcher import Launcher, launcher
 from tests.support.town import Town
@@ -42,11 +44,10 @@ def launch() -> Iterator[Launcher]:
 
 
 class Killed:
-    """Kills a release of the town, and finishes it in copies of its store."""
+    """Kills a release of a spec, and finishes it in copies of its store."""
 
-    def __init__(self, launch: Launcher, folder: Path) -> None:
-        self.launch, self.home, self.out = launch, folder / "home", folder / "out"
-        self.spec = Town(folder).spec(mechanism=MECHANISM, release__views=None, derived=None)
+    def __init__(self, launch: Launcher, folder: Path, spec: Path) -> None:
+        self.launch, self.home, self.out, self.spec = launch, folder / "home", folder / "out", spec
 
     def kill(self, moment: str) -> None:
         """Kill a release at a moment."""
@@ -64,7 +65,7 @@ class Killed:
 def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
     """Return the maker of releases that are killed."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    return Killed(launch, tmp_path)
+    return Killed(launch, tmp_path, Town(tmp_path).spec(mechanism=MECHANISM, release__views=None, derived=None))
 
 
 @pytest.mark.parametrize("moment", [*SAMPLE, *(pytest.param(of, marks=pytest.mark.crash) for of in OTHERS)])
@@ -102,3 +103,29 @@ def test_the_same_seals_give_the_same_bytes(killed: Killed, tmp_path: Path) -> N
         shutil.copytree(tmp_path / "copy", killed.home)
     assert len(tables[0]) > 10
     assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("moment", ["after commit seals 7 trunk", "before commit frontiers 0 trunk"])
+def test_a_grid_that_is_killed_is_finished(
+    launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Pairs of levels that are views are sealed once as well, and everything is settled after the last of them."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    draw_people().write_csv(tmp_path / "people.csv")
+    grid = {
+        "hierarchy": {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}},
+        "release": {"grid": ["zone", "age"]},
+    }
+    spec = SPEC | grid | {"mechanism": MECHANISM, "noise": {"sampler": "opendp"}}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    killed = Killed(launch, tmp_path, tmp_path / "spec.yaml")
+    killed.kill(moment)
+    with store():
+        sealed = {level for level, _ in read_books(ID).seals}
+    assert set(killed.finish()) == set(range(10)) - sealed
+    with store():
+        after = read_books(ID)
+        assert audit_answer().findings == []
+    for number in range(10):
+        assert after.events_of(number) == ["drawing", "sealed", "released"]
+    assert verify_answer(killed.out / ID).failures == []

@@ -79,7 +79,7 @@ def example(name: str, folder: Path, table: pl.DataFrame, file: str) -> Publishe
 
 
 def test_the_example_specs_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages, zones by hour, and daily counts of three years, each verified and asked for a range."""
+    """Ages, zones by hour, hours by day, and daily counts of three years, each verified and asked for a range."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     generator = np.random.default_rng(2)
     ages = pl.DataFrame({"age": generator.integers(0, 101, 5000)})
@@ -96,6 +96,19 @@ def test_the_example_specs_are_released(tmp_path: Path, monkeypatch: pytest.Monk
     assert verify(found.folder) == []
     (row,) = found.query(hour="7..9", zone="district=A").to_dicts()
     inside = departures.filter(pl.col("hour").is_between(7, 9), pl.col("zone") != "B1").height
+    assert abs(row["count"] - inside) < 7 * row["sd"]
+    events = pl.DataFrame(
+        {
+            "hour": generator.integers(0, 24, 4000),
+            "day": generator.choice(ordered_codes({"first": "2026-01-01", "last": "2026-06-30"}), 4000),
+        }
+    )
+    found = example("hour-day", tmp_path, events, "events.csv")
+    assert verify(found.folder) == []
+    (row,) = found.query(hour="7..9", day="2026-01-10..2026-02-20").to_dicts()
+    inside = events.filter(
+        pl.col("hour").is_between(7, 9), pl.col("day").is_between(*map(pl.lit, ("2026-01-10", "2026-02-20")))
+    ).height
     assert abs(row["count"] - inside) < 7 * row["sd"]
     days = np.array(ordered_codes({"first": "2024-01-01", "last": "2026-12-31"}))
     found = example("daily-counts", tmp_path, pl.DataFrame({"day": generator.choice(days, 8000)}), "visits.csv")

@@ -1,15 +1,21 @@
 """What a release of all nodes of a tree costs, against everything that one unit can change in trees of few leaves."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
+from typing import Any
 
 import numpy as np
 import pytest
 
+from flows.mechanisms import MECHANISMS, mechanism_with
+from flows.planning.shares import scheme_of
+from flows.spec.sections.privacy import PrivacyKeys
 from tasks.accounting.allocation import Allocation, shares_of
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
-from tasks.tree.order import Tree
+from tasks.tree.order import Tree, alternate
+from tasks.tree.views import View
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, uniform, wavelet
 from tests.support.shapes import complete, halved, incidences, tree_by
 
@@ -64,6 +70,65 @@ def test_no_unit_costs_more_than_what_is_charged(neighbours: str, exact: bool, m
         assert max(found) <= RHO
         if neighbours == ADD_REMOVE or exact or 0 not in weights:  # otherwise no change moves the total and all else
             assert max(found) > RHO * (1 - Fraction(1, 10**12))
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize(("neighbours", "exact"), RELATIONS)
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_unit_costs_more_than_what_is_charged_in_a_grid(
+    neighbours: str, exact: bool, most: int, choice: str
+) -> None:
+    """The same where every pair of levels of two axes is measured and charged by itself, as a plan charges it."""
+    for shapes in [(complete(2, 1), halved(3)), (complete(2, 2), complete(3, 1)), ([[1], [2]], complete(2, 1))]:
+        tree = Tree(
+            tuple(replace(tree_by(of).axes[0], name=f"x{number}", is_ordered=True) for number, of in enumerate(shapes)),
+            (),
+        )
+        tree = replace(tree, steps=alternate([axis.depth for axis in tree.axes], 0))
+        weights = grid_weights(tree, choice, neighbours, most, exact=exact)
+        one, two = (incidences(tree_by(of)) for of in shapes)
+        counts = {pair: np.kron(one[pair[0]], two[pair[1]]) for pair in weights}
+        found = [
+            sum(weight * int(((counts[pair] @ change) ** 2).sum()) for pair, weight in weights.items())
+            for change in changes(tree.possible_cells(tree.depth), neighbours, most, exact=exact)
+        ]
+        assert max(found) <= RHO
+        if neighbours == ADD_REMOVE or exact or (0, 0) not in weights:
+            assert max(found) > RHO * (1 - Fraction(1, 10**9))
+
+
+def grid_weights(
+    tree: Tree, choice: str, neighbours: str, most: int, *, exact: bool
+) -> dict[tuple[int, ...], Fraction]:
+    """Return 1 / 2σ² of every measured pair of levels of a release that costs `RHO`, by the plan of releases."""
+    split: Any = {"workload": "ranges"} if choice == "ranges" else choice
+    keys = PrivacyKeys.model_validate(
+        {
+            "unit": "one",
+            "neighbours": neighbours,
+            "max_records_per_unit": most,
+            "exact_records_per_unit": exact,
+            "rho": float(RHO),
+            "delta": 1e-8,
+            "split": split,
+        }
+    )
+    of_tree = set(map(tree.axis_levels, range(tree.depth + 1)))
+    pairs = product(*(range(axis.depth + 1) for axis in tree.axes))
+    beside = [pair for pair in pairs if pair not in of_tree]
+    views = [
+        (
+            f"v{number}",
+            View(
+                number, pair, {axis.name: axis.level_name(level) for axis, level in zip(tree.axes, pair, strict=True)}
+            ),
+        )
+        for number, pair in enumerate(beside, tree.depth + 1)
+    ]
+    mechanism = mechanism_with(MECHANISMS["unbiased_tree"], has_views=True, is_grid=True)
+    scheme = scheme_of(keys, tree, tree, mechanism, "opendp", views=views)
+    measured = zip(scheme.measured, scheme.allocation.measurements(RHO), strict=True)
+    return {scheme.view(number).axis_levels: 1 / (2 * Fraction(of.sigma) ** 2) for number, of in measured}
 
 
 def test_a_level_of_only_children_is_paid_once() -> None:

@@ -1,11 +1,14 @@
 """Grids of two axes: least squares and variances held to dense algebra over all pairs, and whole counts of rectangles."""
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, round_grid
+from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of, round_grid
 from tasks.unbiased.precisions import cascade, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
 from tasks.unbiased.variance import tree_variances
 from tests.support.shapes import complete, drawn, incidences, tree_by
@@ -106,7 +109,64 @@ def test_mean_variances_of_all_rectangles_are_those_known() -> None:
         grid = Grid((tree_variances(tree, unit),) * 2, (unit, unit))
         rows, columns = (np.repeat(ends, len(ends), axis=0), np.tile(ends, (len(ends), 1)))
         found.append(grid.of_boxes([rows[:, 0], columns[:, 0]], [rows[:, 1], columns[:, 1]]).mean())
+        assert found[-1] == pytest.approx(grid.mean_variances()["ranges"])
     assert found == pytest.approx([128.4, 46.1, 38.0, 28.7, 25.8], rel=2e-3)
+
+
+@given(SEEDS)
+def test_cells_and_their_means_are_rectangles(seed: int) -> None:
+    """On random grids each cell of two levels has the variance of its rectangle, and so have the least, the mean and the most of them."""
+    grid, *_ = draw(seed)
+    axes, by_pair = [of.tree.axes[0] for of in grid.variances], []
+    for pair in product(*(range(axis.depth + 1) for axis in axes)):
+        begins = [axis.first_descendants(level, axis.depth) for axis, level in zip(axes, pair, strict=True)]
+        areas = [of.ravel() for of in np.meshgrid(*(np.arange(len(of) - 1) for of in begins), indexing="ij")]
+        boxes = grid.of_boxes(*([of[at + side] for of, at in zip(begins, areas, strict=True)] for side in (0, 1)))
+        assert grid.of_cells(pair, areas) == pytest.approx(boxes, abs=1e-9)
+        found = grid.of_level(pair)
+        assert (found.least, found.mean, found.most) == pytest.approx(
+            (boxes.min(), boxes.mean(), boxes.max()), abs=1e-9
+        )
+        by_pair.append(boxes)
+    assert grid.mean_variances()["nodes"] == pytest.approx(np.concatenate(by_pair).mean(), abs=1e-9)
+    assert grid.mean_variances()["leaves"] == pytest.approx(by_pair[-1].mean(), abs=1e-9)
+
+
+@given(SEEDS)
+def test_a_rectangle_is_made_of_the_fewest_cells(seed: int) -> None:
+    """The cells are disjoint, fill the rectangle, and are as many as the nodes of its two ranges multiply to."""
+    grid, _, values, _ = draw(seed)
+    generator = np.random.default_rng(seed)
+    ends = [np.sort(generator.integers(0, size + 1, 2)) for size in values.shape]
+    covered = np.zeros(values.shape, dtype=int)
+    for pair, areas in grid.whole_cells(*([of[side : side + 1] for of in ends] for side in (0, 1))):
+        begins = [
+            of.tree.axes[0].first_descendants(level, of.tree.depth)
+            for of, level in zip(grid.variances, pair, strict=True)
+        ]
+        for row, column in zip(*areas, strict=True):
+            covered[begins[0][row] : begins[0][row + 1], begins[1][column] : begins[1][column + 1]] += 1
+    inside = np.zeros(values.shape, dtype=int)
+    inside[slice(*ends[0]), slice(*ends[1])] = 1
+    assert (covered == inside).all()
+
+
+@given(SEEDS)
+def test_a_grid_follows_from_the_precisions_of_its_pairs(seed: int) -> None:
+    """What is measured of the pairs gives both axes but for a factor, and so the same variances and values."""
+    grid, noisy, values, _ = draw(seed)
+    tree = tree_by(complete(2, 1), complete(2, 1))
+    tree = replace(tree, axes=tuple(of.tree.axes[0] for of in grid.variances))
+    one, two = grid.precisions
+    measured = {
+        (above, below): p * q
+        for (above, p), (below, q) in product(enumerate(one), enumerate(two))
+        if p * q and not (grid.total is not None and above == below == 0)
+    }
+    again = grid_of(tree, measured, grid.total)
+    assert again.settle(lambda above, below: noisy[above, below]) == pytest.approx(values, abs=1e-7)
+    ends = [np.array([0]), np.array([0])], [np.array([1]), np.array([1])]
+    assert again.of_boxes(*ends) == pytest.approx(grid.of_boxes(*ends))
 
 
 def test_a_side_with_two_axes_or_an_exact_level_is_refused() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tasks.uncertainty.selection import tails_of
-from tasks.uncertainty.signals import signals
+from tasks.uncertainty.signals import signals, signals_under_any_dependence
 
 
 @pytest.fixture
@@ -52,3 +52,26 @@ def test_few_marked_rows_are_noise_whoever_picks_the_rows(normal, true_rows):
         marked, _ = signals(noise[rows], 1000, 0.1, normal)
         shares.append((marked & (rows >= true_rows)).sum() / max(marked.sum(), 1))
     assert np.mean(shares) <= 0.1 + 2 * np.std(shares) / len(shares) ** 0.5
+
+
+def test_under_any_dependence_few_marked_rows_are_noise(normal):
+    """Where all noises are one and the same, the expected share of noise among the marked rows is at most the rate, which that of a fixed margin is not."""
+    random, rate, cells = np.random.default_rng(3), 0.1, 100
+    true = np.where(np.arange(cells) < 20, 60, 0)
+    shares, fixed = [], []
+    for _ in range(4000):
+        noisy = true + round(random.normal(0, 5))
+        marked, _ = signals_under_any_dependence(noisy, cells, rate, normal)
+        shares.append((marked & (true == 0)).sum() / max(marked.sum(), 1))
+        above = noisy > normal(np.log(0.3))
+        fixed.append((above & (true == 0)).sum() / max(above.sum(), 1))
+    assert np.mean(shares) <= rate
+    assert np.mean(fixed) > rate
+
+
+def test_under_any_dependence_counts_far_above_the_noise_are_marked(normal):
+    """All of them are, and counts of 0 are not; nothing is marked of noise alone or of no rows."""
+    noisy = np.where(np.arange(50) < 12, 90, 1)
+    assert signals_under_any_dependence(noisy, 50, 0.1, normal)[0].tolist() == (noisy == 90).tolist()
+    assert not signals_under_any_dependence(noisy % 2, 50, 0.1, normal)[0].any()
+    assert signals_under_any_dependence(noisy[:0], 50, 0.1, normal)[1] is None
