@@ -167,7 +167,7 @@ def _write_counts(
             if csv == "every_level":
                 write_csv(path.with_suffix(".csv"), table(level, rows))
         of_views = levels if isinstance(levels, UnbiasedLevels) else settled or SettledLevels(job, sink)
-        views = write_views(folder, job, of_views, csv=csv) if terms.views else []
+        views = write_views(folder, job, of_views, collector, csv=csv) if terms.views else []
     if csv is True:
         write_csv(folder / "counts.csv", table(tree.depth, rows))
     records = records_kind(int(rows.counts.sum())) if terms.records else None

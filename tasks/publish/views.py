@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.counts.columns import column_name, flat_features
+from storage.counts.columns import COUNT, INTERVAL, column_name, flat_features
 from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
@@ -15,9 +15,11 @@ from tasks.format.csv import write_csv
 from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelIntervals, PoorMargin, ViewEntry
 from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
+from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
 from tasks.publish.settled_levels import SettledLevels, code_columns
 from tasks.publish.unbiased_levels import UnbiasedLevels
+from tasks.report.facts import Collector
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
 from tasks.tree.views import Partition, have_same_cells, margin, sums_of_leaves, unnumbered
@@ -27,13 +29,16 @@ from tasks.validate.size import CsvKind
 VIEWS = "views"  # the folder
 
 
-def write_views(folder: Path, job: Job, settled: SettledLevels | UnbiasedLevels, *, csv: CsvKind) -> list[ViewEntry]:
+def write_views(
+    folder: Path, job: Job, settled: SettledLevels | UnbiasedLevels, collector: Collector, *, csv: CsvKind
+) -> list[ViewEntry]:
     """Write the tables of all views and derived columns, and return what the manifest states about each view.
 
     Args:
         folder: the folder being published.
         job: the work on the release.
         settled: its levels and views.
+        collector: receives the counts of each view, for the report.
         csv: whether tables are published as CSV as well.
     """
     release = job.record.release
@@ -46,6 +51,10 @@ def write_views(folder: Path, job: Job, settled: SettledLevels | UnbiasedLevels,
         if csv:
             write_csv(path.with_suffix(".csv"), [table])
         entries.append(_entry(made, settled, view))
+        if not view.derived:
+            cells = job.partition(view.number).cells().areas
+            ends = tuple(table.column(name).to_numpy() for name in INTERVAL)
+            collector.take_view(view.name, view.levels, Rows(cells, table.column(COUNT).to_numpy(), ends))
     for number, column in enumerate(release.terms.derived):
         if not number:
             (folder / DERIVED).mkdir()

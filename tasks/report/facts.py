@@ -120,7 +120,7 @@ class Series:
 
     Attributes:
         axis: the name of the axis.
-        level: the tree level, which refines no other axis.
+        source: the tree level, which refines no other axis, or the view, in words.
         codes: of the areas.
         counts: int64, shape (areas,), records; 0 for an area without a row.
         low: the lower ends of their intervals, float64, shape (areas,), records; not a number where there is no row or interval.
@@ -128,7 +128,7 @@ class Series:
     """
 
     axis: str
-    level: int
+    source: str
     codes: tuple[str, ...]
     counts: IntArray
     low: NDArray[np.float64]
@@ -148,7 +148,7 @@ class Facts:
         largest_level: the level of the largest counts.
         largest_axes: the axes that are refined there.
         largest: the largest counts, the largest first; of equal counts, the first in the table comes first.
-        series: the counts along an ordered axis; None where there is none.
+        series: the counts along each ordered axis that a level or a view refines alone.
     """
 
     total: int
@@ -158,7 +158,7 @@ class Facts:
     largest_level: int
     largest_axes: tuple[str, ...]
     largest: tuple[LargeCount, ...]
-    series: Series | None = None
+    series: tuple[Series, ...] = ()
 
     @property
     def is_unlisted(self) -> bool:
@@ -186,8 +186,8 @@ class Collector:
         self._levels: list[LevelFacts] = []
         self._matrix: Matrix | None = None
         self._largest: tuple[LargeCount, ...] = ()
-        self._series_level = _finest_series(tree, ordered)
-        self._series: Series | None = None
+        self._ordered, self._series_level = frozenset(ordered), _finest_series(tree, ordered)
+        self._series: dict[int, tuple[int, Series]] = {}  # by axis, with its axis level
 
     @property
     def _largest_level(self) -> int:
@@ -213,9 +213,30 @@ class Collector:
         if level == self._matrix_level and level:
             self._matrix = _matrix(self._tree, level, rows)
         if level and level == self._series_level:
-            self._series = _series(self._tree, level, rows)
+            self._add_series(self._tree.axis_levels(level), f"level {level}", rows)
         if level and level == self._largest_level:  # until a finer level turns out to be above the noise
             self._largest = _largest(self._tree, level, rows)
+
+    def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
+        """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas.
+
+        Args:
+            name: of the view.
+            levels: per axis, the axis level of its cells.
+            rows: all its cells, with their intervals; the areas of axes that are summed over are 0.
+        """
+        refined = [number for number, level in enumerate(levels) if level]
+        if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
+            self._add_series(levels, f"view {name}", rows)
+
+    def _add_series(self, levels: Sequence[int], source: str, rows: Rows) -> None:
+        """Keep the counts along an axis, of the finest level that is read."""
+        (number,) = [axis for axis, level in enumerate(levels) if level]
+        if levels[number] > self._series.get(number, (0,))[0]:
+            self._series[number] = (
+                levels[number],
+                _series(self._tree.axes[number], levels[number], source, number, rows),
+            )
 
     def _finest_published(self) -> int | None:
         """Return the finest level if a count of the mean size reaches the threshold there; None if not, or without a threshold."""
@@ -235,7 +256,7 @@ class Collector:
             self._largest_level,
             tuple(axis.name for axis, own in zip(self._tree.axes, reached, strict=True) if own),
             self._largest,
-            self._series,
+            tuple(series for _, (_, series) in sorted(self._series.items())),
         )
 
     def _look_at(self, level: int, rows: Rows) -> LevelFacts:
@@ -386,14 +407,12 @@ def _finest_series(tree: Tree, ordered: Collection[str]) -> int:
     return found
 
 
-def _series(tree: Tree, level: int, rows: Rows) -> Series:
-    """Return the counts of a level that refines one axis alone."""
-    own = tree.axis_levels(level)
-    (number,) = [axis for axis, reached in enumerate(own) if reached]
-    axis, areas = tree.axes[number], rows.areas[number]
-    counts = np.zeros(axis.areas(own[number]), dtype=np.int64)
+def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> Series:
+    """Return the counts along the axis of a number, at an axis level."""
+    areas = rows.areas[number]
+    counts = np.zeros(axis.areas(level), dtype=np.int64)
     counts[areas] = rows.counts
     ends = np.full((2, len(counts)), np.nan)
     for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
         end[areas] = of_rows
-    return Series(axis.name, level, tuple(axis.codes[own[number] - 1]), counts, *ends)
+    return Series(axis.name, source, tuple(axis.codes[level - 1]), counts, *ends)

@@ -151,7 +151,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest, how_counted, formulas)),
         pictures="\n".join(_pictures(manifest, facts)),
-        series=_series(facts.series, manifest) if facts.series else "",
+        series="\n".join(_series(series, manifest) for series in facts.series),
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
@@ -229,10 +229,16 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
     entry, known = manifest.levels[level], facts.levels[level]
     if known.half_width is not None and entry.sigma:
         missed = format_percent(1 - manifest.intervals.confidence)
+        is_of_cells = entry.intervals is not None and entry.intervals.promise == "cells"
+        promise = (
+            f"it misses a cell that is fixed beforehand with {missed} probability"
+            if is_of_cells
+            else f"at most {missed} of the rows are expected to be missed"
+        )
         return (
             f"Interval at level {level}",
             f"± {format_rounded(known.half_width, 2)}",
-            f"records on average; at most {missed} of the rows are expected to be missed",
+            f"records on average; {promise}",
         )
     if entry.bound and entry.sigma:
         bound = format_bound(entry.sigma, entry.bound, summed=entry.summed)
@@ -306,7 +312,7 @@ def _where_it_holds(manifest: Manifest) -> str:
 def _series(series: Series, manifest: Manifest) -> str:
     """Return the section of the counts along an ordered axis."""
     picture = series_picture(series, manifest.intervals.confidence)
-    text = f"Counts of level {series.level} in the order of the axis, and the interval of each row."
+    text = f"Counts of {escape(series.source)} in the order of the axis, and the interval of each row."
     return f'<h2>Along {escape(series.axis)}</h2>\n<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption></figure>'
 
 

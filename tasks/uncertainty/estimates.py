@@ -6,8 +6,8 @@ opposite directions. So events to one side are negatively associated (Joag-Dev a
 `tasks.uncertainty.selection` says of independent noise holds for them (Shao, 2000).
 
 In a grid of two trees, cells that differ on both axes are positively correlated. What is said of its rows holds whatever the
-dependence is: an interval holds for a cell that is fixed beforehand, marks follow Benjamini and Yekutieli (2001), and nothing is said of how
-much of the rows is noise.
+dependence is: an interval holds for a cell that is fixed beforehand, marks follow Benjamini and Yekutieli (2001), and how much of the rows is
+noise is estimated, without a bound.
 """
 
 import math
@@ -96,15 +96,14 @@ class Estimates:
         return marked, int(widths[0]) if len(widths) == 1 else None
 
     def shares(self) -> Shares | None:
-        """Return how much of the rows is noise; None where there is none, or errors depend on one another in any way."""
+        """Return how much of the rows is noise; None where there is none. With any dependence it is an estimate without a bound."""
         if self.is_exact or not len(self.counts):
             return EXACT if len(self.counts) else None
-        if self.is_any_dependence:
-            return None
         of_margins = [self._margins(log_tail) for log_tail in LOG_TAILS]
         mixture = normal_mixture(self.counts, self.deviations, np.arange(len(self.counts)))
         mixture.add_zeros(self.cells - len(self.counts))
-        return shares_from(mixture, beyond(self.counts, self.counts, of_margins), self.cells, len(self.counts))
+        seen = None if self.is_any_dependence else beyond(self.counts, self.counts, of_margins)
+        return shares_from(mixture, seen, self.cells, len(self.counts))
 
     def _margins(self, log_tail: float) -> IntArray:
         return margins(self.deviations, log_tail, self.rounding)

@@ -120,11 +120,18 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray) -> C
     return mixture
 
 
-def shares_from(mixture: CountMixture, seen: BeyondMargins, cells: int, rows: int) -> Shares | None:
-    """Return what is known of rows, from what was seen of their level; None where there is none."""
+def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, rows: int) -> Shares | None:
+    """Return what is known of rows, from what was seen of their level; None where there is none.
+
+    Args:
+        mixture: of their counts.
+        seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
+        cells: how many cells the level has.
+        rows: how many of them have a row.
+    """
     if not rows:
         return None
-    at_most, likely = share_at_most(seen, cells, rows), mixture.likely()
+    at_most, likely = share_at_most(seen, cells, rows) if seen else 1.0, mixture.likely()
     noise, rows_above, records_above = (
         round(share, _DIGITS) for share in (likely.noise, likely.rows_above, likely.records_above)
     )

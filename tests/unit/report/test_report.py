@@ -521,9 +521,9 @@ def test_the_counts_along_an_ordered_axis_are_drawn() -> None:
             rows = rows_of(tree, leaves, level.level)
             collector.take(rows, shares_of(rows, level))
         found.append(collector.facts())
-    assert found[0].series is None
-    series = found[1].series
-    assert (series.axis, series.level, series.codes) == ("age", 3, ("0", "1", "2", "3", "4"))
+    assert found[0].series == ()
+    (series,) = found[1].series
+    assert (series.axis, series.source, series.codes) == ("age", "level 3", ("0", "1", "2", "3", "4"))
     assert series.counts.tolist() == [50, 0, 0, 4, 0]
     assert np.isnan(series.low).tolist() == [False, True, True, False, True]
     pages = [report(manifest_of(terms, facts), facts, {}) for facts in found]
