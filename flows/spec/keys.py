@@ -382,7 +382,7 @@ class Spec(Keys):
 
     def _faults_of_views(self) -> Iterator[str]:
         views, split = self.views, self.privacy.split
-        yield from faults_of_derived(self.derived, self.released_levels)
+        yield from faults_of_derived(self.derived, self.released_levels, self.flat_features)
         if self.release.views != MARGINS:
             yield from faults_of_views(views, self.released_levels, list(self.derived))
         weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}

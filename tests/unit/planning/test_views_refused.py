@@ -325,14 +325,54 @@ def test_what_derived_columns_cannot_be_is_refused_by_its_key(town: Town, case: 
     assert told in error
 
 
-@pytest.mark.parametrize("name", ["from", "TO", "from_zone", "a/b", "a b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "from",
+        "TO",
+        "from_zone",
+        "a/b",
+        "a b",
+        "count",
+        "Low",
+        "HIGH",
+        "simultaneous_low",
+        "signal",
+        "noisy_count",
+        "Variance",
+    ],
+)
 def test_a_derived_column_has_a_name_of_its_own(town: Town, name: str) -> None:
-    """No axis and no column of codes has its name, whatever its case, and it can be the name of a file."""
+    """No axis and no column of a published table has its name, whatever its case, and it can be the name of a file."""
     path = town.spec(derived={name: MODE}, release__views=ONE)
     answer = check_answer(path)
     (problem,) = [problem for problem in answer.problems if "must have a name of its own" in problem.error]
     assert problem.field == f"derived.{name}"
     assert f"{name}:" in path.read_text().splitlines()[int(problem.hint.removeprefix("Line ").partition(".")[0]) - 1]
+
+
+def test_derived_columns_differ_by_more_than_case(town: Town) -> None:
+    """Columns of tables, and files on some disks, are the same in upper and lower case, so a second such name is refused."""
+    (town.folder / "ways.csv").write_text(modes().replace("mode", "Mode"))
+    way = {"table": "ways.csv", "of": ["from.zone", "to.zone"]}
+    field, error = problem_of(town, {"derived": {"mode": MODE, "Mode": way}, "release__views": ONE})
+    assert field == "derived.Mode"
+    assert "must have a name of its own" in error
+
+
+def test_a_derived_column_has_no_name_of_a_made_level(town: Town) -> None:
+    """The levels that halving makes of an ordered axis are columns of codes under their own names."""
+    keys = {
+        "input__features": ["from", "age"],
+        "hierarchy__age": {"ordered": 10},
+        "hierarchy__to": None,
+        "release__order": ["from", "age"],
+        "release__views": ONE,
+        "derived": {"age_1": {"table": "modes.csv", "of": ["from.zone"]}},
+    }
+    answer = check_answer(town.spec(**keys))
+    assert isinstance(answer, FailedCheck)
+    assert any("derived.age_1 must have a name of its own" in problem.error for problem in answer.problems)
 
 
 def test_a_spec_may_be_wrong_in_several_ways_at_once(town: Town) -> None:
