@@ -13,12 +13,21 @@ from storage.counts.columns import COUNT, NOISY
 from storage.errors import StoreError, UsageError
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
-from tasks.format.published_tree import DERIVED, axes_of, axis_columns, steps_of, tree_of_codebook, tree_of_spec
+from tasks.format.published_tree import (
+    DERIVED,
+    axes_of,
+    axis_columns,
+    derived_columns,
+    steps_of,
+    tree_of_codebook,
+    tree_of_spec,
+)
 from tasks.laws.named import noise_of
 from tasks.query.boxes import reached_by
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
+from tasks.tree.views import Derived
 from tasks.unbiased.least_squares import precisions_of
 from tasks.unbiased.released import ReleasedTree
 
@@ -69,6 +78,14 @@ class PublishedFolder:
         return ReleasedTree(self.tree, precisions, stated.confidence, stated.signal_rate, total)
 
     @cached_property
+    def derived(self) -> dict[str, Derived]:
+        """The derived columns by name, where views are published."""
+        try:
+            return derived_columns(self.path, self.manifest)
+        except (OSError, pl.exceptions.PolarsError):
+            raise _altered(self.path) from None
+
+    @cached_property
     def ordered(self) -> dict[str, Axis]:
         """The ordered axes by name, down to their finest released levels."""
         return {
@@ -99,8 +116,12 @@ class PublishedFolder:
 
     def codes_of(self, derived: str) -> list[str]:
         """Return the codes of a derived column."""
-        (found,) = self.collect([self._read(f"{DERIVED}/{derived}.parquet").select(derived).unique().sort(derived)])
+        (found,) = self.collect([self.derived_table(derived).select(derived).unique().sort(derived)])
         return found[derived].to_list()
+
+    def derived_table(self, name: str) -> pl.LazyFrame:
+        """Return the table of a derived column, as a lazy scan."""
+        return self._read(f"{DERIVED}/{name}.parquet")
 
     def noisy_view(self, name: str) -> pl.LazyFrame:
         """Return the noisy counts of a view, in the order of its table, as a lazy scan."""
