@@ -23,6 +23,7 @@ from flows.spec.sections.schedule import checked_cron, parse_until
 from flows.spec.sections.utility import UtilityKeys
 from flows.spec.sections.views import (
     LEAVES,
+    LEAVES_BESIDE_VIEWS,
     MARGINS,
     TREE,
     VIEW_TAGS,
@@ -390,7 +391,11 @@ class Spec(Keys):
         if weights and not views:
             yield f"{key} must be left out without release.views: it names views."
         elif weights:
-            yield from faults_of_weights(weights, [*views, LEAVES, TREE], key)
+            rest = LEAVES if self.mechanism in LEAVES_BESIDE_VIEWS else TREE
+            named = {
+                name: of for name, of in weights.items() if name not in {LEAVES, TREE}
+            }  # a plan says which is meant
+            yield from faults_of_weights(named, [*views, rest], key)
 
     @property
     def views(self) -> dict[str, dict[str, str]]:
