@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from storage.errors import UsageError
+from tasks.format.published_tree import derived_places
 from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import Area
 from tasks.query.folder import PublishedFolder, open_folder
 from tasks.query.ranges import AreaRange, codes_of, find_areas
 from tasks.tree.ordered import RANGE
+from tasks.words.levels import place
 
 _SHOWN = 20  # codes that a refusal lists
 
@@ -176,12 +178,27 @@ def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> 
 
 
 def _code(published: PublishedFolder, name: str, code: str) -> str:
-    """Return a code of a derived column; refuse one that the column does not have."""
+    """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
+    if not published.manifest.is_settled_together:
+        raise _untold(published, name)
     known = published.codes_of(name)
     if code not in known:
         shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
         raise UsageError(f"{name} has no code {code}.", field=name, hint=f"Its codes are {shown}.")
     return code
+
+
+def _untold(published: PublishedFolder, name: str) -> UsageError:
+    """Return the refusal of a derived column where levels and views were not settled together, so that no sum of leaves has an interval."""
+    manifest = published.manifest
+    axes = list(published.axes.items())
+    of = place({axes[axis][0]: axes[axis][1][level - 1] for axis, level in derived_places(manifest)[name]})
+    views = [f"{view.name} ({place(view.axes)})" for view in manifest.views]
+    return UsageError(
+        f"The release tells no codes of {name} apart: none of its views has them, and its leaves are not settled together with views.",
+        field=name,
+        hint=f"{name} depends on {of}: name these instead." + (f" Its views are {'; '.join(views)}." if views else ""),
+    )
 
 
 def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:

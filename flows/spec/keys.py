@@ -24,6 +24,7 @@ from flows.spec.sections.schedule import checked_cron, parse_until
 from flows.spec.sections.utility import UtilityKeys
 from flows.spec.sections.views import (
     LEAVES,
+    LEAVES_BESIDE_VIEWS,
     MARGINS,
     TREE,
     VIEW_TAGS,
@@ -394,7 +395,7 @@ class Spec(Keys):
 
     def _faults_of_views(self) -> Iterator[str]:
         views, split = self.views, self.privacy.split
-        yield from faults_of_derived(self.derived, self.released_levels)
+        yield from faults_of_derived(self.derived, self.released_levels, self.flat_features)
         if self.release.views != MARGINS and not self.release.grid:
             yield from faults_of_views(views, self.released_levels, list(self.derived))
         weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
@@ -402,7 +403,11 @@ class Spec(Keys):
         if weights and not views:
             yield f"{key} must be left out without release.views: it names views."
         elif weights:
-            yield from faults_of_weights(weights, [*views, LEAVES, TREE], key)
+            rest = LEAVES if self.mechanism in LEAVES_BESIDE_VIEWS else TREE
+            named = {
+                name: of for name, of in weights.items() if name not in {LEAVES, TREE}
+            }  # a plan says which is meant
+            yield from faults_of_weights(named, [*views, rest], key)
 
     @property
     def views(self) -> dict[str, dict[str, str]]:

@@ -20,6 +20,7 @@ from tasks.tree.views import Derived, numbered_codes
 
 _MOST_COMBINATIONS = 10**7
 _PUBLIC = "Give a public table of all combinations. One made from the records would reveal who is in them."
+_NO_BLANK = "Give every row a code in every column. A code such as `none` can stand for what has no other."
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def read_derived(
         table: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
     for column in table.iter_columns():
         if (column.is_null() | (column.str.strip_chars() == "")).any():
-            raise InputError(f"{field}: column {column.name} has a blank code.", field=field)
+            raise InputError(f"{field}: column {column.name} has a blank code.", field=field, hint=_NO_BLANK)
     places = _places(source, tree)
     return numbered_codes(source.name, places, _codes(source, tree, table, places))
 
@@ -123,7 +124,11 @@ def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Seque
     combinations = _combinations(tree, places)
     listed = np.bincount(combination, minlength=combinations)
     if (listed > 1).any():
-        raise InputError(f"{field}: {source.table.path.name} lists a combination twice.", field=field)
+        raise InputError(
+            f"{field}: {source.table.path.name} lists a combination twice.",
+            field=field,
+            hint=f"Keep one row for each combination of {' and '.join(axis for axis, _ in source.of)}, with one code.",
+        )
     if not listed.all():
         raise InputError(
             f"{field}: {source.table.path.name} must list all {combinations:,} combinations of codes, and lacks some.",

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
-from storage.errors import UsageError
 from tasks.laws.named import noise_of
 from tasks.query.areas import Area, Catalogue, Codebook, ReleasedAreas
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
@@ -74,11 +73,10 @@ def answer(
     Args:
         folder: the published folder.
         asked: one area per axis, or a range of an ordered one.
-        codes: the codes of derived columns; none if left out.
+        codes: the codes of derived columns, where everything was settled together; none if left out.
         simultaneous: whether the interval must hold together with those of all other boxes.
     Raises:
         StoreError: a file is missing, or differs from what was published.
-        UsageError: no view is made of what the question names.
     """
     manifest = folder.manifest
     if manifest.covariance:
@@ -149,18 +147,6 @@ def _of_settled(
     finest = folder.manifest.levels[-1].level
     level = finest if codes else level_of(folder.steps, [area.level for area in areas])
     found = settled_answer(folder, areas, codes)
-    if found is None:
-        raise UsageError(
-            f"No view of the release tells {' and '.join(codes)} apart at these levels.",
-            field=next(iter(codes)),
-            hint="Its views are "
-            + "; ".join(
-                f"{view.name} ({', '.join(filter(None, view.axes.values()))})"
-                for view in folder.manifest.views
-                if view.axes
-            )
-            + ".",
-        )
     cells = {"added": found.cells} if found.cells else {}
     if simultaneous:
         return Answer(found.count, level, cells, explain_missing_simultaneous(found.cells))

@@ -17,6 +17,7 @@ from tasks.format.published_tree import (
     DERIVED,
     axes_of,
     axis_columns,
+    derived_columns,
     released_of,
     steps_of,
     tree_of_codebook,
@@ -26,6 +27,7 @@ from tasks.query.boxes import reached_by
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
+from tasks.tree.views import Derived
 from tasks.unbiased.released import ReleasedCounts
 
 
@@ -71,6 +73,14 @@ class PublishedFolder:
         return released_of(self.manifest, self.tree, int(root[COUNT].item()))
 
     @cached_property
+    def derived(self) -> dict[str, Derived]:
+        """The derived columns by name, where views are published."""
+        try:
+            return derived_columns(self.path, self.manifest)
+        except (OSError, pl.exceptions.PolarsError):
+            raise _altered(self.path) from None
+
+    @cached_property
     def ordered(self) -> dict[str, Axis]:
         """The ordered axes by name, down to their finest released levels."""
         return {
@@ -101,8 +111,12 @@ class PublishedFolder:
 
     def codes_of(self, derived: str) -> list[str]:
         """Return the codes of a derived column."""
-        (found,) = self.collect([self._read(f"{DERIVED}/{derived}.parquet").select(derived).unique().sort(derived)])
+        (found,) = self.collect([self.derived_table(derived).select(derived).unique().sort(derived)])
         return found[derived].to_list()
+
+    def derived_table(self, name: str) -> pl.LazyFrame:
+        """Return the table of a derived column, as a lazy scan."""
+        return self._read(f"{DERIVED}/{name}.parquet")
 
     def noisy_view(self, name: str) -> pl.LazyFrame:
         """Return the noisy counts of a view, in the order of its table, as a lazy scan."""

@@ -1,7 +1,8 @@
 """Answers where everything was settled together: a box's count, and the interval of the measurement that says most about it.
 
 Every cell of what was measured has a noisy count. A box is the sum of whole cells of some of these levels and views; each of
-them gives an interval, by the noise of so many draws. Where noisy counts are not published, the intervals of a view's rows are
+them gives an interval, by the noise of so many draws. So is the part of a box with some codes of derived columns: of a level or
+view that has the codes on which such a column depends, it is the cells that the table of the column names. Where noisy counts are not published, the intervals of a view's rows are
 widened until all hold at once, and added up. Which measurement is taken follows from the question and the codebooks: that with
 the least variance. So the interval covers the true count of a box that is fixed beforehand with the stated probability.
 """
@@ -10,10 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY
 from tasks.format.manifest import LevelEntry, ViewEntry
+from tasks.format.published_tree import derived_places
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
 from tasks.query.areas import Area
@@ -54,8 +57,8 @@ class SettledAnswer:
     how: str
 
 
-def settled_answer(folder: PublishedFolder, areas: Sequence[Area], codes: Mapping[str, str]) -> SettledAnswer | None:
-    """Return what a folder says about a box; None where no level or view is made of what the question names.
+def settled_answer(folder: PublishedFolder, areas: Sequence[Area], codes: Mapping[str, str]) -> SettledAnswer:
+    """Return what a folder says about a box, or about its part with some codes.
 
     Args:
         folder: the published folder.
@@ -69,11 +72,12 @@ def settled_answer(folder: PublishedFolder, areas: Sequence[Area], codes: Mappin
         if _makes_up(folder, part, areas, codes):
             rows = _rows(folder, part, areas, codes)
             count = int(rows[COUNT].sum()) if count is None else count
-            if (measured := _measured(folder, part, rows, areas)) is not None:
+            if (measured := _measured(folder, part, rows, areas, codes)) is not None:
                 found.append(measured)
-    if count is None:
-        return None
+    count = count or 0  # the leaves make up every box, with whatever codes
     best = min(found, key=lambda of: of.cells * of.noise.variance, default=None)
+    if best is not None and not best.cells:
+        return SettledAnswer(0, 0, 0, 0, "no cell: by the public tables, these codes do not occur together")
     if best is None:
         everything = _rows(folder, folder.manifest.levels[0], [Area(0, ())] * len(areas), {})
         how = "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
@@ -98,7 +102,7 @@ def margin_answer(folder: PublishedFolder, areas: Sequence[Area], level: int) ->
     for view in folder.manifest.own_views:
         if _makes_up(folder, view, areas, {}):
             rows = _rows(folder, view, areas, {})
-            if (measured := _measured(folder, view, rows, areas)) is not None:
+            if (measured := _measured(folder, view, rows, areas, {})) is not None:
                 found.append((measured.cells * measured.noise.variance, int(rows[COUNT].sum()), measured))
     if not found or level <= 1:
         return None
@@ -122,12 +126,11 @@ def _cells_in(folder: PublishedFolder, level: int, areas: Sequence[Area]) -> int
 
 
 def _makes_up(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area], codes: Mapping[str, str]) -> bool:
-    """Return whether a box is made of whole cells of a level or view, which names nothing that the question leaves open in vain."""
-    if not set(codes) <= part.axes.keys():
-        return False
-    return all(
-        area.level <= _reached(names, part.axes.get(axis))
-        for (axis, names), area in zip(folder.axes.items(), areas, strict=True)
+    """Return whether a box is made of whole cells of a level or view, each of which has one code of every column that is asked for."""
+    reached = [_reached(names, part.axes.get(axis)) for axis, names in folder.axes.items()]
+    places = derived_places(folder.manifest)
+    return all(area.level <= own for area, own in zip(areas, reached, strict=True)) and all(
+        name in part.axes or all(reached[axis] >= level for axis, level in places[name]) for name in codes
     )
 
 
@@ -142,14 +145,20 @@ def _rows(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area], code
         for axis, area in zip(folder.axes, areas, strict=True)
         for column, code in zip(folder.columns(axis, area.level), area.path, strict=True)
     ]
-    asked += [pl.col(column) == code for column, code in codes.items()]
+    asked += [pl.col(column) == code for column, code in codes.items() if column in part.axes]
     table = folder.view(part.name) if isinstance(part, ViewEntry) else folder.table(part.level)
     rows = table.with_row_index(_PLACE)
+    for column, code in codes.items():
+        if column not in part.axes:
+            of = folder.manifest.derived[column].of
+            rows = rows.join(folder.derived_table(column).filter(pl.col(column) == code).select(of), on=of, how="semi")
     (found,) = folder.collect([(rows.filter(*asked) if asked else rows).select(_PLACE, COUNT, LOW, HIGH)])
     return found
 
 
-def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, areas: Sequence[Area]) -> _Measured | None:
+def _measured(
+    folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, areas: Sequence[Area], codes: Mapping[str, str]
+) -> _Measured | None:
     """Return what a level or view says of a box; None where nothing follows from what is published of it.
 
     A view lists all its cells, so that its rows are the cells of the box. A level leaves out those that count 0, and is asked by its
@@ -167,9 +176,7 @@ def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, are
     else:
         where = f"level {part.level} ({place(part.axes) or 'everything'})"
         if folder.manifest.noisy_counts:
-            met = areas_met(folder.tree, part.level, Box(*zip(*((of.level, of.number) for of in areas), strict=True)))
-            (counts,) = folder.collect([folder.noisy(part.level, met).select(pl.col(NOISY).sum())])
-            cells, noisy = math.prod(map(len, met)), int(counts[NOISY][0])
+            cells, noisy = _noisy_sum(folder, part.level, areas, codes)
         elif rows.height != 1 or not _is_cell(folder, part, areas):
             return None
     is_own = part.source == part.level or (is_view and part.summed)
@@ -178,6 +185,22 @@ def _measured(folder: PublishedFolder, part: LevelEntry, rows: pl.DataFrame, are
         return None
     text = f"the cell of {where}" if cells == 1 else f"sum of {cells:,} cells of {where}"
     return _Measured(cells, noisy, noise_of(part), row, text)
+
+
+def _noisy_sum(folder: PublishedFolder, level: int, areas: Sequence[Area], codes: Mapping[str, str]) -> tuple[int, int]:
+    """Return how many cells of a level are in a box and have some codes, and the sum of their noisy counts; all are measured."""
+    tree = folder.tree
+    met = areas_met(tree, level, Box(*zip(*((of.level, of.number) for of in areas), strict=True)))
+    noisy = folder.noisy(level, met)
+    if not codes:
+        (counts,) = folder.collect([noisy.select(pl.col(NOISY).sum())])
+        return math.prod(map(len, met)), int(counts[NOISY][0])
+    (cells,) = folder.collect([noisy])
+    of_cells, asked = folder.areas_of(level, cells), np.ones(cells.height, dtype=bool)
+    for name, code in codes.items():
+        column = folder.derived[name]
+        asked &= column.at(tree, tree.axis_levels(level), of_cells) == column.codes.index_of(code)
+    return int(asked.sum()), int(cells[NOISY].to_numpy()[asked].sum())
 
 
 def _is_cell(folder: PublishedFolder, part: LevelEntry, areas: Sequence[Area]) -> bool:

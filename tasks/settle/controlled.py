@@ -16,7 +16,9 @@ Labels = NDArray[np.int32]
 
 _ONE = 2**29  # fractions are whole multiples of 1 / _ONE: those of 2**24 leaves add up exactly in floating point
 _LARGE = 2.0**-48  # of a sum: what floating point may have lost of it
-_MOST_PROGRAMMED = 10_000  # atoms that a mixed-integer program rounds, which takes seconds; 50,000 take minutes
+_MOST_PROGRAMMED = (
+    30_000  # atoms times groupings of a mixed-integer program: it takes up to 3 s; 80,000 take 13 s and more
+)
 _CLOSENESS = 1e-3  # what distance between atoms and their real sums costs, beside 1 for a cell that is off by one
 
 
@@ -99,8 +101,9 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
     are those of a flow from the cells of one to those of the other, and bounds that are whole have a whole flow. It is
     found from the nearest whole numbers, which a maximum flow corrects. Otherwise there may be none: of three leaves of 1/2,
     three groupings that each join two have no such counts. Then leaves are rounded such that all sums are near (`evened`), and
-    a flow corrects those that are whole. If some sum is off by 1 or more, and there are at most 10,000 atoms (leaves with the
-    same labels), a mixed-integer program looks for counts with the least excess, and the better of the two results is taken.
+    a flow corrects those that are whole. If some sum is off by 1 or more, and atoms (leaves with the same labels) times
+    groupings are at most 30,000, a mixed-integer program looks for counts with the least excess, and the better of the two
+    results is taken.
     Of the leaves of an atom the largest fractions are rounded up, of equal ones the first.
 
     Only fractions are rounded; sums of them are exact in units of 2^-29. A sum counts as whole, and is met exactly, if
@@ -149,7 +152,7 @@ def _targets(atoms: _Atoms) -> IntArray:
         return _flowed(atoms, chains)
     first, second = ([at for at in chain if groupings[at].is_whole()] for chain in chains)
     near = _flowed(atoms, (first, second), _evened(atoms))
-    if len(atoms.leaves) > _MOST_PROGRAMMED or _furthest(atoms, near) < 1:
+    if len(atoms.leaves) * len(groupings) > _MOST_PROGRAMMED or _furthest(atoms, near) < 1:
         return near
     programmed = _programmed(atoms, [at in {*first, *second} for at in range(len(groupings))])
     return near if programmed is None else min(near, programmed, key=lambda targets: _furthest(atoms, targets))

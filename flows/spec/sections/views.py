@@ -7,18 +7,20 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from flows.spec.rules import Columns, Keys
-from storage.counts.columns import column_name
+from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from tasks.words.nearest import did_you_mean
 from tasks.words.refinements import refinement
 
 MARGINS = "margins"
 LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured beside views
+LEAVES_BESIDE_VIEWS = frozenset({"cbdp"})  # the mechanisms that measure no other level than the leaves beside views
 
 # pydantic adds these names to the path of an error
 _ALL_MARGINS, _BY_NAME = "<margins>", "<by view>"
 VIEW_TAGS = {_ALL_MARGINS, _BY_NAME}
 
 _RESERVED = {LEAVES, TREE, MARGINS, "finest", "geometric", "minimise", "uniform"}
+_NUMBERS = (*NUMBERS, SIGNAL, NOISY, VARIANCE)  # the other columns of published tables
 _FORM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -61,20 +63,27 @@ def margins_of(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dic
     return {column_name(axis, level, flat): {axis: level} for axis, names in levels.items() for level in names}
 
 
-def faults_of_derived(derived: Mapping[str, DerivedKeys], levels: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def faults_of_derived(
+    derived: Mapping[str, DerivedKeys], levels: Mapping[str, Sequence[str]], flat: frozenset[str]
+) -> Iterator[str]:
     """Yield what is wrong with derived columns, but for their tables.
 
     Args:
         derived: by the name of the column.
         levels: the released levels of each axis, coarse to fine.
+        flat: the features that have one level, and the beginnings of the levels' names of ordered ones.
     """
-    columns = {column_name(axis, level).casefold() for axis, names in levels.items() for level in names}
+    columns = {column_name(axis, level, flat).casefold() for axis, names in levels.items() for level in names}
+    columns |= {column_name(axis, level).casefold() for axis, names in levels.items() for level in names}
+    taken = {*map(str.casefold, levels), *columns, *_NUMBERS}
     for name, keys in derived.items():
-        if name.casefold() in {*map(str.casefold, levels), *columns} or not _FORM.fullmatch(name):
+        if name.casefold() in taken or not _FORM.fullmatch(name):
             yield (
-                f"derived.{name} must have a name of its own, of letters, digits, - and _ and at most 64: no axis and no"
-                " column of codes may have it."
+                f"derived.{name} must have a name of its own, of letters, digits, - and _ and at most 64: no axis, no"
+                f" column of codes, no other derived column and none of {', '.join(_NUMBERS)} may have it, in upper or"
+                " lower case."
             )
+        taken.add(name.casefold())
         found = [refinement(one, levels) for one in keys.of]
         for one, place in zip(keys.of, found, strict=True):
             if place is None:

@@ -10,6 +10,8 @@ import pytest
 import trellis
 from flows.answers.query import QueryAnswers, query_answer
 from storage.errors import UsageError
+from tasks.format.manifest import Manifest
+from tasks.laws.named import noise_of
 from tests.support.town import Town, level, view
 
 
@@ -59,16 +61,62 @@ def test_a_derived_column_is_asked_like_an_axis(folder: Path) -> None:
     assert [answer.where["mode"].path for answer in several.answers] == [["rail"], ["bus"]]
 
 
-def test_a_question_that_no_view_is_made_for_is_refused_or_added_up(folder: Path) -> None:
-    """Modes of a single zone follow from no view, and an unknown code is named; pairs of zones are leaves."""
-    with pytest.raises(UsageError, match="No view of the release tells mode apart") as refused:
-        asked(folder, "mode=rail", "from=A1")
-    assert "mode_from" in refused.value.hint
+def leaves_by(folder: Path, mode: str, **codes: str) -> pl.DataFrame:
+    """Return the released leaves with a mode and other codes."""
+    table = level(folder, 4).join(pl.read_parquet(folder / "derived" / "mode.parquet"), on=["from_zone", "to_zone"])
+    return table.filter(pl.col("mode") == mode, **codes)
+
+
+def test_a_mode_that_no_view_counts_is_added_up_from_the_leaves(folder: Path) -> None:
+    """Modes of a single zone are no view: the leaves that have the mode are added up, and the noise of as many draws."""
+    answer = asked(folder, "mode=bus", "from=A1")
+    assert answer.count == leaves_by(folder, "bus", from_zone="A1")["count"].sum()
+    assert answer.cells == {"added": 2}
+    assert answer.how.startswith("sum of 2 cells of level 4")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    z = noise_of(Manifest.model_validate(manifest).levels[4]).quantile(math.log(0.05), 2)
+    noisy = pl.read_parquet(folder / "noisy_counts" / "level_4.parquet")
+    own = noisy.filter(pl.col("from") == 0, pl.col("to").is_in([1, 2]))["noisy_count"].sum()
+    assert (answer.low, answer.high) == (min(max(own - z, 0), answer.count), max(own + z, answer.count, 0))
+
+
+def test_several_derived_columns_are_added_up_together(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves that have all codes are added up; codes that no leaf has together count 0, which is no estimate."""
+    monkeypatch.setenv("TRELLIS_HOME", "")
+    (town.folder / "ends.csv").write_text("from,kind\nA1,old\nA2,new\nA3,new\nB1,old\n")
+    derived = town.keys()["derived"] | {"kind": {"table": "ends.csv", "of": ["from.zone"]}}
+    folder = town.release(derived=derived, name="several")
+    answer = asked(folder, "mode=walk", "kind=old")
+    walked = leaves_by(folder, "walk").filter(pl.col("from_zone").is_in(["A1", "B1"]))
+    assert answer.count == walked["count"].sum()
+    assert answer.cells == {"added": 2}
+    assert answer.low is not None
+    assert answer.high is not None
+    assert answer.low <= answer.count <= answer.high
+    kinds = [asked(folder, f"kind={kind}") for kind in ("old", "new")]
+    assert [of.how.partition(":")[0] for of in kinds] == ["sum of 2 cells of view living"] * 2
+    assert sum(of.count for of in kinds) == asked(folder).count
+    nobody = asked(folder, "mode=bus", "kind=old", "from=B")
+    assert (nobody.count, nobody.low, nobody.high) == (0, 0, 0)
+    assert "do not occur together" in nobody.how
+
+
+def test_a_question_about_a_code_or_an_axis_that_is_not_there_is_refused(folder: Path) -> None:
+    """An unknown code and an unknown axis are named; pairs of zones are leaves."""
     with pytest.raises(UsageError, match="mode has no code tram"):
         asked(folder, "mode=tram")
     with pytest.raises(UsageError, match="no axis tram"):
         asked(folder, "tram=mode")
     assert asked(folder, "from=A3", "to=A1").how.startswith("the cell of level 4")
+
+
+def test_a_derived_column_of_a_tree_without_views_is_refused(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is settled together, no sum of leaves has an interval; the hint names axis and level."""
+    monkeypatch.setenv("TRELLIS_HOME", "")
+    folder = town.release(mechanism="inftda", release__views=None, name="tree")
+    with pytest.raises(UsageError, match="tells no codes of mode apart") as refused:
+        asked(folder, "mode=rail")
+    assert "from zone, to zone" in refused.value.hint
 
 
 def test_the_question_decides_and_not_the_noise(folder: Path, tmp_path: Path) -> None:
@@ -112,6 +160,9 @@ def test_without_noisy_counts_rows_answer(town: Town, monkeypatch: pytest.Monkey
     assert 0 <= several.low <= rows["low"].sum() <= several.count <= rows["high"].sum() < several.high
     assert several.high - rows["high"].sum() < rows["high"].sum() - rows["low"].sum()
     assert asked(folder, "mode=bus", simultaneous=True).low is None
+    of_leaves = asked(folder, "mode=bus", "from=A1")
+    assert of_leaves.count == leaves_by(folder, "bus", from_zone="A1")["count"].sum()
+    assert (of_leaves.low, of_leaves.high) == (0, asked(folder).high)
 
 
 def test_python_asks_the_same(folder: Path) -> None:

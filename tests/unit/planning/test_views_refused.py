@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from flows.forecast.check import FailedCheck, check_answer
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
+from flows.spec.sections.views import LEAVES_BESIDE_VIEWS
 from storage.errors import TrellisError
 from tests.support.town import NAMES, TRIPS, Town, mode_of, modes
 
@@ -193,7 +195,12 @@ VIEWS_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a weight of an unknown view": (
         {"privacy__split": {"by_mod": 2}},
         "privacy.split",
-        "got by_mod. Did you mean by_mode?",
+        "(total, living, working, by_mode, mode_from, pairs, leaves), got by_mod. Did you mean by_mode?",
+    ),
+    "a weight of an unknown view with a tree": (
+        {"mechanism": "inftda", "privacy__split": {"by_mod": 2}},
+        "privacy.split",
+        "(total, living, working, by_mode, mode_from, pairs, tree), got by_mod. Did you mean by_mode?",
     ),
     "a weight of 0": ({"privacy__split": {"by_mode": 0}}, "privacy.split.by_mode", "must be a finite number > 0"),
     "a weight without end": (
@@ -259,6 +266,11 @@ def test_what_views_cannot_be_is_refused_by_its_key(town: Town, case: str) -> No
     assert told in error
 
 
+def test_leaves_are_beside_views_where_a_mechanism_measures_no_other_level() -> None:
+    """The spec offers the name `leaves` with exactly the mechanisms that measure views and leaves only."""
+    assert {name for name, of in MECHANISMS.items() if of.cells == "views"} == LEAVES_BESIDE_VIEWS
+
+
 DERIVED_REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "a combination too few": (
         {},
@@ -311,6 +323,18 @@ DERIVED_REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
 }
 
 
+def test_a_derived_table_that_is_refused_says_what_to_do(town: Town) -> None:
+    """A combination that is listed twice and a blank code come with a next step."""
+    for table, step in (
+        (modes([*PAIRS, PAIRS[0]]), "Keep one row for each combination of from and to"),
+        (modes(PAIRS[1:]) + "A1,A1,\n", "Give every row a code"),
+    ):
+        (town.folder / "modes.csv").write_text(table)
+        answer = check_answer(town.spec(derived={"mode": MODE}))
+        assert isinstance(answer, FailedCheck)
+        assert [step in problem.hint for problem in answer.problems] == [True]
+
+
 @pytest.mark.parametrize("case", DERIVED_REFUSED)
 def test_what_derived_columns_cannot_be_is_refused_by_its_key(town: Town, case: str) -> None:
     """A table that is no public function of the axes, or is the confidential one, is refused before anything is read of the records."""
@@ -325,14 +349,54 @@ def test_what_derived_columns_cannot_be_is_refused_by_its_key(town: Town, case: 
     assert told in error
 
 
-@pytest.mark.parametrize("name", ["from", "TO", "from_zone", "a/b", "a b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "from",
+        "TO",
+        "from_zone",
+        "a/b",
+        "a b",
+        "count",
+        "Low",
+        "HIGH",
+        "simultaneous_low",
+        "signal",
+        "noisy_count",
+        "Variance",
+    ],
+)
 def test_a_derived_column_has_a_name_of_its_own(town: Town, name: str) -> None:
-    """No axis and no column of codes has its name, whatever its case, and it can be the name of a file."""
+    """No axis and no column of a published table has its name, whatever its case, and it can be the name of a file."""
     path = town.spec(derived={name: MODE}, release__views=ONE)
     answer = check_answer(path)
     (problem,) = [problem for problem in answer.problems if "must have a name of its own" in problem.error]
     assert problem.field == f"derived.{name}"
     assert f"{name}:" in path.read_text().splitlines()[int(problem.hint.removeprefix("Line ").partition(".")[0]) - 1]
+
+
+def test_derived_columns_differ_by_more_than_case(town: Town) -> None:
+    """Columns of tables, and files on some disks, are the same in upper and lower case, so a second such name is refused."""
+    (town.folder / "ways.csv").write_text(modes().replace("mode", "Mode"))
+    way = {"table": "ways.csv", "of": ["from.zone", "to.zone"]}
+    field, error = problem_of(town, {"derived": {"mode": MODE, "Mode": way}, "release__views": ONE})
+    assert field == "derived.Mode"
+    assert "must have a name of its own" in error
+
+
+def test_a_derived_column_has_no_name_of_a_made_level(town: Town) -> None:
+    """The levels that halving makes of an ordered axis are columns of codes under their own names."""
+    keys = {
+        "input__features": ["from", "age"],
+        "hierarchy__age": {"ordered": 10},
+        "hierarchy__to": None,
+        "release__order": ["from", "age"],
+        "release__views": ONE,
+        "derived": {"age_1": {"table": "modes.csv", "of": ["from.zone"]}},
+    }
+    answer = check_answer(town.spec(**keys))
+    assert isinstance(answer, FailedCheck)
+    assert any("derived.age_1 must have a name of its own" in problem.error for problem in answer.problems)
 
 
 def test_a_spec_may_be_wrong_in_several_ways_at_once(town: Town) -> None:

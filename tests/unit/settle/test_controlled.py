@@ -96,7 +96,7 @@ def test_programs_find_what_enumeration_finds():
     assert impossible > 0
 
 
-@pytest.mark.parametrize("most", [0, 10_000])
+@pytest.mark.parametrize("most", [0, 30_000])
 def test_exact_totals_are_kept_where_rounding_is_not_controlled(monkeypatch, most):
     """A total that is whole is met by the program and by the flow, though other groupings cannot be."""
     monkeypatch.setattr(controlled, "_MOST_PROGRAMMED", most)
@@ -117,6 +117,17 @@ def test_sums_are_near_where_a_program_finds_nothing(monkeypatch):
     assert is_controlled(rounded(values, *cells))
     monkeypatch.setattr(controlled, "_programmed", lambda atoms, _: atoms.sums.low)  # further off, and not taken
     assert 1 <= max(rounded(values, *cells).deviations) < 3
+
+
+@pytest.mark.parametrize(("groupings", "is_asked"), [(14, False), (4, True)])
+def test_a_program_is_asked_only_where_it_is_small(monkeypatch, groupings, is_asked):
+    """With many groupings fewer leaves are enough to leave it out, whatever the machine: it grows with leaves times groupings."""
+    random, asked = np.random.default_rng(1), []
+    monkeypatch.setattr(controlled, "_programmed", lambda atoms, _: asked.append(len(atoms.leaves)))
+    values = random.random(2_200)
+    result = rounded(values, *(random.integers(0, 40, len(values)) for _ in range(groupings)))
+    assert bool(asked) == is_asked
+    assert max(result.deviations) >= 1
 
 
 @pytest.mark.parametrize("pairs", [False, True])
