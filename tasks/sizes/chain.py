@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import isotonic_regression
 
+from tasks.sizes.down import within
 from tasks.sizes.monotone import round_half_up
 from tasks.sizes.tables import levels_above
 from tasks.tree.axis import IntArray
@@ -43,7 +44,7 @@ def from_chain(
 
     Args:
         noisy: u of each level from the root to the finest, shape (regions, N), int64; may be negative.
-        variances: as in `from_tails`; likewise `first_child` and `groups`, of which only the sum is heeded.
+        variances: as in `from_tails`; likewise `first_child` and `groups`.
     Returns:
         As `from_tails`.
     Guarantees:
@@ -65,4 +66,5 @@ def from_chain(
     if groups is not None:
         running = np.minimum(running, groups.sum())
     running[:-1] -= running[1:].copy()
-    return levels_above(np.ascontiguousarray(running.reshape(largest, regions).T), first_child)
+    levels = levels_above(np.ascontiguousarray(running.reshape(largest, regions).T), first_child)
+    return within(levels, first_child, groups)

@@ -56,6 +56,20 @@ def settle_down(
     return settled
 
 
+def within(levels: list[IntArray], first_child: Sequence[IntArray], groups: IntArray | None) -> list[IntArray]:
+    """Return consistent group sizes of which no region has more groups than there are: as they are, or settled anew below the root.
+
+    Args:
+        levels: n of each level, shape (regions, N), int64, >= 0; the root has no more groups than there are.
+        first_child: of each level but the last.
+        groups: as in `settle_down`.
+    """
+    if groups is None or (levels[-1].sum(axis=1) <= groups).all():
+        return levels
+    tails = [tails_of(of).astype(np.float64) for of in levels]
+    return settle_down(levels[0], tails, [np.ones(len(of)) for of in tails], first_child, groups)
+
+
 def _near_tails(
     parents: IntArray, estimates: FloatArray, variances: FloatArray, first: IntArray, most: IntArray | None
 ) -> FloatArray:

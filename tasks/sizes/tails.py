@@ -64,7 +64,11 @@ def from_tails(
 
 
 def up(
-    noisy: Sequence[IntArray], variances: Sequence[float], first_child: Sequence[IntArray], *, clean: bool
+    noisy: Sequence[IntArray] | Sequence[FloatArray],
+    variances: Sequence[float],
+    first_child: Sequence[IntArray],
+    *,
+    clean: bool,
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Return the estimates z of every level, shape (regions, N), and their variances, shape (regions,), as in `from_tails`."""
     estimates, spread = list[FloatArray](), list[FloatArray]()

@@ -36,7 +36,7 @@ def nearest_whole(values: FloatArray, first_cell: IntArray, totals: IntArray, mo
     real = np.rint(real * _ONE) / _ONE
     if most is not None:
         real = np.minimum(real, most)
-    whole = np.floor(real).astype(np.int64)
+    whole: IntArray = np.floor(real).astype(np.int64)
     fraction = real - whole
     if most is not None:
         fraction[whole == most] = -1

@@ -45,13 +45,13 @@ def test_without_noise_the_table_is_the_true_one(name: str, problem: Problem, is
     assert [of.tolist() for of in found] == [of.tolist() for of in problem.true]
 
 
-@consistent
+@pytest.mark.parametrize(
+    "name", ["group_sizes", "sizes_direct", "sizes_direct_relaxed", "sizes_cumulative", "sizes_cumulative_relaxed"]
+)
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_regions_does_not_matter(name: str, seed: int) -> None:
-    """Finest regions in another order have the same counts; noise is wide, so that nothing is decided by order alone."""
-    if name == "sizes_chain":  # its running sums are over regions in their order
-        return
+    """Finest regions in another order have the same counts. Whole optima have ties, and the chain is over regions in their order."""
     generator = np.random.default_rng(seed)
     problem = draw_problem(generator, most=10**5, spread=10**4)
     if not problem.first_child:

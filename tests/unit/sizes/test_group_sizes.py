@@ -64,7 +64,7 @@ def least_distance(parents: np.ndarray, estimates: np.ndarray) -> float:
 
 
 def test_the_way_down_costs_little_more_than_the_best() -> None:
-    """Over random families the distance of whole tails from their estimates is at most 5% above the least one, in the mean."""
+    """Over random families the distance of whole tails from their estimates is at most 2% above the least one, in the mean; one turn costs more."""
     generator, ratios = np.random.default_rng(19), []
     for _ in range(150):
         children, largest = int(generator.integers(2, 5)), int(generator.integers(1, 6))
@@ -74,7 +74,7 @@ def test_the_way_down_costs_little_more_than_the_best() -> None:
         found = settle_down(parents, [estimates[:1], estimates], [np.ones(1), np.ones(children)], [first])[1]
         ratios.append(abs(tails_of(found) - estimates).sum() / least_distance(parents, estimates))
     assert min(ratios) >= 1 - 1e-6
-    assert np.mean(ratios) <= 1.05
+    assert np.mean(ratios) <= 1.02
 
 
 @given(st.integers(0, 2**32 - 1))
