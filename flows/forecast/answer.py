@@ -92,7 +92,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 
 def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     confidence = plan.file.spec.release.intervals.confidence
-    if plan.scheme.is_summed or plan.scheme.is_together:
+    if plan.scheme.is_summed or plan.scheme.is_together or plan.scheme.sizes:
         return [_planned(plan, level, total, None) for level in plan.levels]
     own = [noise_of(level) for level in own_levels(plan.levels)]
     margins = for_every_level(plan.levels, margins_of(own, confidence))
