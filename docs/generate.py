@@ -52,7 +52,8 @@ from tasks.synthesize.country import draw_country
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = Path(__file__).parent / "reference"
-SPECS = [REPOSITORY / "deployments" / "specs" / f"{name}.yaml" for name in ("rhode-island", "adult", "monthly")]
+_EXAMPLES = ("rhode-island", "adult", "monthly", "households-by-size")
+SPECS = [REPOSITORY / "deployments" / "specs" / f"{name}.yaml" for name in _EXAMPLES]
 
 _SMALL = """\
 name: small

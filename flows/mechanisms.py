@@ -10,6 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from flows.spec.keys import DEFAULT_FOR_SIZES
 from storage.errors import StoreError
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.laws.gaussian import GAUSSIAN
@@ -24,8 +25,10 @@ from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
+from tasks.sizes.estimators import MECHANISMS as OF_SIZES
+from tasks.sizes.task import Sizes
 from tasks.tree.order import Tree
-from tasks.tree.views import AddUp, Measured, View, every_level, finest_level
+from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
 from tasks.unbiased.precisions import cascade, uniform, wavelet
 from tasks.unbiased.task import Unbiased
 from tasks.unbiased.variance import FloatArray
@@ -69,6 +72,7 @@ class Mechanism:
         refused: keys of the spec's privacy that it does not take, with the reason.
         how_counted: how its counts come from measurements, in words that follow "the noise in one measurement,".
         caution: what a plan says about it; empty for most.
+        takes_list: whether it keeps the groups of every region within a public list of them; only of group sizes.
     """
 
     name: str
@@ -76,7 +80,7 @@ class Mechanism:
     views: Callable[[Tree], Sequence[View]]
     cells: Measured
     repair: Mapping[str, Optimiser]
-    finish: UpDown | AddUp | Together | Calibrate | Unbiased | None = None
+    finish: UpDown | AddUp | Together | Calibrate | Unbiased | Sizes | None = None
     bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
     split: Split | None = None
@@ -84,6 +88,7 @@ class Mechanism:
     refused: Mapping[str, str] = field(default_factory=dict)
     how_counted: str = ADJUSTED
     caution: str = ""
+    takes_list: bool = False
 
     def __post_init__(self) -> None:
         """Refuse choices that the stages cannot carry out together.
@@ -92,8 +97,9 @@ class Mechanism:
             ValueError: survivors are children of counts that are repaired before the next level is measured, so every level is
                 measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
                 though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
-                are left as they are, and are summed; or all cells of every level are measured, and settled without bias. Views are
-                settled together, or without bias where they are the pairs of a grid; and nothing else is.
+                are left as they are, and are summed; or all cells of every level are measured, and settled without bias; or, of
+                group sizes, all cells of every level but the first. Views are settled together, or without bias where they are the
+                pairs of a grid; and nothing else is.
         """
         settles_views = isinstance(self.finish, Together) or self.finish == Unbiased(is_grid=True)
         if (self.cells == "views") != settles_views or (self.cells == "views" and self.repair):
@@ -106,6 +112,11 @@ class Mechanism:
             if self.cells != "universe" or self.repair or self.views is not every_level:
                 raise ValueError(
                     f"{self.name}: with the finish Unbiased there must be no repair, cells must be universe, and views every_level."
+                )
+        elif isinstance(self.finish, Sizes):
+            if self.cells != "universe" or self.repair or self.views is not below_everything:
+                raise ValueError(
+                    f"{self.name}: with the finish Sizes there must be no repair, cells must be universe, and views below_everything."
                 )
         elif self.cells == "survivors":
             if not self.repair or self.views is not every_level or isinstance(self.finish, AddUp):
@@ -148,6 +159,11 @@ class Mechanism:
         return all(law.keeps_some for law in self.laws.values())
 
     @property
+    def is_of_sizes(self) -> bool:
+        """Whether it releases group sizes, and nothing else."""
+        return isinstance(self.finish, Sizes)
+
+    @property
     def measures_views(self) -> bool:
         """Whether it measures views beside the levels of its tree."""
         return isinstance(self.finish, Together | Calibrate) or self.finish == Unbiased(is_grid=True)
@@ -182,6 +198,8 @@ _BY_LEAST_SQUARES = "not in a count: each count is estimated without bias from t
 _NO_TARGET = "its errors are stated as standard deviations, which split: {targets: …} may set"
 _NO_RHO = "it costs (epsilon, delta) by OpenDP's map, and no rho"
 
+_BY_SIZE = "not in a count: numbers of groups come from the measurements of all levels, adjusted so that they are whole, not below 0, and add up"
+
 _OWN_SPLIT = "the mechanism is this split; unbiased_tree takes any"
 
 
@@ -199,6 +217,25 @@ def _unbiased(name: str, split: Split | None, refused: Mapping[str, str]) -> Mec
         waived=frozenset({COUNTS_POSITIVE}),
         refused={"target": _NO_TARGET, "invariants": _ONLY_TOTAL, **refused},
         how_counted=_BY_LEAST_SQUARES,
+    )
+
+
+def _of_sizes(name: str) -> Mechanism:
+    """Return a mechanism of group sizes: what it measures of each region and size, and its estimator, are in their own table."""
+    return Mechanism(
+        name=name,
+        laws={"laplace": LAPLACE, "gaussian": GAUSSIAN},
+        views=below_everything,
+        cells="universe",
+        repair=NOTHING_TO_REPAIR,
+        finish=Sizes(OF_SIZES[name]),
+        most_leaves=10**8,
+        refused={"target": _NO_BOUND},
+        how_counted=_BY_SIZE,
+        takes_list=name == DEFAULT_FOR_SIZES,
+        caution=""
+        if name == DEFAULT_FOR_SIZES
+        else f"{name} is there to compare with; {DEFAULT_FOR_SIZES} is nearer to the true numbers.",
     )
 
 
@@ -299,6 +336,7 @@ MECHANISMS = {
         _unbiased("wavelet", wavelet, {"split": _OWN_SPLIT}),
         _unbiased("hierarchical", uniform, {"split": _OWN_SPLIT}),
         _unbiased("unbiased_tree", None, {}),
+        *map(_of_sizes, OF_SIZES),
     )
 }
 

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import polars as pl
 
 from storage.errors import UsageError
 from tasks.synthesize.areas import Country, write_country
 from tasks.synthesize.city import ZONES, draw_city
 from tasks.synthesize.country import draw_country
+from tasks.synthesize.households import draw_households
 from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
 from tasks.synthesize.shuttle import Day, draw_trips, periods_of, write_shuttle
 from tasks.synthesize.survey import draw_survey
+from tasks.synthesize.taxis import draw_taxis
 
 SPEC = """\
 # SYNTHETIC: a country that does not exist, see data/README.md.
@@ -75,6 +78,59 @@ DERIVED = """\
 derived:
   mode: {table: modes.csv, of: [origin.stop, destination.stop]}
 """
+HOUSEHOLDS_SPEC = """\
+# SYNTHETIC: a country that does not exist, see README.md.
+name: households-by-<name>
+dataset: <dataset>
+public_data: true
+input: {<input>}
+hierarchy:
+  region: {table: counties.csv, levels: [state, county]}
+release:
+  group_sizes: {region: county, largest: 20}
+mechanism: group_sizes
+privacy:
+  unit: one person
+  neighbours: add_remove
+  max_records_per_unit: 1
+  epsilon: 1.0
+  delta: 1.0e-8
+  split: {finest: 4}
+budget: {epsilon: 10.0, delta: 1.0e-7}
+output: out
+"""
+HOUSEHOLDS = {  # the name of each spec, and its section input: a row a person; a row a household; with all addresses
+    "people": "table: people.csv.gz, group: address",
+    "homes": "table: homes.parquet, group: address, count: people",
+    "addresses": "table: people.csv.gz, group: address, groups: {table: addresses.csv.gz, levels: county}",
+}
+TAXIS_SPEC = """\
+# SYNTHETIC: a city that does not exist, see README.md. What a taxi does in one zone is a group, so that a group lies in one region.
+name: taxis
+dataset: <dataset>
+public_data: true
+input: {table: pickups.parquet, group: [medallion, zone], count: pickups}
+hierarchy:
+  region: {table: zones.csv, levels: [borough, zone]}
+release:
+  group_sizes: {region: zone, largest: 200}
+mechanism: group_sizes
+privacy:
+  unit: one trip
+  neighbours: add_remove
+  max_records_per_unit: 1
+  epsilon: 1.0
+  delta: 1.0e-8
+  split: {finest: 4}
+budget: {epsilon: 10.0, delta: 1.0e-7}
+output: out
+"""
+GROUPS_README = """\
+SYNTHETIC: {what} that do not exist, drawn at random by `trellis synthesise {set} --seed {seed}`.
+
+{tables}
+"""
+PICKUPS_OF_A_TAXI = 100  # on average
 VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
     "total: {}",
     "by_period: {period: period}",
@@ -212,12 +268,116 @@ def _write_shuttle_spec(folder: Path, dataset: str, periods: tuple[str, ...], vi
     return str(spec)
 
 
-def check_choices(kind: str, density: Density | None, day: Day | None = None) -> None:
-    """Refuse a choice that a kind of set does not have.
+@dataclass(frozen=True, slots=True)
+class SyntheticGroups:
+    """A synthetic set of groups, and its specs.
+
+    Attributes:
+        set: `households` or `taxis`.
+        seed: that it was drawn with.
+        specs: the files of the specs that release it.
+        regions: how many finest regions it has; likewise `groups`, `records` in them, and the `largest` group.
+    """
+
+    set: str
+    seed: int
+    specs: tuple[str, ...]
+    regions: int
+    groups: int
+    records: int
+    largest: int
+
+
+def synthesise_groups_answer(
+    kind: Literal["households", "taxis"], groups: int | None, regions: int | None, folder: Path, seed: int
+) -> SyntheticGroups:
+    """Draw households of a country, or what taxis of a city do in its zones, into a new folder, with specs, and return a description.
+
+    Args:
+        kind: which set.
+        groups: how many households, or taxis; 20,000 and 400 where left out.
+        regions: how many counties, or zones; 40 where left out.
+        folder: where they are written.
+        seed: the same seed draws the same set.
 
     Raises:
-        UsageError: a density is given for a set other than the paper's, or a day for one other than the shuttle.
+        UsageError: the folder exists and is not empty, or a number is below 1.
     """
+    for name, number in (("groups", groups), ("regions", regions)):
+        if number is not None and number < 1:
+            raise UsageError(f"--{name} must be >= 1, got {number}.", field=name)
+    _check_is_free(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    generator, regions = np.random.default_rng(seed), regions or 40
+    draw = _draw_households if kind == "households" else _draw_taxis
+    table, specs, tables = draw(folder, groups, regions, generator)
+    what = "households and their people" if kind == "households" else "taxis and their pickups"
+    (folder / "README.md").write_text(
+        GROUPS_README.format(what=what, set=kind, seed=seed, tables=tables), encoding="utf-8"
+    )
+    paths = []
+    for name, text in specs.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(text.replace("<dataset>", f"synthetic-{kind}-{seed}"), encoding="utf-8")
+        paths.append(str(path))
+    sizes = table.to_series(-1)
+    return SyntheticGroups(
+        kind, seed, tuple(paths), regions, table.height, int(sizes.sum()), int(str(sizes.max() if len(sizes) else 0))
+    )
+
+
+def _draw_households(
+    folder: Path, groups: int | None, regions: int, generator: np.random.Generator
+) -> tuple[pl.DataFrame, dict[str, str], str]:
+    """Write the tables of a country; return its households, its specs by their names, and what the tables are."""
+    drawn = draw_households(states=min(6, regions), counties=regions, households=groups or 20_000, generator=generator)
+    drawn.codebook.write_csv(folder / "counties.csv")
+    drawn.homes.write_parquet(folder / "homes.parquet")
+    for name, table in (("people", drawn.people()), ("addresses", drawn.addresses)):
+        table.write_csv(folder / f"{name}.csv.gz", compression="gzip")
+    specs = {
+        name: HOUSEHOLDS_SPEC.replace("<name>", name).replace("<input>", given) for name, given in HOUSEHOLDS.items()
+    }
+    tables = (
+        "- `people.csv.gz`: a row per person. `homes.parquet`: a row per household, with its people.\n"
+        "- `addresses.csv.gz`: all addresses, those where nobody lives too. `counties.csv`: the codebook of the regions."
+    )
+    return drawn.homes, specs, tables
+
+
+def _draw_taxis(
+    folder: Path, groups: int | None, regions: int, generator: np.random.Generator
+) -> tuple[pl.DataFrame, dict[str, str], str]:
+    """Write the tables of a city; return what its taxis do in each zone, its spec, and what the tables are."""
+    taxis = groups or 400
+    drawn = draw_taxis(
+        boroughs=min(6, regions), zones=regions, taxis=taxis, pickups=PICKUPS_OF_A_TAXI * taxis, generator=generator
+    )
+    drawn.codebook.write_csv(folder / "zones.csv")
+    drawn.pickups.write_parquet(folder / "pickups.parquet")
+    tables = "- `pickups.parquet`: how many pickups a taxi has in a zone. `zones.csv`: the codebook of the regions."
+    return drawn.pickups, {"taxis": TAXIS_SPEC}, tables
+
+
+def check_choices(
+    kind: str, density: Density | None, day: Day | None = None, sizes: dict[str, int | None] | None = None
+) -> None:
+    """Refuse a choice that a kind of set does not have.
+
+    Args:
+        kind: of the set.
+        density: if given, and likewise `day`.
+        day: if given.
+        sizes: by the name of its option, how many groups or regions there are to be, if given.
+    Raises:
+        UsageError: a density is given for a set other than the paper's, a day for one other than the shuttle, or a number of groups
+            or regions for one other than households and taxis.
+    """
+    for name, number in (sizes or {}).items():
+        if number is not None and kind not in {"households", "taxis"}:
+            raise UsageError(
+                f"--{name} is for the sets households and taxis; the set {kind} has none, got {number}.", field=name
+            )
     if density and kind not in {"binary", "random"}:
         raise UsageError(
             f"--density is for the sets binary and random; a {kind} has none, got {density}.", field="density"

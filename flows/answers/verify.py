@@ -8,13 +8,17 @@ from pathlib import Path
 
 from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import PRIVACY_MAP
+from storage.counts.columns import SIZE
 from storage.releases.terms import GRID
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
-from tasks.accounting.sensitivity import l2_sensitivity_squared, sensitivity_of, touched_cells
-from tasks.format.manifest import LevelEntry, Manifest, Privacy
+from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
+from tasks.format.manifest import LevelEntry, Manifest
 from tasks.laws.law import Law, LevelCost
 from tasks.settle.task import Together
+from tasks.sizes.named import STATISTICS
+from tasks.sizes.task import Sizes
+from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased
 from tasks.verify.folder import verify
@@ -48,12 +52,12 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
     summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()
-    is_any = isinstance(recipe.finish, Together | Unbiased)
+    is_any = isinstance(recipe.finish, Together | Unbiased | Sizes)
     if not is_any and {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]
-    law = recipe.law_of(manifest.levels[-1].mechanism)
+    law = recipe.law_of(manifest.finest_drawn.mechanism)
     if law is None or {entry.mechanism for entry in manifest.parts if entry.rho or entry.epsilon} != {law.name}:
         names = " or only ".join(of.called for of in recipe.laws.values())
         return [f"manifest.json: mechanism {recipe.name} draws only {names}."]
@@ -65,7 +69,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
         return ["manifest.json: accountant pld needs max_records_per_unit 1."]
-    if privacy.distinct is None and any(_moves_further(privacy, entry) for entry in manifest.parts if entry.rho):
+    if privacy.distinct is None and any(_moves_further(manifest, entry) for entry in manifest.parts if entry.rho):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
     measurements = [
         Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
@@ -91,7 +95,7 @@ def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
         if not entry.epsilon:
             continue
         name = f"level {entry.level}"
-        moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=not any(entry.axes.values()))
+        moved = _moved(manifest, entry)
         try:
             cost = law.cost(entry.scale, entry.threshold, moved)
         except ValueError as fault:
@@ -111,18 +115,22 @@ def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
 
 def _least_tau(manifest: Manifest, law: Law) -> float:
     """Return the τ of all cells that one unit can touch, by the sampler that a manifest names."""
-    privacy, sampling = manifest.privacy, law.samplers.get(manifest.privacy.sampler)
+    sampling = law.samplers.get(manifest.privacy.sampler)
     if sampling is None:
         return math.inf
-    cells = (
-        touched_cells(privacy.neighbours, privacy.max_records_per_unit, is_root=not any(entry.axes.values()))
-        for entry in manifest.parts
-        if entry.rho or entry.epsilon
-    )
+    cells = (_moved(manifest, entry).cells for entry in manifest.parts if entry.rho or entry.epsilon)
     return float(sampling.tau * sum(cells))
 
 
-def _moves_further(privacy: Privacy, entry: LevelEntry) -> bool:
-    is_root = entry.level == 0
-    square = l2_sensitivity_squared(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
-    return round(entry.l2_sensitivity**2) < square
+def _moves_further(manifest: Manifest, entry: LevelEntry) -> bool:
+    return round(entry.l2_sensitivity**2) < _moved(manifest, entry).l2_squared
+
+
+def _moved(manifest: Manifest, entry: LevelEntry) -> Sensitivity:
+    """Return how far one unit moves what was measured of a level or view, without a promise of distinct records."""
+    privacy = manifest.privacy
+    if manifest.statistic:
+        regions = entry.cells // len(ordered_axes(manifest.spec)[SIZE].codes)
+        return STATISTICS[manifest.statistic].sensitivity(privacy.neighbours, privacy.max_records_per_unit, regions)
+    is_root = not any(entry.axes.values())
+    return sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)

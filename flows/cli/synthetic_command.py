@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli.arguments import AsJson, print_answer
-from flows.console.synthetic_view import show_city, show_synthesised
+from flows.console.synthetic_view import show_city, show_groups, show_synthesised
 
 
 def synthesise(
     kind: Annotated[
-        Literal["country", "binary", "random", "survey", "shuttle"],
+        Literal["country", "binary", "random", "survey", "shuttle", "households", "taxis"],
         typer.Argument(
-            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, or a"
-            " city of 130 stops with shuttles and buses."
+            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, a"
+            " city of 130 stops with shuttles and buses, households of a country, or what taxis do in the zones of a city."
         ),
     ],
     out: Annotated[
@@ -34,14 +34,22 @@ def synthesise(
             " weekday or of a weekend day."
         ),
     ] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="How many households (20,000 if left out), or taxis (400 if left out).")
+    ] = None,
+    regions: Annotated[
+        int | None, typer.Option(help="Of households and taxis: how many counties, or zones (40 if left out).")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a synthetic set of trips, with codebooks and the specs that release it."""
-    from flows.synthetic import check_choices, synthesise_answer, synthesise_city_answer
+    """Draw a synthetic set of trips, households or taxis, with codebooks and the specs that release it."""
+    from flows.synthetic import check_choices, synthesise_answer, synthesise_city_answer, synthesise_groups_answer
 
-    check_choices(kind, density, day)
-    if kind == "shuttle":
+    check_choices(kind, density, day, {"groups": groups, "regions": regions})
+    if kind == "households" or kind == "taxis":
+        print_answer(synthesise_groups_answer(kind, groups, regions, out, seed), as_json, show_groups)
+    elif kind == "shuttle":
         print_answer(synthesise_city_answer(day or "morning", out, seed), as_json, show_city)
     else:
         print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)

@@ -93,7 +93,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 
 def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     confidence = plan.file.spec.release.intervals.confidence
-    if plan.scheme.is_summed or plan.scheme.is_together:
+    if plan.scheme.is_summed or plan.scheme.is_together or plan.scheme.sizes:
         return [_planned(plan, level, total, None) for level in plan.levels]
     if plan.scheme.is_unbiased:  # the cells of a level may have different ones
         counts = plan.scheme.released(plan.guarantee.noises, confidence)

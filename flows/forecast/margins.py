@@ -22,7 +22,9 @@ def planned_margins(plan: Plan) -> list[PlannedMargin]:
 
     What an alternative would give is computed for the same cost, without searching for its ρ anew.
     """
-    if plan.unlisted or plan.scheme.is_unbiased:  # of unbiased counts every sum has a deviation of its own
+    if (
+        plan.unlisted or plan.scheme.is_unbiased or plan.scheme.sizes
+    ):  # of unbiased counts every sum has a deviation of its own
         return []
     with_views, without = _schemes(plan)
     found = [_errors(plan, scheme) if scheme else {} for scheme in (with_views, without)]

@@ -53,6 +53,24 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             yield SpecError(
                 f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
+    if mechanism.is_of_sizes != (spec.release.group_sizes is not None):
+        able = ", ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_of_sizes != mechanism.is_of_sizes)
+        key = "release.group_sizes" if mechanism.is_of_sizes else "mechanism"
+        yield SpecError(
+            f"release.group_sizes must be given with mechanism {mechanism.name}."
+            if mechanism.is_of_sizes
+            else f"mechanism must be one of {able} for group sizes, got {mechanism.name}.",
+            field=key,
+        )
+        return
+    if spec.input.groups and not mechanism.takes_list:
+        able = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.takes_list)
+        yield SpecError(
+            f"input.groups must be left out with mechanism {mechanism.name}, which may release more groups in a region than the list"
+            " has there.",
+            field="input.groups",
+            hint=f"Choose mechanism {able}, or leave input.groups out.",
+        )
     yield from _faults_of_split(spec, mechanism)
     yield from _faults_of_views(spec, mechanism)
     if spec.priority and spec.priority not in mechanism.repair and not spec.views:
@@ -170,6 +188,8 @@ def _faults_of_noise(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             field="noise.law",
         )
     law = mechanism.laws.get(named, mechanism.default_law)
+    if "law" not in spec.noise.model_fields_set:
+        law = mechanism.default_law
     if sampler not in law.samplers:
         yield SpecError(
             f"noise.sampler must be {' or '.join(law.samplers)} with mechanism {mechanism.name}, got {sampler}.",
@@ -216,6 +236,8 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Seq
         SpecError: no law gives a guarantee.
     """
     default = next(iter(mechanism.laws))
+    if "law" not in spec.noise.model_fields_set:
+        return default
     if spec.noise.law != AUTO:
         return spec.noise.law if spec.noise.law in mechanism.laws else default
     if spec.schedule or len(mechanism.laws) == 1:

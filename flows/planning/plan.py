@@ -11,6 +11,7 @@ from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, tree_over
 from flows.planning.shares import scheme_of
+from flows.planning.sizes import check_memory_of_sizes
 from flows.planning.views import check_settling, derived_columns, derived_sources, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
@@ -34,13 +35,16 @@ from tasks.accounting.floats import float_above
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.tables import Table
-from tasks.ingest.task import Source, read_ends
+from tasks.ingest.task import Source, check_groups, read_ends
 from tasks.ingest.trips import Units
+from tasks.laws.law import LevelNoise
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.words.levels import place
 from tasks.words.numbers import rounded_up
+
+_LIST = "input.groups: the list of groups is public, and with it how many groups each region has, those without a record too"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +130,8 @@ class Plan:
     def unprotected(self) -> list[str]:
         """All counts that are published exactly, in words."""
         keys = self.file.spec.privacy
+        if self.scheme.sizes:
+            return [_LIST] if self.file.spec.input.groups else []
         if not keys.total_is_public or self.scheme.is_summed:
             return self.exact_by_choice
         many = "one" if keys.max_records_per_unit == 1 else str(keys.max_records_per_unit)
@@ -184,7 +190,8 @@ class Plan:
         """What the stages need to know of this plan, as the store keeps it."""
         spec = self.file.spec
         asked = spec.release.intervals
-        is_rounded = not (spec.keep_noisy_counts or self.scheme.is_summed or self.scheme.is_unbiased)
+        is_exact = self.scheme.is_summed or self.scheme.is_unbiased
+        is_rounded = not (spec.keep_noisy_counts or is_exact)
         tables = {axis.name: axis.codebook for axis in self.source.axes}
         return Terms(
             axes=tuple(axis.name for axis in self.tree.axes),
@@ -201,6 +208,7 @@ class Plan:
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
             covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
+            statistic=self.scheme.sizes.of.statistic.name if self.scheme.sizes else "",
             csv=spec.release.csv,
             records=spec.release.records,
             noisy_counts=self.noisy_counts_asked,
@@ -295,6 +303,9 @@ def _plan(file: SpecFile) -> Plan:
         check_fan_out(tree, spec.run.max_memory)
     mechanism = mechanism_of(spec, tree)
     check_leaves(spec, tree, mechanism)
+    check_groups(source, ends)
+    if mechanism.is_of_sizes:
+        check_memory_of_sizes(tree, spec.run.max_memory)
     sources = derived_sources(file)
     derived = derived_columns(sources, source, tree)
     views = views_of(spec, tree, derived, together=is_settled_together(tree))
@@ -335,6 +346,8 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     terms = list[LevelTerms]()
     if scheme.is_unbiased:
         return _unbiased_terms(scheme, guarantee, every_level(scheme.tree))
+    if scheme.sizes:
+        return tuple(_terms_of_sizes(level, scheme, guarantee, noises) for level in range(scheme.tree.depth + 1))
     if scheme.is_together:
         return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
     for level in range(scheme.tree.depth + 1):
@@ -381,6 +394,25 @@ def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View])
         )
         terms.append(_charged(term, scheme, guarantee) if view.number in scheme.measured else term)
     return tuple(terms)
+
+
+def _terms_of_sizes(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> LevelTerms:
+    """Return the terms of a level of group sizes: it is measured, or a sum; then its σ is that of the measured level of its regions."""
+    is_measured = level in scheme.measured
+    term = LevelTerms(
+        level=level,
+        axes=scheme.tree.level_names(level),
+        possible_cells=scheme.tree.possible_cells(level),
+        is_invariant=False,
+        rho=Fraction(0),
+        sigma=noises[level].sigma,
+        l2_sensitivity_squared=0,
+        bound=None,
+        derivation=scheme.derivation(level),
+        is_summed=not is_measured,
+        mechanism=scheme.law.name,
+    )
+    return _charged(term, scheme, guarantee) if is_measured else term
 
 
 def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:

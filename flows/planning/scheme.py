@@ -6,15 +6,18 @@ from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
+from flows.planning.sizes import derivation as derivation_of_sizes
 from flows.spec.keys import DEFAULT_MECHANISM, Spec
 from flows.spec.sections.hierarchy import Ordered
 from flows.spec.sections.privacy import PrivacyKeys
+from storage.counts.columns import REGION, SIZE
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of
 from tasks.capacity import cores, default_memory
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.settle.task import Together
+from tasks.sizes.task import Sizes, regions_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
@@ -83,6 +86,12 @@ class Scheme:
         """Whether all pairs of levels of two axes are measured."""
         return self.mechanism.finish == Unbiased(is_grid=True)
 
+    @property
+    def sizes(self) -> Sizes | None:
+        """What is measured of group sizes, and how they are estimated; None for other releases."""
+        finish = self.mechanism.finish
+        return finish if isinstance(finish, Sizes) else None
+
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
         of_number = self.of_measured(measured)
@@ -133,12 +142,19 @@ class Scheme:
         if self.is_together:
             of_number = self.of_measured(measured)
             return [self.source(level, of_number)[1] for level in range(self.tree.depth + 1)]
+        if self.sizes:
+            of_number = self.of_measured(measured)
+            return [of_number[self.measured_alike(level)] for level in range(self.tree.depth + 1)]
         if self.law.keeps_some or not self.is_summed:
             of_level = dict(zip(self.measured, measured, strict=True))
             return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]
         leaves = self.tree.axis_levels(self.tree.depth)
         of_levels = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
         return [replace(measured[0], terms=terms) for terms in of_levels]
+
+    def measured_alike(self, level: int) -> int:
+        """Return, of group sizes, the measured level of the same regions as a level, by the codebook; level 1 for the total."""
+        return max(number for number in self.measured if number <= max(level, 1))
 
     def of_measured(self, measured: Sequence[LevelNoise]) -> dict[int, LevelNoise]:
         """Return the noise of what is measured, by number; a public total, which is met exactly, has none."""
@@ -161,7 +177,7 @@ class Scheme:
 
         A level that the spec publishes exactly is measured, and one that is summed repeats nothing.
         """
-        is_settled = self.is_summed or self.is_together or self.is_unbiased
+        is_settled = self.is_summed or self.is_together or self.is_unbiased or self.sizes
         if is_settled or not self.first_measured <= level <= self.tree.depth:
             return None
         same = self.tree.same_as(level)
@@ -183,6 +199,15 @@ class Scheme:
             return "sums of the finest level's counts"
         if self.is_unbiased and level >= self.first_measured and level not in self.measured:
             return "not measured by itself: settled from the other levels"
+        if self.sizes:
+            if level == 0:
+                return "sums of the finest level's counts"
+            if level not in self.measured:
+                return f"the regions of level {self.measured_alike(level)}, by the codebook: sums of the finest level's counts"
+            keys, of = self.keys, self.sizes.of.statistic
+            return derivation_of_sizes(
+                of.name, self.sensitivity(level), keys.neighbours, keys.max_records_per_unit, self.law.norm
+            )
         if level < self.first_measured and not self.is_together:
             return "sums of the finest level's counts" if self.is_summed else "published exactly"
         if (same := self.same_as(level)) is not None:
@@ -198,6 +223,11 @@ class Scheme:
 
     def sensitivity(self, number: int) -> Sensitivity:
         """Return how far one unit moves a level or view."""
+        if self.sizes:
+            keys = self.keys
+            return self.sizes.of.statistic.sensitivity(
+                keys.neighbours, keys.max_records_per_unit, regions_of(self.tree, number)
+            )
         return sensitivity_of(
             self.keys.neighbours,
             self.keys.max_records_per_unit,
@@ -227,6 +257,8 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
         for name, codebook in codebooks.items()
     )
     depths = [axis.depth for axis in axes]
+    if spec.release.group_sizes:
+        return Tree(axes, in_sequence(depths, [(spec.axes.index(SIZE), 1), (spec.axes.index(REGION), depths[0])]))
     if spec.release.order:
         return Tree(
             axes, in_sequence(depths, [(spec.axes.index(feature), level) for feature, level in spec.refinements])
@@ -257,6 +289,13 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
     if most is None or leaves <= most:
         return
+    if mechanism.is_of_sizes:
+        raise SpecError(
+            f"release.group_sizes.largest must leave at most {most:,} regions times sizes, which all are measured, got"
+            f" {format_cells(leaves)}.",
+            field="release.group_sizes.largest",
+            hint="Count larger groups together with a smaller largest, or name a coarser region.",
+        )
     is_deep = any(axis.depth > 1 for axis in tree.axes)
     fewer = ["Choose a coarser level"] if is_deep else []
     if spec.input.features and len(tree.axes) > 1:
@@ -327,6 +366,9 @@ def _measured(
     tree: Tree, mechanism: Mechanism, first: int, views: Sequence[View], *, total_is_public: bool
 ) -> tuple[int, ...]:
     """Return the numbers of the levels and views that are measured with noise."""
+    if mechanism.is_of_sizes:
+        cells = [tree.possible_cells(level) for level in range(tree.depth + 1)]
+        return tuple(level for level in range(first, tree.depth + 1) if level == 1 or cells[level] > cells[level - 1])
     if not isinstance(mechanism.finish, Together):
         is_summed = isinstance(mechanism.finish, AddUp)
         own = (level for level in range(first, tree.depth + 1) if is_summed or tree.same_as(level) is None)

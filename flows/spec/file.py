@@ -21,6 +21,7 @@ from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.files import sha256_of
 from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.codebook import Unlisted, Values
+from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 from tasks.tree.ordered import OrderedAxis
@@ -69,7 +70,18 @@ class SpecFile:
             )
             for axis in spec.axes
         )
-        return Source(self.table("input.table", spec.input.table), spec.input.count, axes)
+        return Source(self.table("input.table", spec.input.table), spec.input.count, axes, self._groups())
+
+    def _groups(self) -> GroupSource | None:
+        keys, sizes = self.spec.input, self.spec.release.group_sizes
+        if sizes is None or keys.group is None:
+            return None
+        listed = None
+        if keys.groups is not None:
+            table = self.table("input.groups.table", keys.groups.table)
+            columns = tuple(keys.groups.group or keys.group)
+            listed = ListedGroups(table, columns, keys.groups.levels[0], sha256_of(table.path))
+        return GroupSource(tuple(keys.group), sizes.largest, listed)
 
     def with_records(self) -> "SpecFile":
         """Return the spec with `release.records` set to true."""

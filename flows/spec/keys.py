@@ -18,6 +18,14 @@ from pydantic import (
 
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
+from flows.spec.sections.group_sizes import (
+    GroupSizesKeys,
+    GroupsKeys,
+    faults_of_group_sizes,
+    faults_of_groups_kind,
+    is_of_groups,
+    sizes_of,
+)
 from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
 from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
 from flows.spec.sections.schedule import checked_cron, parse_until
@@ -35,7 +43,7 @@ from flows.spec.sections.views import (
     faults_of_weights,
     margins_of,
 )
-from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
+from storage.counts.columns import NOISY, NUMBERS, REGION, SIGNAL, SIZE, VARIANCE, column_name
 from storage.releases.terms import SIGNAL_RATE
 from tasks.uncertainty.intervals import CONFIDENCE
 from tasks.words.refinements import faults_of_order, refinement
@@ -45,22 +53,31 @@ MOST_FEATURES = 60
 
 # On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
 DEFAULT_MECHANISM = "inftda_reconciled"
+DEFAULT_FOR_SIZES = "group_sizes"
 
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
 _OF_FEATURES = ("input.features", "release.order")
+_OF_GROUPS = ("input.group", "release.group_sizes")
 GRID = "release.grid"  # takes the place of release.order
 
 # Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {
-    **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features"),
-    **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips"),
-    "release.order": f"must be given for features without {GRID}, left out for trips",
-    "release.finest": "must be given for trips, may be left out for features",
+    **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features and group sizes"),
+    **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips and group sizes"),
+    **dict.fromkeys(_OF_GROUPS, "must be given for group sizes, left out for trips and features"),
+    "release.order": f"must be given for features without {GRID}, left out for trips and group sizes",
+    "release.finest": "must be given for trips, may be left out for features, left out for group sizes",
 }
 
 
 class _PerFeature(dict[str, Any]):
     """The value of a key that holds one entry per feature, under any names."""
+
+
+def _default_mechanism(keys: dict[str, Any]) -> str:
+    """Return the mechanism where a spec names none, given its keys so far."""
+    release = keys.get("release")
+    return DEFAULT_FOR_SIZES if isinstance(release, ReleaseKeys) and release.group_sizes else DEFAULT_MECHANISM
 
 
 def _one_or_each(value: object) -> str:
@@ -121,7 +138,7 @@ TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {_ONE, _PER_END, _PER_FEATURE}
 
 
 class Input(Keys):
-    """The confidential table and its columns: the two ends of trips, or features.
+    """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
 
     Attributes:
         table: A .csv, .csv.gz or .parquet file, or file.duckdb::table. The path is relative to the spec; ${NAME} comes from
@@ -130,7 +147,14 @@ class Input(Keys):
             coarse to fine. Must be given for trips.
         destination: The same for the area where a trip ends. Must be given for trips.
         features: The columns that hold the finest codes of the features. Replaces origin and destination.
-        count: The column of counts. If left out, each row is one record.
+        group: The column that holds the code of the group of each row, such as its household, or several columns that hold it
+            together. Must be given for group sizes.
+        region: For group sizes, the column that holds the code of the finest region of each row. If left out, it has the name
+            of the finest level of hierarchy.region.
+        groups: For group sizes, a public list of all groups and their regions, those without a record too. If left out, the number
+            of groups is protected.
+        count: The column of counts. If left out, each row is one record. For group sizes, a row's count is the number of records
+            that it adds to its group.
         unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
     """
 
@@ -138,6 +162,9 @@ class Input(Keys):
     origin: Columns | None = None
     destination: Columns | None = None
     features: Annotated[Columns, AfterValidator(_fit_for_tables)] | None = None
+    group: Columns | None = None
+    region: Name | None = None
+    groups: GroupsKeys | None = None
     count: Name | None = None
     unit: Name | None = None
 
@@ -179,6 +206,7 @@ class ReleaseKeys(Keys):
             measures every node, such as unbiased_tree. The levels of the two take turns, the first feature first.
         finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
             {feature: level} for those that stop above their finest level.
+        group_sizes: How many groups of each size there are, in every region. Must be given for group sizes.
         views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
             a derived column counts as an axis. `margins` stands for the totals of every axis at every level.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
@@ -203,6 +231,7 @@ class ReleaseKeys(Keys):
         ]
         | None
     ) = None
+    group_sizes: GroupSizesKeys | None = None
     views: Views | None = None
     csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
@@ -216,7 +245,8 @@ class NoiseKeys(Keys):
 
     Attributes:
         law: The law of the noise: gaussian, laplace, or auto. Laplace has less noise where few levels are measured, but fewer
-            releases fit a cap. auto takes the law with less noise at the finest level, and gaussian with a schedule.
+            releases fit a cap. auto takes the law with less noise at the finest level, and gaussian with a schedule. If left out,
+            gaussian, or for group sizes laplace.
         sampler: opendp or table. The table sampler is much faster and uses up a small part of delta.
     """
 
@@ -264,12 +294,14 @@ class Spec(Keys):
         same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two
             share one budget.
         hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
-            features, a codebook, {values: …} or {ordered: …} for each feature.
+            features, a codebook, {values: …} or {ordered: …} for each feature. For group sizes, {region: …}.
         derived: Columns that are a public function of the axes, for use in release.views.
         mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
             measures the leaves and release.views; cascade, wavelet, hierarchical and unbiased_tree measure every node, for
-            unbiased counts and ranges with a stated deviation.
+            unbiased counts and ranges with a stated deviation. group_sizes is for group sizes; sizes_direct,
+            sizes_direct_relaxed, sizes_direct_exact, sizes_cumulative, sizes_cumulative_relaxed, sizes_cumulative_exact, sizes_chain
+            and sizes_top_down are there to compare with it. If left out, inftda_reconciled, or for group sizes group_sizes.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
             few false negatives, or those nearest in the Euclidean norm.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.
@@ -293,7 +325,7 @@ class Spec(Keys):
     ]
     derived: dict[str, DerivedKeys] = Field(default_factory=dict)
     release: ReleaseKeys
-    mechanism: str = DEFAULT_MECHANISM
+    mechanism: str = Field(default_factory=_default_mechanism)
     priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None
@@ -311,7 +343,7 @@ class Spec(Keys):
     @model_validator(mode="before")
     @classmethod
     def _is_of_one_kind(cls, keys: object) -> object:
-        """Refuse a mixture of trips and features, and mark the values that hold one entry per feature."""
+        """Refuse a mixture of trips, features and group sizes, and mark the values that hold one entry per axis."""
         if not isinstance(keys, dict) or not all(isinstance(keys.get(part), dict) for part in ("input", "release")):
             return keys
         refuse(_faults_of_kind(keys))
@@ -319,7 +351,12 @@ class Spec(Keys):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Spec":
-        of_each = (self._faults_of_people(), self._faults_of_levels(), self._faults_of_features())
+        of_each = (
+            self._faults_of_people(),
+            self._faults_of_sizes(),
+            self._faults_of_levels(),
+            self._faults_of_features(),
+        )
         refuse(chain(*of_each, self._faults_of_utility()))
         refuse(self._faults_of_views())
         return self
@@ -332,7 +369,27 @@ class Spec(Keys):
         if self.supersedes and self.schedule:
             yield "supersedes must be left out with a schedule: only one of its releases could replace another release."
 
+    def _faults_of_sizes(self) -> Iterator[str]:
+        sizes = self.release.group_sizes
+        if sizes is None:
+            return
+        key, region = self.hierarchy_of(REGION)
+        if not isinstance(region, Hierarchy | Values):
+            yield f"{key} must be a codebook or values: regions have no order."
+            return
+        yield from faults_of_group_sizes(
+            sizes, self.levels(REGION), self.input.group or [], self.input.region, self.input.groups, self.input.count
+        )
+        if self.input.unit and self.input.unit in {*(self.input.group or ())}:
+            yield "input.unit must not be a column of input.group: a unit that is a whole group needs no group sizes; give the size of its group as a feature instead."
+        if self.privacy.distinct:
+            yield "privacy.distinct must be left out for group sizes: a unit's records are bounded by their number alone."
+        if self.privacy.invariants:
+            yield "privacy.invariants must be left out for group sizes: with exact numbers of groups, a table would differ for certain once a person who lives alone leaves."
+
     def _faults_of_levels(self) -> Iterator[str]:
+        if self.release.group_sizes and self.release.group_sizes.region not in self.levels(REGION):
+            return  # said already
         codes = {column for axis in self.axes for column in self.columns(axis)}
         if self.input.origin and self.input.origin == self.input.destination:
             yield "input.destination must not name the same column as input.origin."
@@ -346,6 +403,8 @@ class Spec(Keys):
         for axis in self.axes:
             levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
             key, hierarchy = self.hierarchy_of(axis)
+            if not columns:  # the list of groups says what the table does not
+                continue
             if len(columns) not in {1, len(levels)}:
                 yield (
                     f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
@@ -425,13 +484,15 @@ class Spec(Keys):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The axes, in the order in which tables show them: the ends of trips, or the features."""
+        """The axes, in the order in which tables show them: the ends of trips, or the features, or regions and sizes."""
+        if self.release.group_sizes:
+            return (REGION, SIZE)
         return AXES if self.input.features is None else tuple(self.input.features)
 
     @property
     def flat_features(self) -> frozenset[str]:
         """The features that have one level, and the beginnings of the levels' names of ordered ones, as in `column_name`."""
-        features = self.input.features or ()
+        features = self.axes if self.input.features or self.release.group_sizes else ()
         ordered = {axis for axis in features if isinstance(self.hierarchy_of(axis)[1], Ordered)}
         return frozenset(
             f"{axis}_" if axis in ordered else axis
@@ -440,11 +501,19 @@ class Spec(Keys):
         )
 
     def columns(self, axis: str) -> list[str]:
-        """Return the columns of an axis in the confidential table; a feature's column has the feature's name."""
+        """Return the columns of an axis in the confidential table; a feature's column has the feature's name.
+
+        Sizes have none, and neither have regions where the list of groups says which group is in which.
+        """
+        if self.release.group_sizes:
+            in_list = axis == SIZE or self.input.groups is not None
+            return [] if in_list else [self.input.region or self.levels(REGION)[-1]]
         return [axis] if self.input.features is not None else getattr(self.input, axis)
 
     def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values | Ordered]:
         """Return the spec's key that describes an axis, and the codebook or the codes that it holds."""
+        if axis == SIZE and self.release.group_sizes:
+            return "release.group_sizes.largest", sizes_of(self.release.group_sizes, self.input.groups)
         if isinstance(self.hierarchy, Hierarchy):
             return "hierarchy", self.hierarchy
         of_axis = self.hierarchy[axis] if isinstance(self.hierarchy, dict) else getattr(self.hierarchy, axis)
@@ -470,6 +539,8 @@ class Spec(Keys):
 
     def finest(self, axis: str) -> str:
         """Return the finest released level of an axis."""
+        if self.release.group_sizes:
+            return self.release.group_sizes.region if axis == REGION else SIZE
         finest = self.release.finest
         if finest is None or isinstance(finest, dict):
             return (finest or {}).get(axis, self.levels(axis)[-1])
@@ -477,9 +548,9 @@ class Spec(Keys):
 
 
 def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's keys; for features, mark the values that hold one entry per feature."""
+    """Return a spec's keys; for features and group sizes, mark the values that hold one entry per axis."""
     domains, release = keys.get("hierarchy"), keys["release"]
-    if keys["input"].get("features") is None:
+    if keys["input"].get("features") is None and not is_of_groups(keys):
         return keys
     if isinstance(domains, dict):
         keys = keys | {"hierarchy": _PerFeature(domains)}
@@ -489,8 +560,14 @@ def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
-    """Yield the faults of a spec that mixes trips and features, before each key is checked alone."""
+    """Yield the faults of a spec that mixes trips, features and group sizes, before each key is checked alone."""
     given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
+    if is_of_groups(keys):
+        yield from faults_of_groups_kind(keys, given, (*_OF_GROUPS, *_OF_TRIPS, *_OF_FEATURES))
+        return
+    for key in ("input.region", "input.groups"):
+        if key in given:
+            yield f"{key} must be left out when input.group is not given: it is for group sizes."
     of_features = "input.features" in given
     if GRID in given and not of_features:
         yield f"{GRID} must be left out when input.features is not given: a release holds trips or features."

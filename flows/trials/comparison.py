@@ -30,6 +30,7 @@ from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.ingest.in_memory import read_in_memory
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
@@ -122,6 +123,12 @@ def make_comparison(
             field="public_data",
             hint=_SYNTHESISE,
         )
+    if file.spec.release.group_sizes:
+        raise SpecError(
+            "release.group_sizes must be left out for a comparison, whose errors are those of counts.",
+            field="release.group_sizes",
+            hint="benchmarks/group_sizes.py compares the mechanisms of group sizes.",
+        )
     for name in mechanisms:
         check_name(name)
     plan = make_plan(file)
@@ -178,7 +185,7 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
 
 
 def _stated(
-    comparison: Comparison, published: ReleasedLevels | SettledLevels | UnbiasedLevels | None
+    comparison: Comparison, published: ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels | None
 ) -> list[dict[str, Any]]:
     """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
     tree, said = comparison.table.tree, list[dict[str, Any]]()

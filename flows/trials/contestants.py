@@ -17,6 +17,7 @@ from storage.releases.terms import IntervalTerms
 from tasks.laws.law import LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -37,7 +38,7 @@ class Tried(Protocol):
     @property
     def released(self) -> list[Frontier]: ...  # noqa: D102
     @property
-    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | None: ...  # noqa: D102
+    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels | None: ...  # noqa: D102
 
 
 class Contestant(Protocol):

@@ -30,9 +30,11 @@ from tasks.optimize.second_pass import estimate, settle
 from tasks.optimize.task import add_up, repair, repeat
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.settle.calibrate import calibrate
 from tasks.settle.task import settle_together
+from tasks.sizes.task import Sizes, settle_sizes
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
@@ -91,10 +93,12 @@ class Trial:
         return [joined(level, self.job.level(level, record.released)) for level in range(record.finest + 1)]
 
     @property
-    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels:
+    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels:
         """What a release would publish of the levels; every call reads them anew."""
         if self.job.record.release.terms.covariance:
             return UnbiasedLevels(self.job)
+        if self.job.record.release.terms.statistic:
+            return SizeLevels(self.job)
         is_together = self.job.record.release.levels[-1].source is not None
         return SettledLevels(self.job) if is_together else ReleasedLevels(self.job)
 
@@ -261,6 +265,8 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
         case Down(branch) if mechanism.second_pass:
             return settle(job, branch, mechanism.second_pass)
         case SettleTogether():
+            if isinstance(mechanism.finish, Sizes):
+                return settle_sizes(job, mechanism.finish.of.estimate)
             return settle_unbiased(job) if isinstance(mechanism.finish, Unbiased) else settle_together(job)
         case CalibrateAll():
             return calibrate(job)

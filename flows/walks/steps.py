@@ -9,6 +9,7 @@ from storage.record import Record
 from storage.releases.seals import TRUNK, Place
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
+from tasks.sizes.task import Sizes
 from tasks.tree.branches import pieces_of
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased
@@ -115,7 +116,7 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     Raises:
         StoreError: a level that comes next is not charged.
     """
-    if isinstance(mechanism.finish, Together | Unbiased):
+    if isinstance(mechanism.finish, Together | Unbiased | Sizes):
         return _together(record) or _finish(mechanism, record)
     if not (record.estimates or record.settled or record.calibrated):
         on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
@@ -205,7 +206,7 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         ]
         if down or not settled.issuperset(record.all_branches):
             return list(down)
-    if isinstance(mechanism.finish, AddUp | Unbiased):
+    if isinstance(mechanism.finish, AddUp | Unbiased | Sizes):
         summed = range(record.finest)
         missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
         return [Sum(level) for level in missing[:1]]

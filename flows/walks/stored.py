@@ -28,6 +28,7 @@ from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
 from tasks.settle.calibrate import calibrate_release
 from tasks.settle.task import settle_release
+from tasks.sizes.task import Sizes, settle_sizes_release
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
@@ -70,6 +71,8 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
         case Down(branch):
             return settle_branch, branch, mechanism.second_pass
         case SettleTogether():
+            if isinstance(mechanism.finish, Sizes):
+                return settle_sizes_release, mechanism.finish.of.estimate
             return (settle_unbiased_release if isinstance(mechanism.finish, Unbiased) else settle_release,)
         case CalibrateAll():
             return (calibrate_release,)

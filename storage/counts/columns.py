@@ -14,6 +14,7 @@ BOUNDS = (*INTERVAL, *SIMULTANEOUS)
 NUMBERS = (COUNT, *BOUNDS)
 SIGNAL = "signal"  # last: whether the row stands out from the noise
 NOISY, VARIANCE = "noisy_count", "variance"
+REGION, SIZE = "region", "size"  # the axes of group sizes
 
 
 def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:
@@ -37,12 +38,34 @@ def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
 
     Of an ordered feature it is the beginning of the names of its levels, such as `age_`.
     """
-    of_input, domains = spec.get("input"), spec.get("hierarchy")
-    if not (isinstance(of_input, dict) and "features" in of_input and isinstance(domains, dict)):
+    of_input, domains = spec.get("input"), domains_of(spec)
+    is_by_axis = isinstance(of_input, dict) and not of_input.keys().isdisjoint({"features", "group"})
+    if not (is_by_axis and domains):
         return frozenset()
     return frozenset(
         f"{feature}_" if is_ordered(domain) else feature for feature, domain in domains.items() if not _is_deep(domain)
     )
+
+
+def domains_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the codes of each axis, from a spec as it is published; empty where one codebook holds for both ends of trips.
+
+    The sizes of groups go from 1 to the largest, or from 0 where a public list also has the groups without a record.
+    """
+    found = spec.get("hierarchy")
+    domains = dict(found) if isinstance(found, dict) else {}
+    of_release, of_input = spec.get("release"), spec.get("input")
+    sizes = of_release.get("group_sizes") if isinstance(of_release, dict) else None
+    if isinstance(sizes, dict):
+        has_list = isinstance(of_input, dict) and of_input.get("groups") is not None
+        domains[SIZE] = size_codes(sizes.get("largest", 1), has_list=has_list)
+    return domains
+
+
+def size_codes(largest: int, *, has_list: bool) -> dict[str, Any]:
+    """Return the codes of the sizes of groups, as a spec would list those of an ordered feature of one level."""
+    first = 0 if has_list else 1
+    return {"ordered": {"first": first, "last": largest}, "branching": max(2, largest - first + 1)}
 
 
 def is_ordered(domain: Any) -> bool:

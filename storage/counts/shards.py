@@ -104,6 +104,22 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
     return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
 
 
+def write_groups(release_id: str, groups: IntArray) -> None:
+    """Write how many groups there are in each finest region, by a public list, to the folder of a release's shards."""
+    with beside(_groups_path(release_id)) as file:
+        pl.DataFrame({"groups": groups}).write_parquet(file)
+
+
+def read_groups(release_id: str) -> IntArray | None:
+    """Return how many groups there are in each finest region, int64, shape (regions,); None where no public list says so."""
+    path = _groups_path(release_id)
+    return pl.read_parquet(path, glob=False)["groups"].to_numpy() if path.exists() else None
+
+
+def _groups_path(release_id: str) -> Path:
+    return shard_folder(release_id) / "groups.parquet"
+
+
 def derived_path(release_id: str, name: str) -> Path:
     """Return the path of the codes of a derived column."""
     return shard_folder(release_id) / f"derived_{name}.parquet"

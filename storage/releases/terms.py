@@ -175,6 +175,7 @@ class Terms:
         views: the groupings beside the tree, in the order of the spec.
         derived: the derived columns that views have.
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
+        statistic: of group sizes, what is measured of each region and size, by its name; empty where that is the count that is released.
     """
 
     axes: tuple[str, ...]
@@ -202,6 +203,7 @@ class Terms:
     views: tuple[ViewTerms, ...] = ()
     derived: tuple[DerivedTerms, ...] = ()
     covariance: Covariance = ""
+    statistic: str = ""
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -214,7 +216,9 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _checked(cls, {"views": [], "derived": [], "covariance": ""} | json.loads(text), "terms")
+        content = _checked(
+            cls, {"views": [], "derived": [], "covariance": "", "statistic": ""} | json.loads(text), "terms"
+        )
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}

@@ -37,6 +37,7 @@ _OF_SOME_RELEASES = (
     "csv",
     "waived",
     "covariance",
+    "statistic",
     "records",
     "noisy_counts",
     "supersedes",
@@ -365,6 +366,9 @@ class Manifest(_Part):
             exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range. With `grid` they come from all
             pairs of levels of two axes, each with a product of precisions; rounding adds 1/3 to the variance of any rectangle
             (docs/uncertainty.md). The file leaves it out where counts are not such estimates.
+        statistic: of group sizes, what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those
+            of this size; `chain`, the groups of a larger size, or of this size in this region or a later one. The noisy counts are of
+            that. The file leaves it out for other releases.
         records: the format of the synthetic records, `csv` or `parquet`, or `left out` where the spec asks for more than can be
             written. None, and left out of the file, where the spec does not ask for them.
         intervals: those in the tables.
@@ -390,6 +394,7 @@ class Manifest(_Part):
     csv: bool | Literal["every_level"] = True
     waived: list[str] = []
     covariance: Covariance = ""
+    statistic: str = ""
     records: Literal["csv", "parquet", "left out"] | None = None
     intervals: Intervals
     noisy_counts: bool = False
@@ -418,6 +423,17 @@ class Manifest(_Part):
     def is_settled_together(self) -> bool:
         """Whether everything that was measured was settled together, and each level and view has a source."""
         return self.levels[0].source is not None
+
+    @property
+    def finest_drawn(self) -> LevelEntry:
+        """The finest level at which noise was drawn; the finest level if none was."""
+        return next((entry for entry in reversed(self.levels) if entry.rho or entry.epsilon), self.levels[-1])
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether a public list says how many groups there are, so that size 0 is released too."""
+        of_input = self.spec.get("input")
+        return bool(self.statistic) and isinstance(of_input, dict) and of_input.get("groups") is not None
 
     @property
     def bounds(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import column_name, flat_features, is_ordered
+from storage.counts.columns import column_name, domains_of, flat_features, is_ordered
 from storage.releases.terms import GRID
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.laws.named import noise_of
@@ -52,9 +52,9 @@ def tree_of_codebook(manifest: Manifest, codebook: pl.DataFrame) -> Tree:
 
 def tree_of_spec(manifest: Manifest) -> Tree | None:
     """Return the tree of a release whose spec lists the codes of every axis; None where a table does."""
-    domains, axes = manifest.spec.get("hierarchy"), list[Axis]()
+    domains, axes = domains_of(manifest.spec), list[Axis]()
     for name, levels in axes_of(manifest).items():
-        codebook = codebook_of_spec(name, domains.get(name)) if isinstance(domains, dict) else None
+        codebook = codebook_of_spec(name, domains.get(name))
         if codebook is None:
             return None
         axes.append(axis_from_codebook(name, codebook.select(levels).unique(maintain_order=True)))

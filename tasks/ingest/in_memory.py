@@ -9,6 +9,7 @@ import polars as pl
 
 from storage.counts.vault import read_records
 from tasks.ingest.codebook import down_to
+from tasks.ingest.groups import ingest_groups
 from tasks.ingest.task import Source, read_ends, with_codes_of_records
 from tasks.ingest.trips import Units, ingest_trips
 from tasks.tree.axis import IntArray
@@ -32,7 +33,10 @@ def read_in_memory(
     with duckdb.connect() as con:
         ends = with_codes_of_records(con, source, read_ends(source))
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
-        ingest_trips(con, source.table, ends, source.count, units)
+        if source.groups is None:
+            ingest_trips(con, source.table, ends, source.count, units)
+        else:
+            ingest_groups(con, source.table, ends, source.count, units, source.groups)
         areas, true_counts = read_records(con, len(source.axes))
     codebooks = {end.name: down_to(end.codebook, end.finest) for end in ends}
     return codebooks, [np.asarray(of_axis) for of_axis in areas], np.asarray(true_counts)

@@ -6,13 +6,14 @@ from functools import cache
 
 import polars as pl
 
-from storage.counts.shards import write_codebook, write_derived
+from storage.counts.shards import write_codebook, write_derived, write_groups
 from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.files import sha256_of
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
+from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
 from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
@@ -55,11 +56,13 @@ class Source:
         table: the confidential table.
         count: the column of counts; None where each row is one record.
         axes: the axes.
+        groups: what groups are, where their sizes are released; the axes are then the regions and the sizes.
     """
 
     table: Table
     count: str | None
     axes: tuple[AxisSource, ...]
+    groups: GroupSource | None = None
 
 
 def read_ends(source: Source) -> tuple[End, ...]:
@@ -68,7 +71,8 @@ def read_ends(source: Source) -> tuple[End, ...]:
     Raises:
         InputError: a codebook breaks a rule, or is the confidential table by its path or its columns.
     """
-    confidential = frozenset(column for axis in source.axes for column in axis.columns)
+    of_groups = source.groups.columns if source.groups else ()
+    confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
     for codebook in _tables(source):
         if same_table(codebook, source.table):
             raise _confidential_codebook(codebook)
@@ -154,10 +158,9 @@ def ingest(
             continue
         if same_content(axis.codebook, source.table):
             raise _confidential_codebook(axis.codebook)
-        if sha256_of(axis.codebook.path) != axis.sha256:
-            raise InputError(
-                f"{axis.codebook.field} has changed since the release was planned.", field=axis.codebook.field
-            )
+        _check_unchanged(axis.codebook, axis.sha256)
+    if source.groups and source.groups.listed:
+        _check_unchanged(source.groups.listed.table, source.groups.listed.sha256)
     ends = read_ends(source)
     with vault(release_id, read_only=False, memory=memory) as con:
         ends = with_codes_of_records(con, source, ends)
@@ -169,7 +172,27 @@ def ingest(
                 write_codebook(release_id, end.name, codebook)
         _write_derived(release_id, derived, source, ends)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
-        ingest_trips(con, source.table, ends, source.count, units)
+        if source.groups is None:
+            ingest_trips(con, source.table, ends, source.count, units)
+            return
+        listed = ingest_groups(con, source.table, ends, source.count, units, source.groups)
+        if listed is not None:
+            write_groups(release_id, listed)
+
+
+def check_groups(source: Source, ends: Sequence[End]) -> None:
+    """Refuse a public list of groups that breaks a rule; the confidential table is not read, except to compare the two files.
+
+    Raises:
+        InputError: as `read_listed`.
+    """
+    if source.groups and source.groups.listed:
+        read_listed(source.groups.listed, ends[0], source.table)
+
+
+def _check_unchanged(table: Table, sha256: str) -> None:
+    if sha256_of(table.path) != sha256:
+        raise InputError(f"{table.field} has changed since the release was planned.", field=table.field)
 
 
 def _write_derived(release_id: str, derived: Sequence[DerivedSource], source: Source, ends: Sequence[End]) -> None:

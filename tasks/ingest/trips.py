@@ -91,13 +91,44 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
         InputError: rows or units break a rule. The error names the column and the rule; only the caller learns how many.
             A table without records is refused only if its total is public.
     """
-    for number, end in enumerate(ends):
-        con.register(f"codes_{number}", _codes(end))
+    sum_table(con, table, ends, [area_of_codes(end) for end in ends], count, units)
+    areas = ", ".join(f"area_{number}" for number in range(len(ends)))
+    con.execute(
+        f"CREATE TABLE records AS SELECT {areas}, sum(true_count)::BIGINT AS true_count FROM summed"
+        " WHERE true_count > 0 GROUP BY ALL"
+    )
+    con.execute("DROP TABLE summed")
+
+
+def sum_table(
+    con: Connection,
+    table: Table,
+    ends: Sequence[End],
+    codes: Sequence[pl.DataFrame],
+    count: str | None,
+    units: Units,
+    group: Sequence[str] = (),
+) -> None:
+    """Write the temporary table `summed`: the checked records by area, group and unit, no more of a unit than it may have.
+
+    Args:
+        con: the vault.
+        table: the confidential table.
+        ends: its axes.
+        codes: per axis, the areas of all possible codes, as `area_of_codes` returns them.
+        count: the column of counts; None where each row is one record.
+        units: the bound on contributions.
+        group: the columns that together identify the group of a row; they become group_0, group_1, ….
+    Raises:
+        InputError: as `ingest_trips`.
+    """
+    for number, of_axis in enumerate(codes):
+        con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
-        also = [column for column in (count, units.column) if column]
+        also = [column for column in (*group, count, units.column) if column]
         check_columns(con, table, rows, [*(column for end in ends for column in end.columns), *also])
-        con.execute(_summed(rows, ends, count, units))
-    _refuse_faults(con, table, ends, count, units)
+        con.execute(_summed(rows, ends, count, units, group))
+    _refuse_faults(con, table, ends, count, units, group)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
         raise InputError(f"{table.field} has no records, so there is nothing to release.", field=table.field)
@@ -109,12 +140,6 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
         _bound_contributions(con, len(ends), units)
     if units.exact:
         _refuse_inexact(con, table, units)
-    areas = ", ".join(f"area_{number}" for number in range(len(ends)))
-    con.execute(
-        f"CREATE TABLE records AS SELECT {areas}, sum(true_count)::BIGINT AS true_count FROM summed"
-        " WHERE true_count > 0 GROUP BY ALL"
-    )
-    con.execute("DROP TABLE summed")
 
 
 def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
@@ -156,7 +181,7 @@ def _refuse_inexact(con: Connection, table: Table, units: Units) -> None:
         raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
 
 
-def _codes(end: End) -> pl.DataFrame:
+def area_of_codes(end: End) -> pl.DataFrame:
     """Return, for each possible code (or path of codes) of a row, the numbers of two areas that contain it.
 
     `area` is at the finest released level, `place` at the level at which records are promised distinct.
@@ -170,11 +195,11 @@ def _codes(end: End) -> pl.DataFrame:
     return pl.DataFrame(keys | {"area": area, "place": place})
 
 
-def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units) -> str:
+def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> str:
     """Return the only query over the confidential table: sums per combination of areas, and how many rows break a rule.
 
     `fault` is the number of the first rule in `_rules` that the rows break, or null. With a column of units, sums are also
-    per unit and per place at which its records are promised distinct.
+    per unit and per place at which its records are promised distinct; with columns of groups, also per group.
     """
     digits = f"trim({_text_of(count)})" if count else "'1'"
     joins, faults = [], []
@@ -197,6 +222,9 @@ def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units) -> 
         unit = _text_of(units.column)
         faults.append(f"{unit} IS NULL OR trim({unit}) = ''")
         keys += [f"{unit} AS unit", *(f"codes_{number}.place AS place_{number}" for number in range(len(ends)))]
+    texts = [_text_of(column) for column in group]
+    faults += [" OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in texts)] if group else []
+    keys += [f"{text} AS group_{part}" for part, text in enumerate(texts)]
     cases = " ".join(f"WHEN {fault} THEN {number}" for number, fault in enumerate(faults))
     return (
         f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"
@@ -209,7 +237,7 @@ def _text_of(column: str) -> str:
     return f"confidential.{identifier(column)}::VARCHAR"
 
 
-def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[str, str, str]]:
+def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[tuple[str, str, str]]:
     """Return the key, the text and the hint of every rule that a row may break, in the order of `_summed`."""
     rules = []
     for end in ends:
@@ -229,14 +257,17 @@ def _rules(ends: Sequence[End], count: str | None, units: Units) -> list[tuple[s
         ("input.count", f"column {count} must hold whole numbers.", ""),
         ("input.count", f"column {count} must hold numbers below 2**63.", ""),
     ]
-    return [*rules, ("input.unit", f"column {units.column} must not be empty.", "")] if units.column else rules
+    rules += [("input.unit", f"column {units.column} must not be empty.", "")] if units.column else []
+    return [*rules, ("input.group", f"column {' and '.join(group)} must not be empty.", "")] if group else rules
 
 
-def _refuse_faults(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
+def _refuse_faults(
+    con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]
+) -> None:
     found = con.execute(
         "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
     ).fetchall()
     for fault, rows in found:
-        field, rule, next_step = _rules(ends, count, units)[fault]
+        field, rule, next_step = _rules(ends, count, units, group)[fault]
         tell_caller(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
         raise InputError(f"{table.field}: {rule}", field=field, hint=next_step)

@@ -23,6 +23,9 @@ from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import measure, measure_thresholded
 from tasks.noise.truth import Truth, true_counts_below
+from tasks.sizes.named import STATISTICS
+from tasks.sizes.statistics import TAILS
+from tasks.sizes.task import regions_of
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, cell_counts
@@ -74,10 +77,15 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     else:
         number, true_chunks = _survivors(job, truth, level, branch)
 
+    moved = _sensitivity(terms, privacy)
+    if release.terms.statistic:
+        true_chunks = _of_statistic(job, level, true_chunks)
+        moved = _sensitivity_of_statistic(job, level)
+
     def row_groups() -> Iterator[dict[str, IntArray]]:
         for true_counts in true_chunks:
             job.check_going_on()
-            yield {"noisy": _released(true_counts, terms, privacy, sampler)}
+            yield {"noisy": _released(true_counts, terms, moved, sampler)}
 
     return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number)
 
@@ -164,12 +172,39 @@ def _check_charged(record: Record, level: int) -> None:
         )
 
 
-def _released(true_counts: IntArray, terms: LevelTerms, privacy: PrivacyTerms, sampler: Sampler) -> IntArray:
+def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[IntArray]:
+    """Yield what is measured of group sizes, of all cells in the order of the tree. Confidential.
+
+    The vault holds tails: the groups of at least each size. Where a public list has the groups without a record, size 0 comes first,
+    and its tail, all groups of the list, stays as it is.
+    """
+    statistic, tree = STATISTICS[job.record.release.terms.statistic], job.tree
+    if statistic is TAILS:
+        yield from tails
+        return
+    by_size = np.concatenate(list(tails)).reshape(-1, regions_of(tree, level))
+    first = 0 if job.load_groups() is None else 1
+    sizes = by_size[first:] - np.pad(by_size[first + 1 :], ((0, 1), (0, 0)))
+    measured = np.concatenate((by_size[:first], statistic.of(sizes.T).T)).ravel()
+    for start in range(0, len(measured), CHUNK_CELLS):
+        yield measured[start : start + CHUNK_CELLS]
+
+
+def _sensitivity_of_statistic(job: Job, level: int) -> Sensitivity:
+    """Return how far one unit moves what is measured of a level of group sizes: in the Euclidean norm as it is charged, where it is charged ρ."""
+    terms, release = job.record.release.parts[level], job.record.release
+    privacy = release.terms.privacy
+    of = STATISTICS[release.terms.statistic].sensitivity
+    moved = of(privacy.neighbours, privacy.max_records_per_unit, regions_of(job.tree, level))
+    return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
+
+
+def _released(true_counts: IntArray, terms: LevelTerms, moved: Sensitivity, sampler: Sampler) -> IntArray:
     """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
     charged = LevelCost(terms.rho, terms.epsilon, terms.delta)
-    return measure(true_counts, noise_of(terms), charged, _sensitivity(terms, privacy), sampler)
+    return measure(true_counts, noise_of(terms), charged, moved, sampler)
 
 
 def _sensitivity(terms: LevelTerms, privacy: PrivacyTerms) -> Sensitivity:

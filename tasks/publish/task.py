@@ -43,6 +43,7 @@ from tasks.format.synthetic_records import finest_columns, record_tables, record
 from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.publish.views import csv_files_of_views, derived_entries, poor_margins, write_views
 from tasks.report.facts import Collector
@@ -151,9 +152,15 @@ def _write_counts(
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
     settled = SettledLevels(job, sink) if release.levels[0].source is not None else None
-    levels = settled or (
-        UnbiasedLevels(job, sink) if terms.covariance else ReleasedLevels(job, sink.add if sink else None)
-    )
+    levels: SettledLevels | UnbiasedLevels | SizeLevels | ReleasedLevels
+    if settled:
+        levels = settled
+    elif terms.covariance:
+        levels = UnbiasedLevels(job, sink)
+    elif terms.statistic:
+        levels = SizeLevels(job, sink)
+    else:
+        levels = ReleasedLevels(job, sink.add if sink else None)
     table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
@@ -241,6 +248,7 @@ def _write_manifest(
         csv=csv,
         waived=list(terms.waived),
         covariance=terms.covariance,
+        statistic=terms.statistic,
         records=written.records,
         intervals=Intervals(**asdict(terms.intervals)),
         noisy_counts=noisy,

@@ -73,7 +73,9 @@ def write_views(
 def poor_margins(job: Job) -> list[PoorMargin]:
     """Return the totals of one axis that nothing measures by itself; none where no codebook lists some codes."""
     release, tree, flat = job.record.release, job.tree, flat_features(job.record.release.terms.published_spec)
-    if release.terms.unlisted or release.terms.covariance:  # of unbiased counts every sum has a stated deviation
+    if (
+        release.terms.unlisted or release.terms.covariance or release.terms.statistic
+    ):  # of unbiased counts every sum has a stated deviation
         return []
     measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if not terms.is_summed}
     found = []

@@ -25,6 +25,7 @@ from tasks.query.explanations import (
 from tasks.query.folder import PublishedFolder
 from tasks.query.ranges import AreaRange, fewest_areas
 from tasks.query.settled import margin_answer, settled_answer
+from tasks.query.sizes import sizes_answer
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.query.unbiased import unbiased_answer
 from tasks.uncertainty.intervals import simultaneous_margins
@@ -83,6 +84,9 @@ def answer(
         found = unbiased_answer(folder, asked, simultaneous=simultaneous)
         cells = {"leaves": found.leaves} if found.leaves else {}
         return Answer(found.count, found.level, cells, found.how, found.low, found.high, found.deviation)
+    if manifest.statistic:
+        of_sizes = sizes_answer(folder, asked, simultaneous=simultaneous)
+        return Answer(of_sizes.count, of_sizes.level, {}, of_sizes.how, of_sizes.low, of_sizes.high)
     areas = [of for of in asked if isinstance(of, Area)]
     if len(areas) < len(asked):
         return _of_ranges(folder, asked, codes or {}, simultaneous=simultaneous)

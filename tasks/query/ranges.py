@@ -30,7 +30,7 @@ class AreaRange:
 
 
 def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area | AreaRange:
-    """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, or one as `find_area`.
+    """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, of which one may be left out, or one as `find_area`.
 
     Raises:
         UsageError: there is no such area; or the ends of a range are of different levels, reversed, or of an axis without order.
@@ -53,6 +53,8 @@ def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: 
 def _range(axis: Axis, asked: str) -> AreaRange:
     """Return a range of an ordered axis, or the area of a made level that has this name."""
     first, _, last = asked.partition(RANGE)
+    if not (first.strip() and last.strip()):
+        return _open_range(axis, first.strip(), last.strip(), asked)
     (level, begin), (other, end) = (_end(axis, code.strip(), asked, place) for place, code in enumerate((first, last)))
     if level != other:
         names = [axis.level_names[own - 1] for own in (level, other)]
@@ -68,6 +70,14 @@ def _range(axis: Axis, asked: str) -> AreaRange:
             hint=f"Write {last}{RANGE}{first}.",
         )
     return AreaRange(level, begin, end + 1)
+
+
+def _open_range(axis: Axis, first: str, last: str, asked: str) -> AreaRange:
+    """Return the range from a code to the last one of its level, or to a code from the first one of its level."""
+    if not (first or last):
+        raise UsageError(f"{axis.name}: {asked} must name a first code, a last code, or both.", field=axis.name)
+    level, end = _end(axis, first or last, asked, 0 if first else 1)
+    return AreaRange(level, end, axis.areas(level)) if first else AreaRange(level, 0, end + 1)
 
 
 def _end(axis: Axis, code: str, asked: str, place: int) -> tuple[int, int]:

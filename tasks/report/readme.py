@@ -3,11 +3,12 @@
 from fractions import Fraction
 from textwrap import fill
 
-from storage.counts.columns import COUNT, SIGNAL
+from storage.counts.columns import COUNT, SIGNAL, SIZE
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL, GRID
 from tasks.format.manifest import LevelEntry, Manifest, Privacy, ViewEntry
 from tasks.laws.named import LAWS
 from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
+from tasks.tree.ordered import ordered_axes
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
 
@@ -139,7 +140,7 @@ def _records(privacy: Privacy) -> str:
 
 def _cost(manifest: Manifest) -> str:
     """Return what the noise costs, and how that is computed."""
-    privacy, finest = manifest.privacy, manifest.levels[-1]
+    privacy, finest = manifest.privacy, manifest.finest_drawn
     if finest.epsilon and not finest.threshold:
         epsilon = rounded_up(float(sum(Fraction(entry.epsilon) for entry in manifest.parts)))
         levels, views = (sum(bool(entry.epsilon) for entry in of) for of in (manifest.levels, manifest.own_views))
@@ -176,7 +177,31 @@ def _counts(manifest: Manifest) -> str:
         )
     if manifest.views:
         return f"- Every count is a whole number, above zero in the tables of levels; those of views list zeros too.\n  In a level, {zero[0].lower()}{zero[1:]}"
+    if manifest.statistic:
+        return f"- A count is the number of groups of one size in a region: a whole number above zero. {zero}\n{_sizes(manifest)}"
     return f"- Every count is a whole number above zero. {zero}"
+
+
+_MEASURED_OF_SIZES = {
+    "tails": "how many groups of the region have at least that size",
+    "sizes": "how many groups of the region have that size",
+    "chain": "how many groups of the level are larger, or have that size and are in this region or a later one",
+}
+
+
+def _sizes(manifest: Manifest) -> str:
+    """Return what a size is, and what was measured of it."""
+    [*_, largest] = ordered_axes(manifest.spec)[SIZE].codes
+    of_list = (
+        "\n- Size 0 stands for the groups without a record. They are what is left of the public list of groups: the sizes of a region,\n"
+        "  0 too, add up to its groups on the list, which are published exactly. Their number in a region is not protected."
+        if manifest.has_groups
+        else "\n- The number of groups is protected too: a group that comes or goes with its only record does not show."
+    )
+    return (
+        f"- Size {largest} stands for {largest} records or more. What was measured of each size is\n"
+        f"  {_MEASURED_OF_SIZES[manifest.statistic]}.{of_list}"
+    )
 
 
 def _codes(manifest: Manifest) -> str:
@@ -258,6 +283,10 @@ def _intervals(manifest: Manifest) -> str:
         else ""
     )
     missing = "leaf" if manifest.levels[-1].threshold else "row"
+    has_all = (
+        not manifest.statistic or manifest.noisy_counts
+    )  # otherwise it follows from noisy counts that are not there
+    also = f"\n  A missing {missing} has an interval too: `trellis query` shows it." if has_all else ""
     alone = (
         ""
         if manifest.noisy_counts or manifest.levels[-1].threshold
@@ -265,7 +294,7 @@ def _intervals(manifest: Manifest) -> str:
         "  bounds as released again. What they promise is the same."
     )
     return (
-        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}\n  A missing {missing} has an interval too: `trellis query` shows it.{at_once}\n"
+        f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}{also}{at_once}\n"
         f"{_signal(manifest)}{_shares(manifest)}"
     )
 
@@ -329,6 +358,11 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
         return (
             "- All levels are sums of the finest, so it does not matter where you read a count. Adjacent cells of an ordered axis\n"
             "  add up to little more noise than one of them has: `trellis query` gives the exact standard deviation of a range."
+        )
+    if manifest.statistic:
+        return (
+            "- All levels are sums of the finest, so it does not matter where you read a count. Numbers of groups of at least some size\n"
+            "  bear less noise than those of one size, and `trellis query FOLDER --size 5..` answers for them."
         )
     if manifest.levels[0].summed:
         return (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.shards import derived_path, frontier_name, noisy_name, read_codebook
+from storage.counts.shards import derived_path, frontier_name, noisy_name, read_codebook, read_groups
 from storage.counts.shelf import Shelf, folder_shelf
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
@@ -33,6 +33,7 @@ class Job:
         load_tree: returns its tree.
         check_going_on: raises where the release is asked to stop.
         load_derived: returns its derived columns, by name.
+        load_groups: returns how many groups each finest region has, int64, where a public list says so; None otherwise.
     """
 
     record: Record
@@ -40,6 +41,7 @@ class Job:
     load_tree: Callable[[], Tree]
     check_going_on: Callable[[], None]
     load_derived: Callable[[], Mapping[str, Derived]] = dict
+    load_groups: Callable[[], IntArray | None] = lambda: None
 
     @property
     def tree(self) -> Tree:
@@ -158,6 +160,7 @@ def job_of(record: Record) -> Job:
         partial(tree_of, release),
         partial(check_going_on, release.id),
         partial(derived_of, release),
+        partial(read_groups, release.id),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from storage.counts.columns import domains_of, is_ordered
 from tasks.tree.axis import IntArray
 
 MOST_CODES = 2**20
@@ -104,9 +105,8 @@ def parts_of_runs(starts: IntArray, end: int, branching: int) -> IntArray:
 
 def ordered_axes(spec: Mapping[str, Any]) -> dict[str, OrderedAxis]:
     """Return the ordered axes of a spec, by name, from the spec as it is published."""
-    domains = spec.get("hierarchy")
-    of = domains.items() if isinstance(domains, dict) else ()
-    return {name: ordered_axis(name, domain) for name, domain in of if isinstance(domain, dict) and "ordered" in domain}
+    domains = domains_of(spec).items()
+    return {name: ordered_axis(name, domain) for name, domain in domains if is_ordered(domain)}
 
 
 def ordered_axis(name: str, domain: Mapping[str, Any]) -> OrderedAxis:

@@ -177,6 +177,11 @@ def every_level(tree: Tree) -> tuple[View, ...]:
     return tuple(level_view(tree, level) for level in range(tree.depth + 1))
 
 
+def below_everything(tree: Tree) -> tuple[View, ...]:
+    """Return the views of all levels from 1 on."""
+    return every_level(tree)[1:]
+
+
 def finest_level(tree: Tree) -> tuple[View, ...]:
     """Return the view of the finest level alone."""
     return (level_view(tree, tree.depth),)

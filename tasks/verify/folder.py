@@ -247,7 +247,11 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
             do_not_add_up += view_failures(folder, manifest)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             return ["A table of views/ or derived/ is missing or is not a Parquet file."]
-    if manifest.noisy_counts and (manifest.is_settled_together or manifest.covariance) and do_not_add_up:
+    if (
+        manifest.noisy_counts
+        and (manifest.is_settled_together or manifest.covariance or manifest.statistic)
+        and do_not_add_up
+    ):
         return do_not_add_up  # what follows from noisy counts is compared cell by cell
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)

@@ -15,6 +15,7 @@ from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_c
 from tasks.laws.named import noise_of
 from tasks.verify.released_rows import ReleasedRows
 from tasks.verify.settled import settled_failures
+from tasks.verify.sizes import size_failures
 from tasks.verify.unbiased import unbiased_failures
 
 _BATCH_ROWS = 500_000  # rows read at once
@@ -41,7 +42,7 @@ def noisy_counts_failures(
         }
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
-    is_settled = manifest.is_settled_together or manifest.covariance
+    is_settled = manifest.is_settled_together or manifest.covariance or manifest.statistic
     failures, released = [], ReleasedRows(folder, manifest, pl.DataFrame(codebook), columns)
     for entry, total in zip(manifest.levels, totals, strict=True):
         path = noisy_counts_path(folder, entry.level)
@@ -53,7 +54,7 @@ def noisy_counts_failures(
             failure = "is missing or is not a Parquet file."
         where = "counts" if entry.summed else FOLDER
         failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
-    if (manifest.views or manifest.covariance) and not failures:
+    if (manifest.views or manifest.covariance or manifest.statistic) and not failures:
         failures = _settled(folder, manifest)
     if not failures and not is_settled and not released.has_bounds():
         failures.append("manifest.json: bound_after does not follow from the released and the noisy counts.")
@@ -62,6 +63,8 @@ def noisy_counts_failures(
 
 def _settled(folder: Path, manifest: Manifest) -> list[str]:
     try:
+        if manifest.statistic:
+            return size_failures(folder, manifest)
         return (unbiased_failures if manifest.covariance else settled_failures)(folder, manifest)
     except (*UNREADABLE, pl.exceptions.PolarsError):
         return [f"a table of {FOLDER} or a derived column is missing or is not a Parquet file."]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.spec.keys import DEFAULT_MECHANISM
+from flows.spec.keys import DEFAULT_FOR_SIZES, DEFAULT_MECHANISM
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.laws.named import LAWS
 
@@ -15,11 +15,15 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = {*MECHANISMS, *LAWS, *(name for recipe in MECHANISMS.values() for name in recipe.laws)}
 
-TABLES = {"flows/mechanisms.py", "flows/trials/baselines.py"}  # of mechanisms, and of what they are compared with
+# of mechanisms, of those of group sizes, and of what mechanisms are compared with
+TABLES = {"flows/mechanisms.py", "tasks/sizes/estimators.py", "flows/trials/baselines.py"}
 
 # where a name stands for itself: the defaults of a spec and of a ledger's charge, and the laws that a spec may name
 NAMED = {
     ("flows/spec/keys.py", DEFAULT_MECHANISM),
+    ("flows/spec/keys.py", DEFAULT_FOR_SIZES),
+    ("flows/spec/sections/group_sizes.py", DEFAULT_FOR_SIZES),  # the key of a spec has the name of the mechanism
+    ("storage/counts/columns.py", DEFAULT_FOR_SIZES),  # likewise
     ("flows/spec/keys.py", "gaussian"),
     ("flows/spec/keys.py", "laplace"),
     ("flows/spec/sections/privacy.py", "cascade"),  # splits have the names of the mechanisms that they make

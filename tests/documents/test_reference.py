@@ -66,10 +66,11 @@ def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
     of_key = page.split(f"\n### `{key}`\n")[1].split("\n##")[0]
     assert f"- {MUST_BE_GIVEN[key]}\n" in of_key
     assert "may be left out\n" not in of_key
-    kind = re.match(r"must be given for (trips|features)", MUST_BE_GIVEN[key])
+    kind = re.match(r"must be given for (trips|features|group sizes)", MUST_BE_GIVEN[key])
     assert kind is not None
     section, name = key.split(".")
-    keys = yaml.safe_load(GENERATE.SPECS[kind[1] == "features"].read_text(encoding="utf-8"))
+    example = {"trips": 0, "features": 1, "group sizes": 3}[kind[1]]
+    keys = yaml.safe_load(GENERATE.SPECS[example].read_text(encoding="utf-8"))
     del keys[section][name]
     if key == "input.features":  # without which it is one of trips, to which nothing may be said of features
         del keys["release"]["order"]

@@ -40,7 +40,6 @@ from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
-from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampling
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, Draws
 from tests.support.laws import drawn_by
@@ -194,7 +193,7 @@ def finish(release_id: str, sampler: str, mechanism: str = "inftda") -> list[tup
         sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
         mechanism: that of the release.
     """
-    claimed = GAUSSIAN.samplers[sampler]
+    claimed = MECHANISMS[mechanism].default_law.samplers[sampler]
     draws = Draws(sampler=claimed.draw)
     MECHANISMS[mechanism] = drawn_by(mechanism, {sampler: Sampling(draws.sample, claimed.tau)})
     with store(), ThreadPoolExecutor(2) as executor:

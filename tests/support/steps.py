@@ -18,6 +18,7 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
+from tasks.sizes.task import Sizes
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tasks.unbiased.task import Unbiased
@@ -57,7 +58,7 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
         depth: T of its tree.
         exact: how many of the levels that could be measured are published exactly, the coarsest ones.
     """
-    first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp | Together)
+    first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp | Together | Sizes)
     levels = []
     for level in range(depth + 1):
         is_summed = sums and level < first
@@ -168,7 +169,7 @@ class Followed:
                 numbers = [terms.level for terms in self.record.release.parts]
                 places = [(level, name) for level in numbers for name in self.record.branches_of(level)]
                 return [FrontierShard(level, name, "", 1, 0, "calibrated") for level, name in places]
-            case SettleTogether(branch) if isinstance(self.mechanism.finish, Unbiased):
+            case SettleTogether(branch) if isinstance(self.mechanism.finish, Unbiased | Sizes):
                 return [FrontierShard(self.record.finest, branch, "", 1, 0)]
             case SettleTogether(branch):
                 return [FrontierShard(of.level, branch, "", 1, 0) for of in self.record.release.parts]

@@ -6,17 +6,19 @@ import pytest
 
 from flows.mechanisms import EVERY_CELL, MECHANISMS, NOTHING_TO_REPAIR, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
-from tasks.tree.views import AddUp, every_level, finest_level
+from tasks.sizes.task import Sizes
+from tasks.tree.views import AddUp, below_everything, every_level, finest_level
 from tasks.unbiased.task import Unbiased
 
 SECOND_PASS = MECHANISMS["inftda_reconciled"].finish
+SIZES = MECHANISMS["group_sizes"].finish
 REPAIR = {"any": nearest_in_chebyshev}
 CHOICES = list(
     product(
-        [every_level, finest_level],
+        [every_level, below_everything, finest_level],
         ["survivors", "universe", "records"],
         [REPAIR, NOTHING_TO_REPAIR],
-        [None, SECOND_PASS, AddUp(), Unbiased()],
+        [None, SECOND_PASS, AddUp(), Unbiased(), SIZES],
     )
 )
 
@@ -26,6 +28,8 @@ def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair,
     """Survivors are repaired at every level on the way down; other cells are those of the finest level, summed as they are, or of all."""
     if finish == Unbiased():
         goes = (views, cells, repair) == (every_level, "universe", NOTHING_TO_REPAIR)
+    elif isinstance(finish, Sizes):
+        goes = (views, cells, repair) == (below_everything, "universe", NOTHING_TO_REPAIR)
     elif cells == "survivors":
         goes = (views, repair) == (every_level, REPAIR) and finish in {None, SECOND_PASS}
     else:
@@ -33,5 +37,7 @@ def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair,
     if goes:
         assert Mechanism("one", EVERY_CELL, views, cells, repair, finish).finish == finish
     else:
-        with pytest.raises(ValueError, match=f"^one: with (cells {cells}|the finish Unbiased) there must be "):
+        with pytest.raises(
+            ValueError, match=f"^one: with (cells {cells}|the finish Unbiased|the finish Sizes) there must be "
+        ):
             Mechanism("one", EVERY_CELL, views, cells, repair, finish)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
 
 if TYPE_CHECKING:
     from tests.support.user import User
@@ -67,6 +68,35 @@ def test_a_day_is_for_the_city_alone(newcomer: "User"):
     assert said.code == 2
     assert "--day is for the set shuttle; the set country has none, got weekday." in said.stderr
     assert not (newcomer.folder / "set").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "specs"),
+    [("households", "300", ["people", "homes", "addresses"]), ("taxis", "20", ["taxis"])],
+)
+def test_groups_come_with_specs_that_release_them(newcomer: "User", kind: str, size: str, specs: list[str]):
+    """The command writes groups of the wanted number and their specs; a rehearsal of each finds nothing wrong."""
+    said = newcomer.run("synthesise", kind, "--groups", size, "--regions", "7", "--out", "set", "--json")
+    assert said.code == 0, said.stderr
+    answer = said.json()
+    assert answer["specs"] == [f"set/{name}.yaml" for name in specs]
+    assert (answer["set"], answer["regions"]) == (kind, 7)
+    assert answer["groups"] >= int(size)
+    assert answer["records"] >= answer["groups"]
+    for spec in answer["specs"]:
+        rehearsed = newcomer.run("release", spec, "--dry-run", "--json")
+        assert rehearsed.code == 0, rehearsed.stderr
+        assert len(rehearsed.json()["levels"]) == 4
+
+
+def test_sizes_are_for_groups_alone(newcomer: "User"):
+    """A number of groups is refused for a set that has none, and so is a number below 1."""
+    said = newcomer.run("synthesise", "country", "--groups", "5", "--out", "set")
+    assert said.code == 2
+    assert "--groups is for the sets households and taxis; the set country has none, got 5." in said.stderr
+    said = newcomer.run("synthesise", "taxis", "--regions", "0", "--out", "set")
+    assert said.code == 2
+    assert "--regions must be >= 1, got 0." in said.stderr
 
 
 def test_a_folder_with_something_in_it_is_left_alone(newcomer: "User"):

@@ -185,7 +185,18 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
             parse_spec("\n".join(given), tmp_path / "spec.yaml")
         except SpecError:
             refused.add(key[2])
-    assert refused == {"features", "grid", "order", "rho", "target", "utility"}
+    assert refused == {
+        "features",
+        "grid",
+        "order",
+        "rho",
+        "target",
+        "utility",
+        "group",
+        "groups",
+        "group_sizes",
+        "region",
+    }
     assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
 
 

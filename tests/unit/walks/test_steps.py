@@ -28,6 +28,7 @@ from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
 from tasks.settle.calibrate import Calibrate
+from tasks.sizes.task import Sizes
 from tasks.unbiased.task import Unbiased
 from tests.support.steps import Followed, beginnings, line_of, new_record
 
@@ -116,7 +117,9 @@ def test_nothing_is_measured_after_the_finish_has_begun(release):
             measured = [level.level for level in of.record.release.parts if not level.is_summed]
             places = {(level, name) for level in measured for name in of.record.branches_of(level)}
             assert places == set(of.record.seals)
-            if isinstance(of.mechanism.finish, Unbiased):  # the leaves are settled first, and all levels are their sums
+            if isinstance(
+                of.mechanism.finish, Unbiased | Sizes
+            ):  # the leaves are settled first, and all levels are their sums
                 places = {(of.record.finest, TRUNK)}
             levels = {place for place in places if place[0] <= of.record.finest}
             assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
@@ -159,7 +162,7 @@ def test_no_step_comes_before_what_it_reads(release):
                     assert record.frontiers[level, branch].nonzero > 1
                     assert most_cells == of.cuts.most_cells
                 case Sum(level, branch):
-                    assert record.release.levels[level].is_summed or isinstance(of.mechanism.finish, Unbiased)
+                    assert record.release.levels[level].is_summed or isinstance(of.mechanism.finish, Unbiased | Sizes)
                     assert all((level + 1, name) in record.frontiers for name in record.branches_of(level + 1))
                     assert (level, branch) not in record.frontiers
                 case SettleTogether(branch):
@@ -283,6 +286,8 @@ def test_what_comes_next_in_the_table() -> None:
         if name in {"inftda_reconciled", "inftda_lenient"}
         else unbiased
         if name in {"cascade", "wavelet", "hierarchical", "unbiased_tree"}
+        else unbiased[1:]
+        if MECHANISMS[name].is_of_sizes
         else down
         for name in MECHANISMS
     }

@@ -1,0 +1,163 @@
+"""Groups of records, such as households: the confidential table becomes counts of groups of at least each size. Shows no value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from storage.database.connections import Connection
+from storage.errors import InputError
+from storage.machine.caller import tell_caller
+from tasks.ingest.codebook import down_to
+from tasks.ingest.tables import Table, check_columns, identifier, opened, same_content
+from tasks.ingest.trips import End, Units, area_of_codes, sum_table
+from tasks.tree.axis import IntArray
+
+_MOST_NAMED = 5  # rows, in an error
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroups:
+    """A public list of all groups, also of those without a record.
+
+    Attributes:
+        table: the list.
+        columns: those of the group's code.
+        region: that of the finest region of a group.
+        sha256: the hash of the file at the time of planning.
+    """
+
+    table: Table
+    columns: tuple[str, ...]
+    region: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSource:
+    """What groups are, and how large they are counted.
+
+    Attributes:
+        columns: of the confidential table, which together hold the code of a row's group.
+        largest: N, the size as which all larger groups count.
+        listed: the public list of groups; None where the number of groups is protected.
+    """
+
+    columns: tuple[str, ...]
+    largest: int
+    listed: ListedGroups | None = None
+
+
+def read_listed(listed: ListedGroups, region: End, confidential: Table | None = None) -> tuple[pl.DataFrame, IntArray]:
+    """Return the codes of all listed groups with their regions, and how many groups each finest released region has.
+
+    Args:
+        listed: the list.
+        region: the axis of the regions, with its codebook.
+        confidential: the confidential table; if given, a list with its content is refused.
+    Returns:
+        Columns code_0, code_1, …, area and place, as `area_of_codes` returns them; and int64, shape (regions,).
+    Raises:
+        InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region; or is the
+            confidential table.
+    """
+    field = listed.table.field
+    if confidential is not None and same_content(listed.table, confidential):
+        raise InputError(
+            f"{field} must not be the confidential table: its groups would reveal who is in them.",
+            field=field,
+            hint="Give a public list of all groups, or leave input.groups out.",
+        )
+    with duckdb.connect() as con, opened(con, listed.table) as rows:
+        check_columns(con, listed.table, rows, [*listed.columns, listed.region])
+        texts = [f"{identifier(name)}::VARCHAR AS code_{part}" for part, name in enumerate(listed.columns)]
+        found: pl.DataFrame = con.sql(
+            f"SELECT {', '.join(texts)}, {identifier(listed.region)}::VARCHAR AS region FROM {rows}"
+        ).pl()
+    keys = [f"code_{part}" for part in range(len(listed.columns))]
+    for name, column in zip((*listed.columns, listed.region), (*keys, "region"), strict=True):
+        blank = found[column].is_null() | (found[column].str.strip_chars() == "")
+        _refuse_rows(blank, field, f"column {name} must not be empty")
+    _refuse_rows(
+        found.select(keys).is_duplicated(), field, f"column {' and '.join(listed.columns)} must list each group once"
+    )
+    areas = area_of_codes(replace(region, columns=(listed.region,))).rename({"code_0": "region"})
+    found = found.join(areas, on="region", how="left", maintain_order="left")
+    _refuse_rows(
+        found["area"].is_null(), field, f"column {listed.region} must hold codes of the codebook of the regions"
+    )
+    regions = down_to(region.codebook, region.finest).height
+    per_region = np.bincount(found["area"].to_numpy().astype(np.int64), minlength=regions)
+    return found.select(*keys, "area", "place"), per_region.astype(np.int64)
+
+
+def ingest_groups(
+    con: Connection,
+    table: Table,
+    ends: Sequence[End],
+    count: str | None,
+    units: Units,
+    groups: GroupSource,
+) -> IntArray | None:
+    """Write the table `records` of the vault: region, rank and, as true count, how many groups of the region have that many records.
+
+    So the true count of rank s in a region is the number of groups of at least s records. A record that leaves a group lowers only
+    the count of the group's last rank. Where the public list has groups without a record, rank 0 counts all groups.
+
+    Args:
+        con: the vault.
+        table: the confidential table.
+        ends: the axis of the regions, and that of the sizes.
+        count: the column of counts; None where each row is one record.
+        units: the bound on contributions, which is met before records are grouped.
+        groups: what groups are.
+    Returns:
+        How many groups each region has, int64, shape (regions,), where a public list says so; None otherwise.
+    Raises:
+        InputError: as `ingest_trips`; or a group is in two regions, or not in the list.
+    """
+    region, _ = ends
+    listed, codes = None, area_of_codes(region)
+    if groups.listed is not None:
+        codes, listed = read_listed(groups.listed, region, table)
+        region = replace(region, field="input.group", columns=groups.columns, listed_by="input.groups")
+    sum_table(con, table, [region], [codes], count, units, groups.columns)
+    keys = ", ".join(f"group_{part}" for part in range(len(groups.columns)))
+    if listed is None:
+        _refuse_groups_in_two_regions(con, table, groups, keys)
+    sized = f"SELECT area_0, least(sum(true_count), {groups.largest})::BIGINT AS size FROM summed WHERE true_count > 0 GROUP BY area_0, {keys}"
+    found = con.execute(f"SELECT area_0, size, count(*)::BIGINT AS groups FROM ({sized}) GROUP BY ALL").fetchnumpy()
+    regions, offset = down_to(region.codebook, region.finest).height, 0 if listed is None else 1
+    tails = np.zeros((regions, groups.largest + offset), dtype=np.int64)
+    tails[found["area_0"], found["size"] - 1 + offset] = found["groups"]
+    np.cumsum(tails[:, ::-1], axis=1, out=tails[:, ::-1])
+    if listed is not None:
+        tails[:, 0] = listed
+    area, rank = np.nonzero(tails)
+    records = pl.DataFrame({"area_0": area, "area_1": rank, "true_count": tails[area, rank]})  # noqa: F841 (DuckDB finds it)
+    con.execute("CREATE TABLE records AS SELECT area_0, area_1, true_count FROM records")
+    con.execute("DROP TABLE summed")
+    return listed
+
+
+def _refuse_groups_in_two_regions(con: Connection, table: Table, groups: GroupSource, keys: str) -> None:
+    twice = f"SELECT 1 FROM summed GROUP BY {keys} HAVING count(DISTINCT area_0) > 1"
+    at_fault = con.execute(f"SELECT count(*) FROM ({twice})").fetchall()[0][0]
+    if at_fault:
+        tell_caller(f"{at_fault:,} {'group is' if at_fault == 1 else 'groups are'} at fault.")
+        raise InputError(
+            f"{table.field}: column {' and '.join(groups.columns)} has a group in two regions; a group must lie in one.",
+            field="input.group",
+            hint="Correct the table; or, to count the part of a group in each region as a group of its own, name the column of the"
+            " region in input.group too.",
+        )
+
+
+def _refuse_rows(at_fault: pl.Series, field: str, rule: str) -> None:
+    """Refuse rows of the public list, naming their numbers and not what is in them: a table named by mistake may be confidential."""
+    rows = [row + 1 for row in at_fault.arg_true()[: _MOST_NAMED + 1]]
+    if rows:
+        which = ", ".join(f"{row:,}" for row in rows[:_MOST_NAMED]) + (" and others" if rows[_MOST_NAMED:] else "")
+        raise InputError(f"{field}: {rule}; see row {which}, not counting the header.", field=field)

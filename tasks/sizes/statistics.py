@@ -1,0 +1,64 @@
+"""What mechanisms measure of group sizes, and how far one privacy unit moves it.
+
+A person who leaves a group of size σ makes it one of size σ − 1, or of size 0, which has no column.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, sensitivity_of
+from tasks.sizes.chain import chain_of
+from tasks.sizes.tables import tails_of
+from tasks.tree.axis import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """Whole numbers that are measured of every region and size of a level.
+
+    Attributes:
+        name: what it is called.
+        of: from true group sizes of a level, shape (regions, N), int64, to the statistic, of the same shape.
+        sensitivity: how far one unit moves a level, from the relation of neighbours, the most records of a unit, and the number of
+            regions of the level.
+    """
+
+    name: str
+    of: Callable[[IntArray], IntArray]
+    sensitivity: Callable[[str, int, int], Sensitivity]
+
+
+def _as_they_are(sizes: IntArray) -> IntArray:
+    return sizes
+
+
+def _of_sizes(neighbours: str, max_records: int, _regions: int) -> Sensitivity:
+    r"""Return how far one unit moves the sizes n.
+
+    A record that leaves moves n by :math:`e_{\sigma - 1} - e_\sigma`, one that enters by :math:`e_{\tau + 1} - e_\tau`. Two vectors of
+    one kind have an inner product of at most 2, two of different kinds of at most 1, so that with m of each kind
+
+    .. math:: \Delta_2^2 \le 2 m^2 + 2 m^2 + 2 m^2
+    """
+    m = max_records
+    if neighbours == SUBSTITUTION:
+        return Sensitivity(cells=4 * m, l1=4 * m, l2_squared=6 * m * m, largest=2 * m)
+    return Sensitivity(cells=2 * m, l1=2 * m, l2_squared=2 * m * m, largest=m)
+
+
+def _of_tails(neighbours: str, max_records: int, _regions: int) -> Sensitivity:
+    """Return how far one unit moves the tails t: a record that leaves lowers one of them by 1, that of the size its group had."""
+    return sensitivity_of(neighbours, max_records)
+
+
+def _of_chain(neighbours: str, max_records: int, regions: int) -> Sensitivity:
+    """Return how far one unit moves the chain: a record that leaves lowers as many running sums by 1 as there are regions."""
+    one = sensitivity_of(neighbours, max_records)
+    return Sensitivity(regions * one.cells, regions * one.l1, regions * one.l2_squared, one.largest)
+
+
+SIZES = Statistic("sizes", _as_they_are, _of_sizes)
+TAILS = Statistic(
+    "tails", tails_of, _of_tails
+)  # the cumulative counts too: those of at most s are the groups without t of s + 1
+CHAIN = Statistic("chain", chain_of, _of_chain)

@@ -1,0 +1,79 @@
+"""The stage that turns the noisy counts of all regions and sizes into whole numbers of groups, of which all levels are sums."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from storage.counts.columns import REGION
+from storage.releases.seals import TRUNK, FrontierShard
+from tasks.laws.named import noise_of
+from tasks.optimize.task import all_leaves, write_frontier
+from tasks.sizes.estimators import Estimator, SizeMechanism
+from tasks.stage import stage
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS
+from tasks.tree.job import Job, stored_job
+from tasks.tree.order import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A finish: an estimator makes numbers of groups of all that was measured; the finest ones are kept, and levels are their sums.
+
+    Attributes:
+        of: what is measured of each region and size, and the estimator.
+    """
+
+    of: SizeMechanism
+
+
+@stage("settle group sizes")
+def settle_sizes_release(release_id: str, estimate: Estimator) -> FrontierShard:
+    """Settle the sealed noisy counts of all levels into numbers of groups. Repeated calls give the same result."""
+    return settle_sizes(stored_job(release_id), estimate)
+
+
+def settle_sizes(job: Job, estimate: Estimator) -> FrontierShard:
+    """Settle the sealed noisy counts of all levels, and write the finest regions' numbers of groups that are not 0, in the order of the tree.
+
+    It reads only sealed counts, and a public list of groups. It measures nothing and charges nothing.
+    """
+    tree, groups = job.tree, job.load_groups()
+    measured = [terms for terms in job.record.release.levels if terms.is_measured]
+    skipped = 0 if groups is None else 1  # size 0 is what is left of the list
+    noisy = [by_region(tree, terms.level, job.all_noisy(terms.level))[:, skipped:] for terms in measured]
+    variances = [noise_of(terms).variance for terms in measured]
+    *_, sizes = estimate(noisy, variances, first_children(tree, [terms.level for terms in measured]), groups)
+    if groups is not None:
+        sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
+    return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, _in_order_of_tree(sizes)))
+
+
+def by_region(tree: Tree, level: int, counts: IntArray) -> IntArray:
+    """Return the counts of all cells of a level, which come in the order of the tree, by region and size: shape (regions, sizes)."""
+    return np.ascontiguousarray(counts.reshape(-1, regions_of(tree, level)).T)
+
+
+def _in_order_of_tree(sizes: IntArray) -> Iterator[IntArray]:
+    """Yield counts by region and size in the order of the tree, in parts: all regions of a size before those of the next."""
+    counts = np.ascontiguousarray(sizes.T).ravel()
+    return (counts[first : first + CHUNK_CELLS] for first in range(0, len(counts), CHUNK_CELLS))
+
+
+def regions_of(tree: Tree, level: int) -> int:
+    """Return how many regions a level of a tree of group sizes has."""
+    axis = _regions(tree)
+    return tree.axes[axis].areas(tree.axis_levels(level)[axis])
+
+
+def first_children(tree: Tree, levels: list[int]) -> list[IntArray]:
+    """Return, for each of some levels but the last, where the regions of the next one begin in each of its own, and the end."""
+    axis = _regions(tree)
+    own = [tree.axis_levels(level)[axis] for level in levels]
+    return [tree.axes[axis].first_descendants(one, other) for one, other in pairwise(own)]
+
+
+def _regions(tree: Tree) -> int:
+    return [axis.name for axis in tree.axes].index(REGION)

@@ -1,0 +1,129 @@
+"""Draws a made-up census at random: households in counties and states, of every size, and the addresses at which they live."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tasks.tree.axis import IntArray
+
+FloatArray = NDArray[np.float64]
+
+SHARES = (
+    0.267,
+    0.328,
+    0.161,
+    0.134,
+    0.065,
+    0.026,
+)  # of households with 1 to 6 people, as in a census of the United States
+SHARE_ABOVE = 0.019  # with 7 and more
+RATIO = 0.45  # of the households of a size above 7 to those with one person fewer
+TILTS = (0.06, 0.08)  # how much a person more counts in a state, and in a county: σ of the exponent
+SIZES_SIGMA = 1.45  # σ of the lognormal sizes of counties
+LEAST_OUTLIER = 10  # people
+EMPTY = 0.1  # addresses at which nobody lives, for each household
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Households:
+    """The tables of a made-up census.
+
+    Attributes:
+        codebook: text columns state and county, a row per county, sorted.
+        homes: text columns address and county, and people, int64, >= 1; a row per household, sorted by address.
+        addresses: text columns address and county, a row per address, those of no household too, sorted by address.
+    """
+
+    codebook: pl.DataFrame
+    homes: pl.DataFrame
+    addresses: pl.DataFrame
+
+    def people(self) -> pl.DataFrame:
+        """Return text columns address and county, a row per person."""
+        return self.homes.select(pl.col("address", "county").repeat_by("people").explode())
+
+
+def draw_households(
+    *, states: int = 6, counties: int = 40, households: int = 20_000, outliers: int = 5, generator: np.random.Generator
+) -> Households:
+    """Return a country whose households have one to seven people for the most part, and a few homes with up to a thousand.
+
+    Args:
+        states: how many; likewise `counties`, at least one a state, `households`, and `outliers`, homes besides with 10 to 1,000 people.
+        generator: the random generator; equal states draw equal tables.
+    """
+    of_state = states_of_counties(states, counties)
+    sizes = draw_sizes(of_state, households, outliers, 1_000, generator)
+    codebook = codes_of(of_state)
+    county, size = np.nonzero(sizes)
+    often = sizes[county, size]
+    county, size = np.repeat(county, often), np.repeat(size + 1, often)
+    vacant = np.sort(generator.choice(county, round(EMPTY * len(county)))) if len(county) else county
+    everywhere, people = np.concatenate((county, vacant)), np.concatenate((size, np.zeros_like(vacant)))
+    mixed = generator.permutation(len(everywhere))
+    order = mixed[np.argsort(everywhere[mixed], kind="stable")]
+    digits = len(str(len(order)))
+    table = pl.DataFrame(
+        {"county": codebook["county"].gather(everywhere[order]), "people": people[order]}
+    ).with_columns(address=pl.int_range(1, pl.len() + 1).cast(pl.String).str.zfill(digits))
+    homes = table.filter(pl.col("people") > 0).select("address", "county", "people")
+    return Households(codebook, homes, table.select("address", "county"))
+
+
+def states_of_counties(states: int, counties: int) -> IntArray:
+    """Return the state of each county, shape (counties,), int64, ascending: every state has as many, or one more."""
+    return np.arange(counties) * states // counties
+
+
+def codes_of(of_state: IntArray) -> pl.DataFrame:
+    """Return the codes of the states and counties, text, a row per county."""
+    state = partial(_padded, width=len(str(of_state.max() + 1)))
+    within = np.arange(len(of_state)) - np.searchsorted(of_state, of_state)
+    county = partial(_padded, width=len(str(within.max() + 1)))
+    codes = [(state(of), state(of) + county(at)) for of, at in zip(of_state.tolist(), within.tolist(), strict=True)]
+    return pl.DataFrame(codes, schema=["state", "county"], orient="row")
+
+
+def _padded(number: int, width: int) -> str:
+    return f"{number + 1:0{width}}"
+
+
+def draw_sizes(
+    of_state: IntArray, households: int, outliers: int, largest: int, generator: np.random.Generator
+) -> IntArray:
+    r"""Return how many households of each size there are in each county, shape (counties, largest), int64.
+
+    .. math:: p_{cs} \propto b_s \, e^{(\tau_{\text{state}} + \tau_c) s}
+
+    where b are the shares of the whole country. Of the outliers, those with more people than `largest` count there.
+
+    Args:
+        of_state: the state of each county, shape (counties,), int64.
+        households: how many there are, and `outliers` more, with 10 to 1,000 people.
+        largest: the last size, "or more".
+        generator: the random generator; equal states draw equal sizes.
+    """
+    counties = len(of_state)
+    weights = generator.lognormal(sigma=SIZES_SIGMA, size=counties)
+    tilt = generator.normal(0, TILTS[0], of_state.max() + 1)[of_state] + generator.normal(0, TILTS[1], counties)
+    people = np.arange(1, max(largest, len(SHARES) + 1) + 1)
+    above = SHARE_ABOVE * (1 - RATIO) * RATIO ** np.arange(len(people) - len(SHARES), dtype=np.float64)
+    base = np.concatenate((SHARES, above))
+    in_county = generator.multinomial(households, weights / weights.sum())
+    sizes = np.zeros((counties, len(people)), dtype=np.int64)
+    for county in range(counties):  # one law each, and memory for one of them
+        p = base * np.exp(np.minimum(tilt[county], -0.9 * np.log(RATIO)) * people)
+        sizes[county] = generator.multinomial(in_county[county], p / p.sum())
+    np.add.at(
+        sizes,
+        (
+            generator.integers(0, counties, outliers),
+            np.minimum(generator.integers(LEAST_OUTLIER, 1_001, outliers), len(people)) - 1,
+        ),
+        1,
+    )
+    sizes[:, largest - 1] += sizes[:, largest:].sum(axis=1)
+    return np.ascontiguousarray(sizes[:, :largest])

@@ -1,0 +1,57 @@
+r"""What holds for chosen cells where adjacent ones share a draw: groups of a size, each the difference of two noisy tails.
+
+The cells of a level form rows, such as the sizes of one region, and only cells next to each other in a row share a draw. So the noises of
+every other cell are independent, and the events of the module `selection` befall B = B₁ + B₂ cells, each of the two being at most
+Bin(M′, q), where M′ is the number of every other cell. For R chosen cells with R >= 2 R_g
+
+.. math:: \frac{E (B - 2 b R_g)_+}{2 R_g} \le \frac{E (B_1 - b R_g)_+ + E (B_2 - b R_g)_+}{2 R_g} \le \frac{E (\mathrm{Bin}(M', q_g) - b R_g)_+}{R_g}
+
+so that the probabilities q_g of M′ cells hold for twice as many chosen ones. One chosen cell has its share by a union over all M.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.uncertainty.selection import tails_of
+
+MarginOf = Callable[[float, IntArray], IntArray]
+
+
+def row_log_tail(every_other: int, rows: int, confidence: float) -> float:
+    """Return the logarithm of the probability with which a row's noise may go beyond z, to one side.
+
+    Args:
+        every_other: M′, how many cells there are at most of which no two share a draw, in one of the two halves.
+        rows: how many cells have a row.
+        confidence: 1 − α, in (0, 1).
+    """
+    alpha, half = 1 - confidence, max(every_other, 1)
+    own = math.log(alpha / (2 * half)) if rows < 2 else tails_of(half, alpha).of(rows // 2)
+    return own - math.log(2)
+
+
+def signals(
+    noisy: IntArray, terms: IntArray, every_other: int, rate: float, margin_of: MarginOf
+) -> tuple[BoolArray, int | None]:
+    """Return which rows stand out from the noise, and above what, if that is one number for all marked rows.
+
+    Args:
+        noisy: the noisy counts of the rows, int64, shape (rows,), records.
+        terms: how many draws each bears, int64, shape (rows,); a row without any is exact, and stands out if it counts something.
+        every_other: as in `row_log_tail`.
+        rate: of the marked rows, the share that is expected to have a true count of 0 at most.
+        margin_of: from the logarithm of a probability and the terms of the rows to what their noise exceeds with at most that
+            probability.
+    """
+    tails = tails_of(max(every_other, 1), rate)
+    for size, log_tail in zip(tails.sizes, tails.log_tails, strict=True):
+        if 2 * size <= len(noisy):
+            margin = margin_of(log_tail, terms)
+            marked = noisy > margin
+            if np.count_nonzero(marked) >= 2 * size:
+                widths = np.unique(margin[marked])
+                return marked, int(widths[0]) if len(widths) == 1 else None
+    return np.zeros(len(noisy), dtype=bool), None

@@ -1,0 +1,104 @@
+"""A release of group sizes that is killed around its seals and its sums can be finished: measured once, charged once, the same bytes."""
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.answers.audit import audit_answer
+from flows.answers.verify import verify_answer
+from storage.database.connections import store
+from tests.support.draws import read_books
+from tests.support.households import LARGEST, LISTED, draw_homes, write_spec, write_tables
+from tests.support.launcher import Launcher, launcher
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
+
+ID, MECHANISM = "killed", "group_sizes"
+CELLS = {1: LARGEST + 1, 2: 2 * (LARGEST + 1), 3: 5 * (LARGEST + 1)}  # of the measured levels, with size 0
+SAMPLE = [
+    "after commit seals 2 trunk",
+    "before rename level_3_trunk.noisy.parquet",
+    "after commit frontiers 3 trunk",  # the finest sizes are settled, and no level is summed
+]
+OTHERS = [
+    *(f"after commit seals {level} trunk" for level in (1, 3)),
+    "after rename level_3_trunk.noisy.parquet",
+    "before rename level_3_trunk.counts.parquet",
+    "before commit frontiers 3 trunk",
+    "after rename level_1_trunk.counts.parquet",
+    "after commit frontiers 0 trunk",
+]
+
+
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Launcher]:
+    """Start the warm process that forks a child per run."""
+    with launcher() as started:
+        yield started
+
+
+class Killed:
+    """Kills a release of homes, with a public list of addresses, and finishes it in copies of its store."""
+
+    def __init__(self, launch: Launcher, folder: Path) -> None:
+        self.launch, self.home, self.out = launch, folder / "home", folder / "out"
+        write_tables(folder, draw_homes(60))
+        self.spec = write_spec(folder, **LISTED, keep_noisy_counts=True)
+
+    def kill(self, moment: str) -> None:
+        """Kill a release at a moment."""
+        options = {"spec": str(self.spec), "output": str(self.out), "release_id": ID}
+        assert self.launch.run(self.home, "make", **options, kill_at=moment) == (-signal.SIGKILL, None, False)
+
+    def finish(self) -> dict[int, int]:
+        """Finish it, and return how many cells it has drawn of each level."""
+        ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism=MECHANISM)
+        assert (ended.code, ended.left) == (0, False)
+        return {level: cells for level, _, cells in ended.result}
+
+
+@pytest.fixture
+def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
+    """Return the maker of releases that are killed."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    return Killed(launch, tmp_path)
+
+
+@pytest.mark.parametrize("moment", [*SAMPLE, *(pytest.param(of, marks=pytest.mark.crash) for of in OTHERS)])
+def test_what_is_sealed_is_never_drawn_again(killed: Killed, moment: str) -> None:
+    """After SIGKILL what was sealed stays, the rest is drawn once and charged once, and the total is never charged."""
+    killed.kill(moment)
+    with store():
+        before = read_books(ID)
+    sealed = {level for level, _ in before.seals}
+    assert set(killed.finish()) == {1, 2, 3} - sealed
+    with store():
+        after = read_books(ID)
+        assert audit_answer().findings == []
+    assert before.seals.items() <= after.seals.items()
+    assert {level: seal.cells for (level, _), seal in after.seals.items()} == CELLS
+    assert after.events_of(0) == []
+    for level in CELLS:
+        assert after.events_of(level) == ["drawing", "sealed", "released"]
+    assert [event["event"] for event in after.events].count("reserved") == 1
+    assert verify_answer(killed.out / ID).failures == []
+
+
+def test_the_same_seals_give_the_same_bytes(killed: Killed, tmp_path: Path) -> None:
+    """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
+    killed.kill("after commit seals 3 trunk")
+    shutil.copytree(killed.home, tmp_path / "copy")
+    tables = []
+    for _ in range(2):
+        assert killed.finish() == {}
+        files = [*(killed.out / ID).rglob("*.parquet"), *(killed.out / ID).rglob("*.csv")]
+        tables.append({str(file): file.read_bytes() for file in files})
+        shutil.rmtree(killed.out)
+        shutil.rmtree(killed.home)
+        shutil.copytree(tmp_path / "copy", killed.home)
+    assert len(tables[0]) > 7
+    assert tables[0] == tables[1]

@@ -1,0 +1,87 @@
+"""True tails stay in the vault: they are searched for in every record and file that a release of group sizes leaves."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+import tasks.ingest.task
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
+from flows.mechanisms import MECHANISMS
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
+from storage.counts.vault import vault_path
+from storage.database.connections import store
+from tasks.laws.law import Sampler, Sampling
+from tasks.laws.samplers import discrete_laplace
+from tests.crash.test_sentinel import Made
+from tests.support.households import LISTED, PRIVACY, SPEC, draw_homes, write_tables
+from tests.support.laws import drawn_by
+
+# So little ε (the scale is 1e7) that no noisy and no released count is a true one, but for one run in ten thousand.
+KEYS = {"privacy": PRIVACY | {"epsilon": 3.0e-7, "split": "uniform"}, "output": "out"}
+PLANT = "UPDATE records SET true_count = true_count * 7654321 + 918273645"
+
+
+def return_the_truth(true_counts, scale):
+    """Add no noise."""
+    return true_counts
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[str, Sampler], Made]:
+    """Return the maker of a release of homes whose tails are nine-digit numbers in the vault."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    ingest = tasks.ingest.task.ingest_groups
+
+    def planting(con, *arguments):
+        listed = ingest(con, *arguments)
+        con.execute(PLANT)
+        return listed
+
+    monkeypatch.setattr(tasks.ingest.task, "ingest_groups", planting)
+
+    def make(mechanism: str, sampler: Sampler) -> Made:
+        write_tables(tmp_path, draw_homes(60))
+        keys = SPEC | KEYS | {"mechanism": mechanism} | (LISTED if MECHANISMS[mechanism].takes_list else {})
+        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
+        secrets, meanwhile = set[int](), set[str]()
+
+        def note_the_truth(true_counts, scale):
+            secrets.update(count for count in map(int, true_counts) if count > 10**6)
+            now = Made("", tmp_path, secrets, None, "", set())
+            meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
+            return sampler(true_counts, scale)
+
+        monkeypatch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, {"opendp": Sampling(note_the_truth)}))
+        plan = make_plan(load_spec(tmp_path / "spec.yaml"))
+        release = new_release(plan)
+        with store(), ThreadPoolExecutor(2) as executor:
+            make_release(plan, release, submit_to(executor), report_nothing)
+        return Made(release.id, tmp_path, secrets, None, "".join(capfd.readouterr()), meanwhile)
+
+    return make
+
+
+@pytest.mark.parametrize("mechanism", ["group_sizes", "sizes_chain"])
+def test_nothing_but_the_vault_holds_a_true_tail(make: Callable[[str, Sampler], Made], mechanism: str) -> None:
+    """A release with so much noise that nothing is right leaves no true measurement in any file or record."""
+    made = make(mechanism, discrete_laplace)
+    assert len(made.secrets) > 10
+    assert made.exposed() == set()
+    assert made.meanwhile == set()
+    assert made.secrets_in(made.said) == set()
+    assert not vault_path(made.release_id).exists()
+
+
+def test_the_search_finds_a_tail_that_is_there(make: Callable[[str, Sampler], Made]) -> None:
+    """Without noise the same search finds true tails in the shards and in the published measurements."""
+    found = make("group_sizes", return_the_truth).exposed()
+    assert {f"level_{level}_trunk.noisy.parquet" for level in (1, 2, 3)} <= {Path(file).name for file in found}
+    assert any("noisy_counts" in file for file in found)

@@ -1,0 +1,435 @@
+"""Releases of group sizes: whole numbers of households that add up over regions, their intervals, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from flows.answers.query import query_answer
+from flows.answers.verify import _guarantee_failures, verify_answer
+from flows.api import PublishedRelease, release
+from flows.mechanisms import MECHANISMS
+from flows.planning.plan import make_plan
+from flows.spec.file import faults_of, load_spec
+from storage.errors import InputError, SpecError, UsageError
+from storage.machine.files import sha256_of_all
+from tasks.verify.folder import SUMS
+from tests.support.households import (
+    EXACT,
+    LARGEST,
+    LISTED,
+    PRIVACY,
+    SPEC,
+    counts,
+    draw_homes,
+    homes_released,
+    people_of,
+    true_sizes,
+    write_spec,
+    write_tables,
+)
+
+OF_SIZES = [name for name, recipe in MECHANISMS.items() if recipe.is_of_sizes]
+
+Make = Callable[..., PublishedRelease]
+
+
+@pytest.fixture
+def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Return what releases the homes, each time in a folder of its own, and finds the published folder intact."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    number = iter(range(100))
+
+    def make(**keys: Any) -> PublishedRelease:
+        folder = tmp_path / str(next(number))
+        found = homes_released(folder, **{"dataset": f"people-{folder.name}", **keys})
+        assert verify_answer(found.folder).failures == []
+        return found
+
+    return make
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the tables."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    write_tables(tmp_path, draw_homes())
+    return tmp_path
+
+
+WITH_LIST = [name for name in OF_SIZES if MECHANISMS[name].takes_list]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "listed"), [*((name, False) for name in OF_SIZES), *((name, True) for name in WITH_LIST)]
+)
+def test_without_noise_the_sizes_are_the_true_ones(released: Make, mechanism: str, listed: bool) -> None:
+    """Whatever is measured, and whether a list of addresses is public, a release without noise is the table."""
+    found = released(mechanism=mechanism, **EXACT, **(LISTED if listed else {}))
+    finest = counts(found.folder, 3).drop("low", "high", "signal")
+    assert finest.filter(pl.col("size") != "0").equals(true_sizes(draw_homes()))
+    if listed:
+        empty = finest.filter(pl.col("size") == "0")
+        assert empty.rows() == [("B", "B3", "0", 20)]
+        assert int(counts(found.folder, 0)["count"].item()) == 520
+
+
+def test_a_row_a_person_and_a_row_a_group_give_the_same(released: Make) -> None:
+    """A table that counts the people of each home is the same as one with a row per person; a home of nobody is none."""
+    homes = pl.concat([draw_homes(), pl.DataFrame({"address": ["nobody"], "county": ["A1"], "people": [0]})])
+    counted = {"table": "homes.csv", "group": "address", "count": "people"}
+    found = [released(homes=homes, **EXACT), released(homes=homes, input=counted, **EXACT)]
+    finest = [counts(of.folder, 3).drop("low", "high", "signal") for of in found]
+    assert finest[0].equals(finest[1])
+    assert finest[0].equals(true_sizes(homes))
+
+
+@pytest.mark.parametrize("mechanism", OF_SIZES)
+@pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
+def test_levels_add_up_whatever_the_noise(released: Make, mechanism: str, neighbours: str) -> None:
+    """Counts are whole, above zero, and add up over regions and sizes; the total is a sum that costs nothing."""
+    keys = PRIVACY | {"neighbours": neighbours, "epsilon": 0.5}
+    found = released(mechanism=mechanism, privacy=keys)
+    root, *below = found.manifest.levels
+    assert root.summed
+    assert (root.epsilon, root.rho) == (0, 0)
+    assert [entry.level for entry in below if entry.summed] == []
+    assert {seal.level for seal in found.manifest.seals} == {1, 2, 3}
+    assert found.manifest.unprotected == []
+    assert len({int(counts(found.folder, level)["count"].sum()) for level in range(4)}) == 1
+    moved = {"tails": 1, "sizes": 2, "chain": 5}[found.manifest.statistic] * (2 if neighbours == "substitution" else 1)
+    assert f"Δ₁ = {moved}" in below[-1].derivation
+
+
+def test_what_is_measured_is_how_many_homes_have_at_least_so_many_people(released: Make) -> None:
+    """Without noise, the published measurements are tails: of everything 500 homes of at least one, and so on."""
+    homes, found = draw_homes(), released(**EXACT)
+    noisy = pl.read_parquet(found.folder / "noisy_counts" / "level_1.parquet")
+    assert noisy["noisy_count"].to_list() == [(homes["people"] >= size).sum() for size in range(1, LARGEST + 1)]
+    assert found.manifest.statistic == "tails"
+
+
+def test_a_public_list_makes_empty_homes_exact_in_number(released: Make) -> None:
+    """With a list every county has as many addresses as listed, and the release says that the list is not protected."""
+    found = released(**LISTED)
+    assert int(counts(found.folder, 0)["count"].item()) == 520
+    per_county = counts(found.folder, 3).group_by("region_county").agg(pl.col("count").sum())
+    assert dict(per_county.iter_rows()) == dict(
+        pl.read_csv(found.folder.parent.parent / "addresses.csv")["county"].value_counts().iter_rows()
+    )
+    assert "list of groups is public" in found.manifest.unprotected[0]
+    assert "list of groups is public" in (found.folder / "README.md").read_text()
+    total = query_answer(found.folder, None, None, [], simultaneous=False)
+    assert (total.low, total.high) == (520, 520)
+
+
+def test_a_question_about_tails_has_the_noise_of_one_draw(released: Make) -> None:
+    """Homes of 3 people or more in a county bear the noise of one measurement, and any other range that of two."""
+    found = released(**EXACT)
+    homes = draw_homes().filter(pl.col("county").str.starts_with("A"))
+    true = (homes["people"] >= 3).sum()
+    for asked in ("3..", f"3..{LARGEST}"):
+        answer = query_answer(found.folder, None, None, ["region=A", f"size={asked}"], simultaneous=False)
+        assert (answer.count, answer.level, answer.low, answer.high) == (true, 2, true, true)
+        assert "one of the noisy numbers of groups of at least some size" in answer.how
+    noisy = released()
+    widths = {}
+    for asked in ("3..", "3..4", "3", "..2"):
+        answer = query_answer(noisy.folder, None, None, ["region=A1", f"size={asked}"], simultaneous=False)
+        measured = noisy.manifest.levels[3]
+        widths[asked] = answer.high - answer.low
+        assert answer.how.endswith(f"measured at level {measured.level}")
+    assert widths["3.."] <= widths["3..4"]
+    at_once = query_answer(noisy.folder, None, None, ["size=3.."], simultaneous=True)
+    alone = query_answer(noisy.folder, None, None, ["size=3.."], simultaneous=False)
+    assert at_once.low <= alone.low <= alone.high <= at_once.high
+
+
+def test_open_ranges_are_refused_without_an_end(released: Make) -> None:
+    """A range that names no end at all, or one outside, is refused."""
+    found = released(**EXACT)
+    with pytest.raises(UsageError, match="must name a first code, a last code, or both"):
+        query_answer(found.folder, None, None, ["size=.."], simultaneous=False)
+    with pytest.raises(UsageError, match=r"99 in 99\.\. is no code of size"):
+        query_answer(found.folder, None, None, ["size=99.."], simultaneous=False)
+
+
+def test_intervals_may_hold_at_once(released: Make) -> None:
+    """On request the tables have intervals that hold for all cells together, and verify computes them again."""
+    found = released(release=SPEC["release"] | {"intervals": {"simultaneous": True}})
+    table = counts(found.folder, 3)
+    assert (table["simultaneous_low"] <= table["low"]).all()
+    assert (table["simultaneous_high"] >= table["high"]).all()
+
+
+@pytest.mark.parametrize("keys", [{"keep_noisy_counts": False}, {"release": SPEC["release"] | {"noisy_counts": False}}])
+def test_noisy_counts_may_be_left_out(released: Make, keys: dict[str, Any]) -> None:
+    """A folder without noisy counts is verified, its rows have intervals, and sums of rows have none."""
+    found = released(**keys)
+    row = counts(found.folder, 3).row(0, named=True)
+    answer = query_answer(found.folder, None, None, [f"region={row['region_county']}", "size=1"], simultaneous=False)
+    assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
+    answer = query_answer(found.folder, None, None, ["size=2.."], simultaneous=False)
+    assert (answer.low, answer.high) == (None, None)
+
+
+EDGES: dict[str, dict[str, Any]] = {
+    "nobody": {"homes": draw_homes(0)},
+    "one home": {"homes": draw_homes(1)},
+    "one size": {"release": {"group_sizes": {"region": "county", "largest": 1}}},
+    "every home is larger": {"homes": draw_homes().with_columns(people=9), "release": {"group_sizes": {"region": "county", "largest": 2}}},
+    "more sizes than homes": {"release": {"group_sizes": {"region": "county", "largest": 2000}}},
+    "states alone": {"release": {"group_sizes": {"region": "state", "largest": 6}}},
+    "one level": {"hierarchy": {"region": {"table": "counties.csv", "levels": ["county"]}}},
+    "listed codes": {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}, "input": SPEC["input"] | {"region": "county"}, "release": {"group_sizes": {"region": "region", "largest": 6}}},
+    "gaussian": {"noise": {"law": "gaussian"}, "privacy": PRIVACY | {"accountant": "zcdp"}},
+    "table sampler": {"noise": {"sampler": "table"}},
+    "several records": {"privacy": PRIVACY | {"max_records_per_unit": 3}},
+    "shares": {"privacy": PRIVACY | {"split": [1, 2, 3]}},
+    "csv and records": {"release": SPEC["release"] | {"csv": "every_level", "records": True}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("listed", [False, True])
+def test_edges_are_released(released: Make, edge: str, listed: bool) -> None:
+    """Tables and specs at the edge of what is allowed are released, and verified."""
+    keys = {**EDGES[edge]}
+    if listed:
+        keys |= LISTED
+    found = released(**keys)
+    assert len({int(counts(found.folder, entry.level)["count"].sum()) for entry in found.manifest.levels}) == 1
+
+
+@pytest.mark.parametrize("levels", [["nation", "county"], ["county", "part"], ["nation", "country", "county", "part"]])
+def test_levels_of_only_children_are_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, levels: list[str]
+) -> None:
+    """A level whose regions are those above by the codebook costs nothing, and its counts and intervals are those above."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    homes = draw_homes()
+    write_tables(tmp_path, homes)
+    names = {"nation": "all", "country": "one"}
+    rows = [{level: names.get(level, county) for level in levels} for county in ("A1", "A2", "B1", "B2")]
+    pl.DataFrame(rows).write_csv(tmp_path / "counties.csv")
+    keys = SPEC | {
+        "input": SPEC["input"] | {"region": "county"},
+        "hierarchy": {"region": {"table": "counties.csv", "levels": levels}},
+    }
+    keys["release"] = {"group_sizes": {"region": levels[-1], "largest": LARGEST}}
+    found = release(write_spec(tmp_path, **keys))
+    assert verify_answer(found.folder).failures == []
+    measured = [entry.level for entry in found.manifest.levels if not entry.summed]
+    assert len(measured) == 2  # everything, and the counties
+    shown = [counts(found.folder, entry.level).select("count", "low", "high") for entry in found.manifest.levels]
+    same = [1, 2] if levels[0] == "nation" else [2, 3]
+    assert shown[same[0]].equals(shown[same[1]])
+
+
+def test_only_units_within_their_bound_are_grouped(released: Make) -> None:
+    """With a column of units, records beyond the bound are left out before homes are counted."""
+    folder = Path(released(**EXACT).folder).parent.parent
+    people = people_of(draw_homes()).with_row_index("person").with_columns(pl.col("person") // 2)
+    found = homes_released(folder / "more", dataset="units", **EXACT)
+    people.write_csv(folder / "more" / "people.csv")
+    spec = write_spec(folder / "more", dataset="units-2", input=SPEC["input"] | {"unit": "person"}, **EXACT)
+    cut = release(spec, different_people=True)
+    assert found.manifest.privacy.bounded_by == "promise"
+    assert cut.manifest.privacy.bounded_by == "ingest"
+    tail = pl.read_parquet(cut.folder / "noisy_counts" / "level_1.parquet")["noisy_count"].sum()
+    assert tail <= people["person"].n_unique()
+
+
+def test_laplace_is_taken_for_few_levels_and_gaussian_for_many(tables: Path) -> None:
+    """auto decides by public numbers: at ε = 1 Laplace up to some twelve levels, Gaussian above; without a law it is Laplace."""
+    plain = make_plan(load_spec(write_spec(tables)))
+    assert plain.law == "laplace"
+    assert make_plan(load_spec(write_spec(tables, noise={"law": "auto"}))).law == "laplace"
+    pl.DataFrame(
+        [{f"l{level}": "x" if level < number else f"{number}" for level in range(20)} for number in range(20)]
+    ).write_csv(tables / "deep.csv")
+    levels = [f"l{level}" for level in range(20)]
+    keys = {
+        "hierarchy": {"region": {"table": "deep.csv", "levels": levels}},
+        "release": {"group_sizes": {"region": levels[-1], "largest": 5}},
+        "input": SPEC["input"] | {"region": "county"},
+        "noise": {"law": "auto"},
+        "privacy": {key: value for key, value in PRIVACY.items() if key != "split"},
+    }
+    assert make_plan(load_spec(write_spec(tables, **keys))).law == "gaussian"
+
+
+def test_epsilon_is_shared_exactly(tables: Path) -> None:
+    """The levels' ε add up to that of the release, whatever the split, and level 0 takes none."""
+    plan = make_plan(load_spec(write_spec(tables)))
+    shares = plan.scheme.allocation.shares
+    assert sum(shares) == 1
+    assert [terms.epsilon > 0 for terms in plan.levels] == [False, True, True, True]
+    assert plan.levels[3].epsilon == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize("changed", ["size", "count", "interval"])
+def test_a_changed_row_is_found_out(released: Make, changed: str) -> None:
+    """A size, a count or an interval that was changed after publication is found, even with its checksum changed as well."""
+    folder = released().folder
+    path = folder / "counts" / "level_3.parquet"
+    table = pl.read_parquet(path)
+    first = pl.arange(pl.len()) == 0
+    if changed == "size":
+        table = table.with_columns(size=pl.when(first).then(pl.lit("6")).otherwise("size"))
+    elif changed == "count":
+        table = table.with_columns(count=pl.col("count") + first.cast(pl.Int64))
+    else:
+        table = table.with_columns(
+            low=pl.when(first).then(0).otherwise("low"), high=pl.col("high") + first.cast(pl.Int64)
+        )
+    table.write_parquet(path)
+    assert any("level_3.parquet" in failure for failure in verify_answer(folder).failures)
+    names = [line.partition("  ")[2] for line in (folder / SUMS).read_text().splitlines()]
+    hashes = sha256_of_all(folder / name for name in names)
+    (folder / SUMS).write_text("".join(f"{of}  {name}\n" for of, name in zip(hashes, names, strict=True)))
+    assert any("level_3" in failure for failure in verify_answer(folder).failures)
+
+
+def test_a_manifest_that_understates_the_sensitivity_is_found_out(released: Make) -> None:
+    """A chain of running sums whose scale is that of a sensitivity of 1 does not have the ε that it states."""
+    if "sizes_chain" not in OF_SIZES:
+        pytest.skip("there is no sizes_chain")
+    folder = released(mechanism="sizes_chain").folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for entry in manifest["levels"][1:]:
+        entry["scale"] = entry["scale"] / 5
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert any("cost more than" in failure for failure in _guarantee_failures(folder))
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no group": ({"input": {"table": "people.csv"}}, "input.group must be given"),
+    "no sizes": ({"release": {}}, "release.group_sizes must be given"),
+    "no largest": ({"release": {"group_sizes": {"region": "county"}}}, "release.group_sizes.largest must be given"),
+    "largest below 1": ({"release": {"group_sizes": {"region": "county", "largest": 0}}}, "largest must be >= 1, got 0"),
+    "largest too large": ({"release": {"group_sizes": {"region": "county", "largest": 2**20 + 1}}}, "largest must be <= 1,048,576"),
+    "unknown region": ({"release": {"group_sizes": {"region": "count", "largest": 5}}}, "Did you mean county"),
+    "group is the region": ({"input": SPEC["input"] | {"group": "county"}}, "input.group must not be the column of the regions"),
+    "group is the unit": ({"input": SPEC["input"] | {"unit": "address"}}, "give the size of its group as a feature"),
+    "group is the count": ({"input": SPEC["input"] | {"count": "address"}}, "input.count must not be a column of input.group"),
+    "invariants": ({"privacy": PRIVACY | {"neighbours": "substitution", "invariants": ["state"], "i_accept_unprotected": True}}, "a person who lives alone leaves"),
+    "distinct": ({"privacy": PRIVACY | {"distinct": "county"}}, "privacy.distinct must be left out for group sizes"),
+    "priority": ({"priority": "least_squares"}, "priority must be left out"),
+    "views": ({"release": SPEC["release"] | {"views": "margins"}}, "release.views must be left out for group sizes"),
+    "finest": ({"release": SPEC["release"] | {"finest": "county"}}, "release.finest must be left out for group sizes"),
+    "features": ({"input": SPEC["input"] | {"features": ["sex"]}}, "input.features must be left out for group sizes"),
+    "other axes": ({"hierarchy": SPEC["hierarchy"] | {"sex": {"values": 2}}}, "hierarchy.sex must be left out"),
+    "no regions": ({"hierarchy": {"regions": SPEC["hierarchy"]["region"]}}, "hierarchy.region must be given"),
+    "regions in an order": ({"hierarchy": {"region": {"ordered": 5}}}, "regions have no order"),
+    "a list for another": ({"mechanism": "sizes_direct", **LISTED}, "input.groups must be left out with mechanism sizes_direct"),
+    "another mechanism": ({"mechanism": "inftda"}, "mechanism must be one of group_sizes"),
+    "a level named size": ({"hierarchy": {"region": {"table": "counties.csv", "levels": ["size", "county"]}}}, "must have no level named size"),
+    "a target": ({"privacy": {key: value for key, value in PRIVACY.items() if key != "epsilon"} | {"target": {"level": "county", "max_error": 5, "confidence": 0.9}}}, "privacy.target must be left out"),
+    "region beside a list": ({"input": LISTED["input"] | {"region": "county"}}, "input.region must be left out with input.groups"),
+    "too many cells": ({"release": {"group_sizes": {"region": "county", "largest": 2**20}}, "run": {"max_memory": "256MB"}}, "run.max_memory must be at least"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_specs_that_cannot_be_released_are_refused(tables: Path, fault: str) -> None:
+    """Each refusal names the key, the rule and what the spec says."""
+    keys, message = REFUSED[fault]
+    text = yaml.safe_dump(SPEC | keys)
+    if found := faults_of(text):
+        assert any(message in f"{one} {one.hint}" for one in found), [str(one) for one in found]
+        return
+    with pytest.raises(SpecError) as refusal:
+        make_plan(load_spec(write_spec(tables, **keys)))
+    assert message in str(refusal.value)
+
+
+def test_group_sizes_need_their_keys(tables: Path) -> None:
+    """A mechanism of group sizes is refused for trips and features, and keys of groups are refused there too."""
+    features = {
+        "input": {"table": "people.csv", "features": ["county"]},
+        "hierarchy": {"county": {"values": ["A1", "A2", "B1", "B2", "B3"]}},
+        "release": {"order": ["county"]},
+        "privacy": {key: value for key, value in PRIVACY.items() if key != "split"},
+    }
+    with pytest.raises(SpecError, match=r"release\.group_sizes must be given with mechanism group_sizes"):
+        make_plan(load_spec(write_spec(tables, **features, mechanism="group_sizes")))
+    features["input"] |= {"groups": LISTED["input"]["groups"]}
+    assert any("input.groups must be left out" in str(one) for one in faults_of(yaml.safe_dump(SPEC | features)))
+
+
+BAD: dict[str, tuple[str, str, bool]] = {
+    "no group": ("address,county\n,A1\n", "column address must not be empty", False),
+    "no region": ("address,county\nh1,\n", "column county must not be empty", False),
+    "unknown region": ("address,county\nh1,Z9\n", "column county has codes that the codebook lacks", False),
+    "two regions": ("address,county\nh1,A1\nh1,B1\n", "has a group in two regions", False),
+    "not in the list": ("address,county\nelsewhere,A1\n", "column address has codes that input.groups lacks", True),
+    "no column": ("home,county\nh1,A1\n", "has no column address", False),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_bad_tables_are_refused_without_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """A refusal of the confidential table names the column and the rule, and no value of it."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    text, message, listed = BAD[fault]
+    write_tables(tmp_path, draw_homes())
+    (tmp_path / "people.csv").write_text(text)
+    with pytest.raises(InputError) as refusal:
+        release(write_spec(tmp_path, **(LISTED if listed else {})))
+    said = f"{refusal.value} {refusal.value.hint}"
+    assert message in said
+    assert not any(value in said for value in ("h1", "Z9", "elsewhere", "A1"))
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [("-1", ">= 0"), ("1.5", "whole numbers"), ("x", "whole numbers"), (str(2**40 + 1), "at most 2**40")],
+)
+def test_bad_counts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, message: str) -> None:
+    """Negative, fractional and huge sizes are refused, by the rule alone."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    write_tables(tmp_path, draw_homes())
+    (tmp_path / "homes.csv").write_text(f"address,county,people\nh1,A1,{count}\n")
+    with pytest.raises(InputError, match=message.replace("*", r"\*")):
+        release(write_spec(tmp_path, input={"table": "homes.csv", "group": "address", "count": "people"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("address,county\nh1,A1\nh1,B1\n", "must list each group once; see row 1, 2"),
+        ("address,county\n,A1\n", "column address must not be empty; see row 1"),
+        ("address,county\nh1,Z9\n", "must hold codes of the codebook of the regions; see row 1"),
+        ("home,county\nh1,A1\n", "has no column address"),
+    ],
+)
+def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: str) -> None:
+    """A public list with a fault is refused by the plan, before the confidential table is read."""
+    (tables / "addresses.csv").write_text(text)
+    with pytest.raises(InputError) as refusal:
+        make_plan(load_spec(write_spec(tables, **LISTED)))
+    assert message in str(refusal.value)
+
+
+def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None:
+    """A list or a codebook that is the confidential table would reveal who is in it."""
+    listed = {"input": SPEC["input"] | {"groups": {"table": "people.csv", "levels": "county"}}}
+    with pytest.raises(InputError, match="must not be the confidential table"):
+        make_plan(load_spec(write_spec(tables, **listed)))
+    with pytest.raises(InputError, match="must not be the confidential table"):
+        make_plan(load_spec(write_spec(tables, hierarchy={"region": {"table": "people.csv", "levels": ["county"]}})))
+
+
+def test_parts_of_a_group_may_be_groups_of_their_own(released: Make) -> None:
+    """A taxi that works in two zones is refused as a group, and counts as two with the column of the zone in input.group."""
+    homes = draw_homes(40)
+    twice = pl.concat([homes, homes.with_columns(county=pl.lit("B3"))])
+    with pytest.raises(InputError, match="has a group in two regions"):
+        released(homes=twice)
+    found = released(homes=twice, input=SPEC["input"] | {"group": ["address", "county"]}, **EXACT)
+    assert int(counts(found.folder, 0)["count"].item()) == 80

@@ -1,0 +1,148 @@
+"""How far a person moves what is measured of group sizes, against all small tables and their neighbours.
+
+Tables hold a few groups, each in one region, with no people or more; sizes above N count as N.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+
+from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, sensitivity_of
+from tasks.sizes.chain import chain_of
+from tasks.sizes.estimators import MECHANISMS
+from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic
+from tasks.sizes.tables import tails_of
+
+Groups = tuple[tuple[int, int], ...]  # the region and the size of each
+GROUPS = 4
+
+
+def without(groups: Groups, records: int) -> Iterator[Groups]:
+    """Yield the groups after so many records have left."""
+    if not records:
+        yield groups
+        return
+    for at, (region, size) in enumerate(groups):
+        if size:
+            left = (*groups[:at], (region, size - 1), *groups[at + 1 :])
+            yield from without(left, records - 1)
+
+
+def with_more(groups: Groups, records: int) -> Iterator[Groups]:
+    """Yield the groups after so many records have come."""
+    if not records:
+        yield groups
+        return
+    for at, (region, size) in enumerate(groups):
+        more = (*groups[:at], (region, size + 1), *groups[at + 1 :])
+        yield from with_more(more, records - 1)
+
+
+def counts_of(groups: Groups, regions: int, largest: int) -> np.ndarray:
+    """Return how many groups of sizes 0 to N there are in each region."""
+    counts = np.zeros((regions, largest + 1), dtype=np.int64)
+    for region, size in groups:
+        counts[region, min(size, largest)] += 1
+    return counts
+
+
+@cache
+def neighbours(regions: int, largest: int, neighbours_are: str, records: int) -> np.ndarray:
+    """Return counts of tables and their neighbours, with sizes from 0 on, shape (pairs, 2, regions, N + 1)."""
+    tables = combinations_with_replacement(
+        [(region, size) for region in range(regions) for size in range(largest + 2)], GROUPS if regions < 3 else 2
+    )
+    pairs = set[bytes]()
+    for table in tables:
+        before = counts_of(table, regions, largest)
+        for left in without(table, records):
+            for after in with_more(left, records) if neighbours_are == SUBSTITUTION else [left]:
+                pairs.add(before.tobytes() + counts_of(after, regions, largest).tobytes())
+    shape = (len(pairs), 2, regions, largest + 1)
+    return np.frombuffer(b"".join(sorted(pairs)), dtype=np.int64).reshape(shape)
+
+
+def furthest(
+    measure: Callable[[np.ndarray], np.ndarray],
+    regions: int,
+    largest: int,
+    neighbours_are: str = ADD_REMOVE,
+    records: int = 1,
+) -> tuple[int, int]:
+    """Return Δ₁ and Δ₂² of a level over all pairs, of a function of its counts of sizes 0 to N."""
+    moved = [measure(one) - measure(other) for one, other in neighbours(regions, largest, neighbours_are, records)]
+    return max(int(abs(of).sum()) for of in moved), max(int((of**2).sum()) for of in moved)
+
+
+def by_region(counts: np.ndarray) -> np.ndarray:
+    """Return the running sums of all counts, region after region."""
+    return np.cumsum(counts.ravel())
+
+
+def by_size(counts: np.ndarray) -> np.ndarray:
+    """Return the running sums of all counts, size after size."""
+    return np.cumsum(counts.T.ravel())
+
+
+TABLE = {  # what is measured of a level, and Δ₁, which equals Δ₂²
+    "sizes from 0": (lambda counts: counts, "2"),
+    "sizes from 1": (lambda counts: counts[:, 1:], "2"),
+    "tails": (lambda counts: tails_of(counts[:, 1:]), "1"),
+    "cumulative from 0": (lambda counts: np.cumsum(counts, axis=1), "1"),
+    "cumulative from 1": (lambda counts: np.cumsum(counts[:, 1:], axis=1), "N"),
+    "chain by size from 0": (by_size, "|R|"),
+    "chain by size from 1": (lambda counts: by_size(counts[:, 1:]), "N |R|"),
+    "chain by size, from the last": (lambda counts: chain_of(counts[:, 1:]), "|R|"),
+    "chain by region from 0": (by_region, "1"),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize(("regions", "largest"), [(1, 2), (1, 4), (2, 3), (3, 2)])
+def test_one_person_moves_a_level_as_far_as_the_table_says(name: str, regions: int, largest: int) -> None:
+    """Not further, and in some table so far: sums that the paper takes to move by 1 move by N, |R| or N |R|."""
+    measure, expected = TABLE[name]
+    bound = {"1": 1, "2": 2, "N": largest, "|R|": regions, "N |R|": largest * regions}[expected]
+    assert furthest(measure, regions, largest) == (bound, bound)
+
+
+@pytest.mark.parametrize("statistic", [SIZES, TAILS, CHAIN], ids=lambda of: of.name)
+@pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
+@pytest.mark.parametrize(("regions", "largest", "records"), [(1, 3, 1), (1, 3, 2), (2, 3, 1), (2, 3, 2), (1, 3, 3)])
+def test_sensitivities_of_mechanisms_hold(
+    statistic: Statistic, relation: str, regions: int, largest: int, records: int
+) -> None:
+    """No unit moves a level further, and under add_remove or with one or two records some unit moves it so far."""
+    stated = statistic.sensitivity(relation, records, regions)
+    found = furthest(lambda counts: statistic.of(counts[:, 1:]), regions, largest, relation, records)
+    assert found[0] <= stated.l1
+    assert found[1] <= stated.l2_squared
+    if relation == ADD_REMOVE or records <= GROUPS // 2:
+        assert found == (stated.l1, stated.l2_squared)
+
+
+def test_tails_are_an_ordinary_table() -> None:
+    """Their sensitivity is that of any table of records, with the same functions; each record moves one tail of a level."""
+    for relation in (ADD_REMOVE, SUBSTITUTION):
+        assert TAILS.sensitivity(relation, 3, 7) == sensitivity_of(relation, 3)
+    for size in range(1, 7):
+        before, after = (tails_of(counts_of(((0, of),), 1, 4)[:, 1:]) for of in (size, size - 1))
+        assert (before - after)[0].tolist() == [int(at == size) for at in range(1, 5)]  # above N nothing moves
+
+
+def test_every_mechanism_measures_one_of_them() -> None:
+    """The mechanisms are those of the contract, each with what it measures."""
+    assert {name: of.statistic.name for name, of in MECHANISMS.items()} == {
+        "group_sizes": "tails",
+        "sizes_direct": "sizes",
+        "sizes_direct_relaxed": "sizes",
+        "sizes_direct_exact": "sizes",
+        "sizes_cumulative": "tails",
+        "sizes_cumulative_relaxed": "tails",
+        "sizes_cumulative_exact": "tails",
+        "sizes_chain": "chain",
+        "sizes_top_down": "sizes",
+    }

@@ -1,0 +1,64 @@
+"""Small tables of group sizes over random regions, with noise."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tasks.sizes.tables import levels_above
+from tasks.tree.axis import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A table of group sizes, its regions, and noise for every level.
+
+    Attributes:
+        true: n of each level, shape (regions, N), int64.
+        first_child: of each level but the last.
+        noise: of each level, shape (regions, N), int64.
+        variances: of each level.
+        groups: of each finest region, empty ones too, shape (regions,).
+    """
+
+    true: list[IntArray]
+    first_child: list[IntArray]
+    noise: list[IntArray]
+    variances: list[float]
+    groups: IntArray
+
+
+def draw_problem(generator: np.random.Generator, *, largest: int = 6, most: int = 9, spread: float = 4.0) -> Problem:
+    """Return a problem with one to three levels, up to four children a region, and sizes to at most `largest`.
+
+    Args:
+        most: groups of a size in a region.
+        spread: the standard deviation of the noise.
+    """
+    first_child, regions = list[IntArray](), 1
+    for _ in range(generator.integers(0, 3)):
+        first_child.append(np.append(0, np.cumsum(generator.integers(1, 5, regions))))
+        regions = int(first_child[-1][-1])
+    finest = generator.integers(0, most + 1, (regions, int(generator.integers(1, largest + 1))))
+    finest *= generator.integers(0, 2, finest.shape)
+    true = levels_above(finest, first_child)
+    noise = [np.rint(generator.normal(0, spread, of.shape)).astype(np.int64) for of in true]
+    variances = generator.choice([0.5, 1.0, 3.0, 16.0], len(true)).tolist()
+    return Problem(true, first_child, noise, variances, finest.sum(axis=1) + generator.integers(0, 3, regions))
+
+
+@st.composite
+def problems(draw: st.DrawFn, largest: int = 6, most: int = 9, spread: float = 4.0) -> Problem:
+    """Return a strategy for problems, with the arguments of `draw_problem`."""
+    return draw_problem(
+        np.random.default_rng(draw(st.integers(0, 2**32 - 1))), largest=largest, most=most, spread=spread
+    )
+
+
+def check_table(found: list[IntArray], problem: Problem, groups: IntArray | None = None) -> None:
+    """Assert that counts are whole, not negative, of the right shapes, and add up; and that no region has more than its groups."""
+    assert [of.shape for of in found] == [of.shape for of in problem.true]
+    assert all(of.dtype == np.int64 and (of >= 0).all() for of in found)
+    for coarse, above in zip(found, levels_above(found[-1], problem.first_child), strict=True):
+        assert coarse.tolist() == above.tolist()
+    assert groups is None or (found[-1].sum(axis=1) <= groups).all()

@@ -1,0 +1,90 @@
+"""A made-up table of people at addresses in counties and states, with its spec, and its true numbers of households by size."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from flows.api import PublishedRelease, release
+
+PRIVACY: dict[str, Any] = {
+    "unit": "one made-up person",
+    "neighbours": "add_remove",
+    "max_records_per_unit": 1,
+    "epsilon": 1.0,
+    "delta": 1.0e-8,
+    "split": {"finest": 4},
+}
+EXACT = {"privacy": PRIVACY | {"epsilon": 240.0, "split": "uniform"}}  # no noise, but for one draw in 10**30
+
+COUNTIES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
+LARGEST = 6
+
+SPEC: dict[str, Any] = {
+    "name": "households",
+    "dataset": "made-up-people",
+    "input": {"table": "people.csv", "group": "address"},
+    "hierarchy": {"region": {"table": "counties.csv", "levels": ["state", "county"]}},
+    "release": {"group_sizes": {"region": "county", "largest": LARGEST}},
+    "privacy": PRIVACY,
+    "budget": {"epsilon": 1.0e6, "delta": 1.0e-5},
+}
+LISTED = {"input": SPEC["input"] | {"groups": {"table": "addresses.csv", "levels": "county"}}}
+
+
+def draw_homes(homes: int = 500) -> pl.DataFrame:
+    """Return homes with a county and a number of people from 1 to 9; county B3 has none."""
+    generator = np.random.default_rng(19)
+    counties = generator.choice(["A1", "A2", "B1", "B2"], homes, p=[0.4, 0.1, 0.3, 0.2])
+    people = np.minimum(generator.geometric(0.4, homes), 9)
+    columns = {"address": [f"home {n}" for n in range(homes)], "county": counties.tolist(), "people": people}
+    return pl.DataFrame(columns, schema={"address": pl.String, "county": pl.String, "people": pl.Int64})
+
+
+def people_of(homes: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per person."""
+    return homes.select(pl.col("address", "county").repeat_by("people").explode())
+
+
+def true_sizes(homes: pl.DataFrame, largest: int = LARGEST) -> pl.DataFrame:
+    """Return the true number of homes of each size in each county, with the columns of the finest published level."""
+    return (
+        homes.filter(pl.col("people") > 0)
+        .with_columns(
+            size=pl.col("people").clip(upper_bound=largest).cast(pl.String), state=pl.col("county").str.head(1)
+        )
+        .group_by(region_state="state", region_county="county", size="size")
+        .len("count")
+        .cast({"count": pl.Int64})
+        .sort("region_state", "region_county", pl.col("size").cast(pl.Int64))
+    )
+
+
+def write_tables(folder: Path, homes: pl.DataFrame, empty: int = 20) -> None:
+    """Write the tables of the spec, and a list of all addresses, with empty ones in county B3."""
+    folder.mkdir(parents=True, exist_ok=True)
+    people_of(homes).write_csv(folder / "people.csv")
+    homes.write_csv(folder / "homes.csv")
+    pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row").write_csv(folder / "counties.csv")
+    vacant = pl.DataFrame({"address": [f"empty {n}" for n in range(empty)], "county": ["B3"] * empty})
+    pl.concat([homes.select("address", "county"), vacant]).write_csv(folder / "addresses.csv")
+
+
+def write_spec(folder: Path, **keys: Any) -> Path:
+    """Write the spec of a folder, with other keys, and return its path."""
+    spec = folder / "spec.yaml"
+    spec.write_text(yaml.safe_dump(SPEC | keys))
+    return spec
+
+
+def homes_released(folder: Path, homes: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
+    """Release the homes of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
+    write_tables(folder, draw_homes() if homes is None else homes)
+    return release(write_spec(folder, **keys), different_people=True)
+
+
+def counts(folder: Path, level: int) -> pl.DataFrame:
+    """Return the table of a level."""
+    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
