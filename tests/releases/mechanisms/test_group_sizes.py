@@ -113,6 +113,18 @@ def test_what_is_measured_is_how_many_homes_have_at_least_so_many_people(release
     assert found.manifest.statistic == "tails"
 
 
+def test_the_report_draws_the_sizes_of_every_level(released: Make) -> None:
+    """There is a histogram of everything, and those of the regions with the most groups of each level; the README says what a size is."""
+    found = released(**LISTED)
+    page, readme = ((found.folder / name).read_text() for name in ("report.html", "README.md"))
+    assert "<h2>Groups by size</h2>" in page
+    for level in (1, 2, 3):
+        assert f'aria-label="The released numbers of groups by size, at level {level}"' in page
+    assert "5 of 5 regions, those with the most groups" in page
+    assert f"Size {LARGEST} stands for {LARGEST} records or more" in readme
+    assert "Size 0 stands for the groups without a record" in readme
+
+
 def test_a_public_list_makes_empty_homes_exact_in_number(released: Make) -> None:
     """With a list every county has as many addresses as listed, and the release says that the list is not protected."""
     found = released(**LISTED)
