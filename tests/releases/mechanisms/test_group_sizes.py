@@ -12,6 +12,7 @@ import yaml
 from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
 from flows.api import PublishedRelease, release
+from flows.forecast.check import check_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec
@@ -426,6 +427,21 @@ def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: st
     with pytest.raises(InputError) as refusal:
         make_plan(load_spec(write_spec(tables, **LISTED)))
     assert message in str(refusal.value)
+
+
+def test_a_check_tells_every_missing_column_of_both_tables(tables: Path) -> None:
+    """`trellis check` names the columns that the table and the list lack, each."""
+    keys = SPEC | {
+        "input": {"table": "people.csv", "group": "home", "groups": {"table": "addresses.csv", "levels": "tract"}}
+    }
+    found = check_answer(write_spec(tables, **keys))
+    said = " ".join(f"{fault.error} {fault.hint}" for fault in found.problems)
+    for missing in (
+        "people.csv has no column home",
+        "addresses.csv has no column home",
+        "addresses.csv has no column tract",
+    ):
+        assert missing in said
 
 
 def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None:
