@@ -13,6 +13,7 @@ from typing import Any
 from flows.spec.keys import DEFAULT_FOR_SIZES
 from storage.errors import StoreError
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
+from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelNoise
@@ -26,7 +27,6 @@ from tasks.optimize.task import Optimiser
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.sizes.estimators import MECHANISMS as OF_SIZES
-from tasks.sizes.task import Sizes
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
 from tasks.unbiased.precisions import cascade, uniform, wavelet

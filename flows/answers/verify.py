@@ -14,10 +14,10 @@ from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.format.manifest import LevelEntry, Manifest
+from tasks.groups.task import Sizes
 from tasks.laws.law import Law, LevelCost
 from tasks.settle.task import Together
-from tasks.sizes.named import STATISTICS
-from tasks.sizes.task import Sizes
+from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased

@@ -160,8 +160,12 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield the key, the place and the columns of the confidential table, of every codebook and of every derived column."""
     given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
     if isinstance(given, dict) and isinstance(given.get("table"), str):
-        ends = ("origin", "destination", "features", "count", "unit")
+        ends = ("origin", "destination", "features", "group", "region", "count", "unit")
         yield "input.table", given["table"], [column for key in ends for column in _texts(given.get(key))]
+        listed = given.get("groups")
+        if isinstance(listed, dict) and isinstance(listed.get("table"), str):
+            columns = [*_texts(listed.get("group", given.get("group"))), *_texts(listed.get("levels"))]
+            yield "input.groups.table", listed["table"], columns
     for name, column in derived.items() if isinstance(derived, dict) else ():
         if isinstance(column, dict) and isinstance(column.get("table"), str):
             yield f"derived.{name}.table", column["table"], []  # a plan says more of its columns

@@ -9,9 +9,8 @@ from flows.mechanisms import Mechanism, is_settled_together
 from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.scheme import Scheme, check_fan_out, check_leaves, promised_levels, tree_over
+from flows.planning.scheme import Scheme, check_fan_out, check_leaves, check_memory_of_sizes, promised_levels, tree_over
 from flows.planning.shares import scheme_of
-from flows.planning.sizes import check_memory_of_sizes
 from flows.planning.views import check_settling, derived_columns, derived_sources, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys

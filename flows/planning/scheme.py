@@ -6,18 +6,17 @@ from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
-from flows.planning.sizes import derivation as derivation_of_sizes
 from flows.spec.keys import DEFAULT_MECHANISM, Spec
 from flows.spec.sections.hierarchy import Ordered
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.counts.columns import REGION, SIZE
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation
-from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of
+from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.capacity import cores, default_memory
+from tasks.groups.task import Sizes, regions_of
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.settle.task import Together
-from tasks.sizes.task import Sizes, regions_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
@@ -29,6 +28,10 @@ from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
 NOTHING = Allocation((), ())
+
+_BYTES_OF_SIZE = (
+    200  # of the arrays that settle group sizes, per finest region and size, as benchmarks/group_sizes.py measures
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,7 +208,7 @@ class Scheme:
             if level not in self.measured:
                 return f"the regions of level {self.measured_alike(level)}, by the codebook: sums of the finest level's counts"
             keys, of = self.keys, self.sizes.of.statistic
-            return derivation_of_sizes(
+            return sizes_derivation(
                 of.name, self.sensitivity(level), keys.neighbours, keys.max_records_per_unit, self.law.norm
             )
         if level < self.first_measured and not self.is_together:
@@ -282,6 +285,18 @@ def check_fan_out(tree: Tree, max_memory: int | None) -> None:
                 field="run.max_memory",
                 hint="Raise run.max_memory, or add a level between the two to the codebook.",
             )
+
+
+def check_memory_of_sizes(tree: Tree, max_memory: int | None) -> None:
+    """Refuse regions and sizes of which settling may take more memory than a release has."""
+    needed, memory = tree.possible_cells(tree.depth) * _BYTES_OF_SIZE, max_memory or default_memory()
+    if needed > memory:
+        raise SpecError(
+            f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling"
+            f" {format_cells(tree.possible_cells(tree.depth))} regions times sizes take, got {rounded_down(memory / 1e9, 3)}GB.",
+            field="run.max_memory",
+            hint="Raise run.max_memory if the machine has as much, choose a smaller release.group_sizes.largest, or a coarser region.",
+        )
 
 
 def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:

@@ -22,6 +22,7 @@ from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
+from tasks.groups.task import Sizes, settle_sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
 from tasks.noise.task import draw
@@ -34,7 +35,6 @@ from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.settle.calibrate import calibrate
 from tasks.settle.task import settle_together
-from tasks.sizes.task import Sizes, settle_sizes
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate

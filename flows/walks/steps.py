@@ -7,9 +7,9 @@ from flows.mechanisms import Mechanism
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Place
+from tasks.groups.task import Sizes
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
-from tasks.sizes.task import Sizes
 from tasks.tree.branches import pieces_of
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased

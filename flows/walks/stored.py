@@ -23,12 +23,12 @@ from storage.releases.seals import (
     add_settled,
 )
 from tasks.capacity import cores, memory_of
+from tasks.groups.task import Sizes, settle_sizes_release
 from tasks.noise.task import measure_branch
 from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
 from tasks.settle.calibrate import calibrate_release
 from tasks.settle.task import settle_release
-from tasks.sizes.task import Sizes, settle_sizes_release
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job

@@ -112,6 +112,28 @@ def l1_derivation(neighbours: str, max_records: int, *, is_root: bool = False) -
     )
 
 
+_MOVED_OF_SIZES = {
+    "tails": "lowers one number of groups of at least some size by 1",
+    "sizes": "makes a group of one size a group of another, and so moves two numbers by 1",
+    "chain": "lowers as many running sums by 1 as there are regions",
+}
+
+
+def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_records: int, norm: int) -> str:
+    """Return in one line how far one unit moves a level of group sizes, for plans and manifests.
+
+    Args:
+        statistic: the name of what is measured.
+        moved: how far one unit moves it.
+        neighbours: the relation.
+        max_records: of one unit.
+        norm: which norm the noise depends on.
+    """
+    leaves = "come or go" if neighbours == ADD_REMOVE else "leave groups and others enter"
+    total = f"Δ₁ = {moved.l1}" if norm == 1 else f"Δ₂² = {moved.l2_squared}"
+    return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_OF_SIZES[statistic]}: {total}"
+
+
 def square_root_up(square: int | Fraction) -> float:
     """Return the least float that is not below the square root of `square`."""
     root = math.sqrt(square)

@@ -18,14 +18,13 @@ from storage.releases.seals import Seal
 from storage.releases.terms import LevelTerms, PrivacyTerms
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.capacity import memory_of
+from tasks.groups.task import regions_of
 from tasks.laws.law import LevelCost, Sampler, ThresholdedSampler
 from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import measure, measure_thresholded
 from tasks.noise.truth import Truth, true_counts_below
-from tasks.sizes.named import STATISTICS
-from tasks.sizes.statistics import TAILS
-from tasks.sizes.task import regions_of
+from tasks.sizes.statistics import STATISTICS, TAILS
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, cell_counts

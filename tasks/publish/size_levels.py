@@ -9,10 +9,10 @@ from storage.releases.terms import LevelTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows
+from tasks.groups.released import MeasuredSizes, ReleasedSizes, measured_level
+from tasks.groups.task import by_region
 from tasks.laws.named import noise_of
 from tasks.publish.published_levels import KnownAfter
-from tasks.sizes.released import MeasuredSizes, ReleasedSizes, measured_level
-from tasks.sizes.task import by_region
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, taking
 from tasks.tree.job import Job

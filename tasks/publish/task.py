@@ -80,7 +80,12 @@ def publish(release_id: str) -> None:
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree = tree_of(release)
         collector, formulas = (
-            Collector(tree, release.levels, ordered_axes(release.terms.published_spec)),
+            Collector(
+                tree,
+                release.levels,
+                ordered_axes(release.terms.published_spec),
+                of_sizes=bool(release.terms.statistic),
+            ),
             formulas_in(tree),
         )
         written = _write_counts(beside, record, collector, csv=csv, noisy=noisy)

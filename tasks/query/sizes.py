@@ -10,13 +10,13 @@ import polars as pl
 from storage.counts.columns import COUNT, INTERVAL, NOISY
 from storage.counts.columns import SIMULTANEOUS as AT_ONCE
 from tasks.format.manifest import LevelEntry
+from tasks.groups.released import MeasuredSizes, SizesNoisy
+from tasks.groups.task import by_region
 from tasks.laws.named import noise_of
 from tasks.query.areas import Area
 from tasks.query.boxes import level_of
 from tasks.query.folder import PublishedFolder
 from tasks.query.ranges import AreaRange
-from tasks.sizes.released import MeasuredSizes, SizesNoisy
-from tasks.sizes.task import by_region
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASSES, Facts, LevelFacts, Matrix, Path, Series
+from tasks.report.facts import CLASSES, Facts, Histograms, LevelFacts, Matrix, Path, Series
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.words.numbers import format_percent, format_short
 
@@ -124,6 +124,27 @@ def series_picture(series: Series, confidence: float) -> str:
         panel.set_ylabel("records")
         _legend(panel)
         return as_svg(drawn, f"The released counts along {series.axis}, with their intervals")
+
+
+def histograms_picture(histograms: Histograms, confidence: float) -> str:
+    """Draw, for some regions side by side, a bar for the groups of each size and a line for its interval."""
+    columns, places = len(histograms.regions), np.arange(len(histograms.sizes))
+    width = min(_WHOLE_PAGE, 2.4 + 2.6 * columns)
+    bottom = 0.45
+    with figure(width, _HEIGHT, columns, margins=(0.8, bottom, 0.1, 0.6)) as (drawn, panels):
+        for panel, region in zip(panels, histograms.regions, strict=True):
+            panel.bar(places, region.counts, width=0.8, color="#1b6ca8", alpha=0.75, label="groups")
+            there = np.flatnonzero(region.counts)
+            interval = f"{format_percent(confidence)} interval"
+            panel.vlines(there, region.low[there], region.high[there], color="#222222", linewidth=1, label=interval)
+            room = max(2, int(_MOST_CODES * width / columns / _WHOLE_PAGE))
+            shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), room)).round().astype(int))
+            panel.set_xticks(shown, [histograms.sizes[place] for place in shown])
+            panel.set_title(_label(region.path) if region.path else "everything", fontsize=9, parse_math=False)
+            panel.set_xlabel("size")
+        panels[0].set_ylabel("groups")
+        panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1.07), ncols=2, borderaxespad=0.2)  # above the title
+        return as_svg(drawn, f"The released numbers of groups by size, at level {histograms.level}")
 
 
 def matrix_picture(matrix: Matrix) -> str:

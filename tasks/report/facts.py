@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.counts.columns import REGION
 from storage.releases.terms import LevelTerms
 from tasks.format.rows import Rows
 from tasks.tree.axis import Axis, IntArray
@@ -27,6 +28,7 @@ CLASSES = (
 )  # the least count of each size class; one more class lies below them
 MOST_SHOWN = 40  # areas per side of a matrix
 MOST_LARGEST = 15  # rows
+_MOST_HISTOGRAMS = 6  # regions of a level
 _MOST_POINTS = 2_000  # of a line along an axis
 _CHUNK = 1_000_000  # rows read at once
 _MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
@@ -136,6 +138,40 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """The released numbers of groups of one region by size.
+
+    Attributes:
+        path: the codes of the region, coarse to fine; empty for everything.
+        counts: int64, shape (sizes,), groups.
+        low: of the intervals, likewise; 0 where there is no row; likewise `high`.
+        high: the upper ends.
+    """
+
+    path: tuple[str, ...]
+    counts: IntArray
+    low: IntArray
+    high: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histograms:
+    """The regions of a level with the most groups.
+
+    Attributes:
+        level: the tree level.
+        sizes: the codes of the sizes, up to the last one that any of these regions has.
+        regions: those that are shown, those with the most groups first.
+        there: how many regions have groups.
+    """
+
+    level: int
+    sizes: tuple[str, ...]
+    regions: tuple[Histogram, ...]
+    there: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """What a report shows about the released counts. All of it is public.
 
@@ -149,6 +185,7 @@ class Facts:
         largest_axes: the axes that are refined there.
         largest: the largest counts, the largest first; of equal counts, the first in the table comes first.
         series: the counts along each ordered axis that a level or a view refines alone.
+        histograms: of group sizes, the regions with the most groups, level by level.
     """
 
     total: int
@@ -159,6 +196,7 @@ class Facts:
     largest_axes: tuple[str, ...]
     largest: tuple[LargeCount, ...]
     series: tuple[Series, ...] = ()
+    histograms: tuple[Histograms, ...] = ()
 
     @property
     def is_unlisted(self) -> bool:
@@ -177,8 +215,11 @@ class Collector:
     It reads only what is public: released counts, the codes of areas that have one, and the terms of the levels.
     """
 
-    def __init__(self, tree: Tree, levels: Sequence[LevelTerms], ordered: Collection[str] = ()) -> None:
-        """Start with the axes and their order, the terms of levels 0 to T, and the names of the ordered axes."""
+    def __init__(
+        self, tree: Tree, levels: Sequence[LevelTerms], ordered: Collection[str] = (), *, of_sizes: bool = False
+    ) -> None:
+        """Start with the axes and their order, the terms of levels 0 to T, the names of the ordered axes, and whether sizes are counted."""
+        self._histograms: list[Histograms] | None = [] if of_sizes else None
         self._tree, self._terms = tree, levels
         self._matrix_level = _first_matrix(tree)
         self._total = 0
@@ -214,6 +255,8 @@ class Collector:
             self._matrix = _matrix(self._tree, level, rows)
         if level and level == self._series_level:
             self._add_series(self._tree.axis_levels(level), f"level {level}", rows)
+        if self._histograms is not None and level and (found := _histograms(self._tree, level, rows)):
+            self._histograms.append(found)
         if level and level == self._largest_level:  # until a finer level turns out to be above the noise
             self._largest = _largest(self._tree, level, rows)
 
@@ -257,6 +300,7 @@ class Collector:
             tuple(axis.name for axis, own in zip(self._tree.axes, reached, strict=True) if own),
             self._largest,
             tuple(series for _, (_, series) in sorted(self._series.items())),
+            tuple(self._histograms or ()),
         )
 
     def _look_at(self, level: int, rows: Rows) -> LevelFacts:
@@ -289,6 +333,31 @@ class Collector:
             max(most, default=0),
             widths / (2 * len(rows)) if rows.bounds and len(rows) else None,
         )
+
+
+def _histograms(tree: Tree, level: int, rows: Rows) -> Histograms | None:
+    """Return the numbers of groups by size of the regions of a level with the most groups; None where there is none."""
+    axis = [one.name for one in tree.axes].index(REGION)
+    region, size = (rows.areas[number].astype(np.int64) for number in (axis, 1 - axis))
+    if not len(rows):
+        return None
+    per_region = np.bincount(region, weights=rows.counts)
+    shown = np.argsort(-per_region, kind="stable")[:_MOST_HISTOGRAMS]
+    shown = shown[per_region[shown] > 0]
+    sizes = int(size[np.isin(region, shown)].max()) + 1
+    own, reached = tree.axes[axis], tree.axis_levels(level)[axis]
+    found = []
+    for number in shown:
+        of_region = region == number
+        ends = [rows.counts, *rows.bounds[:2]] if rows.bounds else [rows.counts] * 3
+        counts, low, high = (np.zeros(sizes, dtype=np.int64) for _ in range(3))
+        for into, values in zip((counts, low, high), ends, strict=True):
+            into[size[of_region]] = values[of_region]
+        paths = [own.ancestors(np.array([number]), reached, above) for above in range(1, reached + 1)]
+        path = tuple(own.codes[above][int(at[0])] for above, at in enumerate(paths))
+        found.append(Histogram(path, counts, low, high))
+    codes = tuple(tree.axes[1 - axis].codes[-1].head(sizes).to_list())
+    return Histograms(level, codes, tuple(found), len(per_region[per_region > 0]))
 
 
 def _first_matrix(tree: Tree) -> int:

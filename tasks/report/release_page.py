@@ -11,13 +11,14 @@ from tasks.format.manifest import Manifest
 from tasks.report.charts import (
     areas_picture,
     cells_picture,
+    histograms_picture,
     is_written,
     matrix_picture,
     noise_picture,
     series_picture,
     sizes_picture,
 )
-from tasks.report.facts import Facts, Matrix, Series
+from tasks.report.facts import Facts, Histograms, Matrix, Series
 from tasks.report.frame import page
 from tasks.report.readme import exact_levels, protection, reading, revision
 from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table, view_table
@@ -151,7 +152,9 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest, how_counted, formulas)),
         pictures="\n".join(_pictures(manifest, facts)),
-        series="\n".join(_series(series, manifest) for series in facts.series),
+        series=_histograms(facts.histograms, manifest)
+        if facts.histograms
+        else "\n".join(_series(series, manifest) for series in facts.series),
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
@@ -307,6 +310,21 @@ def _where_it_holds(manifest: Manifest) -> str:
         " This holds only between tables that agree on every count that is published exactly. The release does not protect at"
         " all in which of those cells a unit is."
     )
+
+
+def _histograms(levels: Sequence[Histograms], manifest: Manifest) -> str:
+    """Return the section of the numbers of groups by size, level by level."""
+    figures = []
+    for of in levels:
+        picture = histograms_picture(of, manifest.intervals.confidence)
+        regions = (
+            "everything"
+            if of.level == 1
+            else f"{len(of.regions):,} of {of.there:,} regions, those with the most groups"
+        )
+        text = f"Level {of.level}: {regions}. A bar is the number of groups of a size, and the line the interval of its row."
+        figures.append(f'<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption></figure>')
+    return "<h2>Groups by size</h2>\n" + "\n".join(figures)
 
 
 def _series(series: Series, manifest: Manifest) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.optimize.whole import nearest_whole
 from tasks.sizes.monotone import falling
 from tasks.sizes.tables import levels_above, sums_over_children, tails_of
-from tasks.sizes.whole import nearest_whole
 from tasks.tree.axis import IntArray
 
 FloatArray = NDArray[np.float64]

@@ -3,8 +3,9 @@
 A person who leaves a group of size σ makes it one of size σ − 1, or of size 0, which has no column.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, sensitivity_of
 from tasks.sizes.chain import chain_of
@@ -62,3 +63,5 @@ TAILS = Statistic(
     "tails", tails_of, _of_tails
 )  # the cumulative counts too: those of at most s are the groups without t of s + 1
 CHAIN = Statistic("chain", chain_of, _of_chain)
+
+STATISTICS: Mapping[str, Statistic] = MappingProxyType({of.name: of for of in (TAILS, SIZES, CHAIN)})  # by their names

@@ -10,9 +10,9 @@ from storage.counts.columns import COUNT, NOISY, SIGNAL
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, tree_of_codebook
+from tasks.groups.released import MeasuredSizes, ReleasedSizes, measured_level
+from tasks.groups.task import by_region
 from tasks.laws.named import noise_of
-from tasks.sizes.released import MeasuredSizes, ReleasedSizes, measured_level
-from tasks.sizes.task import by_region
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
 

@@ -3,13 +3,11 @@
 import pickle
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from flows.execution.driver import make_release
@@ -29,6 +27,7 @@ from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import LARGEST_TABLE_SCALE
 from tasks.tree.axis import IntArray
+from tests.support.exposure import Made
 from tests.support.laws import drawn_by
 
 # Epsilon is so small (sigma is 7e7) that no noisy and no released count is a true one, but for one run in a million.
@@ -49,57 +48,6 @@ derived: {{near: {{table: near.csv, of: [origin, destination]}}}}
 """
 CODEBOOK = "region,municipality\nnorth,n1\nnorth,n2\nsouth,s1\nsouth,s2\n"
 PLANTED = [918273645 + 7654321 * number for number in range(16)]  # of the pairs of municipalities, in their order
-
-
-@dataclass(frozen=True)
-class Made:
-    """A release of the planted counts, finished or failed.
-
-    Attributes:
-        secrets: the true counts of all nodes below the root, whose count is public.
-        fault: what stopped it.
-        said: what it said on the terminal.
-        meanwhile: the files outside the vault that held a planted count while a level was being drawn: the store's
-            write-ahead log, spilled memory, unfinished shards.
-    """
-
-    release_id: str
-    folder: Path
-    secrets: set[int]
-    fault: BaseException | None
-    said: str
-    meanwhile: set[str]
-
-    def files(self) -> Iterator[Path]:
-        """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
-        for path in self.folder.rglob("*"):
-            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
-                yield path
-
-    def exposed(self) -> set[str]:
-        """Return the files and records that hold, or are named for, a true count."""
-        found = {str(path.relative_to(self.folder)) for path in self.files() if self.is_exposed_by(path)}
-        with store() as con:
-            tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
-            for schema, table in tables:
-                rows = con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall()
-                if self.secrets_in(repr(rows)):
-                    found.add(f"{schema}.{table}")
-        return found
-
-    def is_exposed_by(self, path: Path) -> bool:
-        """Return whether a file is named for a true count, or holds one: as text, as eight bytes, or in Parquet."""
-        content = path.read_bytes()
-        values: set[object] = set()
-        if path.suffix == ".parquet":  # whole, as a rename makes it
-            for column in pq.read_table(path).columns:
-                values |= set(column.to_pylist())
-        as_bytes = any(secret.to_bytes(8, "little") in content for secret in self.secrets)
-        return as_bytes or bool(self.secrets_in(f"{path} {content.decode('latin-1')} {values}"))
-
-    def secrets_in(self, text: str) -> set[int]:
-        """Return the true counts that a text holds, with or without signs between the thousands."""
-        return {secret for secret in self.secrets if str(secret) in text or f"{secret:,}" in text}
 
 
 Make = Callable[..., Made]

@@ -18,7 +18,7 @@ from storage.counts.vault import vault_path
 from storage.database.connections import store
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_laplace
-from tests.crash.test_sentinel import Made
+from tests.support.exposure import Made
 from tests.support.households import LISTED, PRIVACY, SPEC, draw_homes, write_tables
 from tests.support.laws import drawn_by
 

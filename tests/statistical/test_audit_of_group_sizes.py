@@ -22,8 +22,8 @@ from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
+from tasks.groups.task import Sizes
 from tasks.sizes.statistics import CHAIN, TAILS, Statistic
-from tasks.sizes.task import Sizes
 from tests.support.attacks import FALSE_ALARM, Claim, Values, guesses_of, leaning, lower_bound
 
 COUNTIES, LARGEST = 200, 2

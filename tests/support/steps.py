@@ -14,11 +14,11 @@ from storage.record import Record, Shard
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, Seal
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from tasks.groups.task import Sizes
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
-from tasks.sizes.task import Sizes
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tasks.unbiased.task import Unbiased

@@ -12,6 +12,7 @@ import yaml
 from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
 from flows.api import PublishedRelease, release
+from flows.forecast.check import check_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec
@@ -111,6 +112,18 @@ def test_what_is_measured_is_how_many_homes_have_at_least_so_many_people(release
     noisy = pl.read_parquet(found.folder / "noisy_counts" / "level_1.parquet")
     assert noisy["noisy_count"].to_list() == [(homes["people"] >= size).sum() for size in range(1, LARGEST + 1)]
     assert found.manifest.statistic == "tails"
+
+
+def test_the_report_draws_the_sizes_of_every_level(released: Make) -> None:
+    """There is a histogram of everything, and those of the regions with the most groups of each level; the README says what a size is."""
+    found = released(**LISTED)
+    page, readme = ((found.folder / name).read_text() for name in ("report.html", "README.md"))
+    assert "<h2>Groups by size</h2>" in page
+    for level in (1, 2, 3):
+        assert f'aria-label="The released numbers of groups by size, at level {level}"' in page
+    assert "5 of 5 regions, those with the most groups" in page
+    assert f"Size {LARGEST} stands for {LARGEST} records or more" in readme
+    assert "Size 0 stands for the groups without a record" in readme
 
 
 def test_a_public_list_makes_empty_homes_exact_in_number(released: Make) -> None:
@@ -414,6 +427,21 @@ def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: st
     with pytest.raises(InputError) as refusal:
         make_plan(load_spec(write_spec(tables, **LISTED)))
     assert message in str(refusal.value)
+
+
+def test_a_check_tells_every_missing_column_of_both_tables(tables: Path) -> None:
+    """`trellis check` names the columns that the table and the list lack, each."""
+    keys = SPEC | {
+        "input": {"table": "people.csv", "group": "home", "groups": {"table": "addresses.csv", "levels": "tract"}}
+    }
+    found = check_answer(write_spec(tables, **keys))
+    said = " ".join(f"{fault.error} {fault.hint}" for fault in found.problems)
+    for missing in (
+        "people.csv has no column home",
+        "addresses.csv has no column home",
+        "addresses.csv has no column tract",
+    ):
+        assert missing in said
 
 
 def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None:

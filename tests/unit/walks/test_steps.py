@@ -27,8 +27,8 @@ from flows.walks.steps import (
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from tasks.groups.task import Sizes
 from tasks.settle.calibrate import Calibrate
-from tasks.sizes.task import Sizes
 from tasks.unbiased.task import Unbiased
 from tests.support.steps import Followed, beginnings, line_of, new_record
 

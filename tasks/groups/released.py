@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
+from tasks.groups.adjacent import row_log_tail, signals
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import BoolArray, IntArray
-from tasks.uncertainty.adjacent import row_log_tail, signals
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.sizes.whole import nearest_whole
+from tasks.optimize.whole import nearest_whole
 
 
 def least_cost(values: np.ndarray, total: int, most: np.ndarray) -> float:

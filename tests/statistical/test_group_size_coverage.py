@@ -1,0 +1,75 @@
+"""Intervals of numbers of groups: how often they miss, for rows and for fixed cells, whatever the estimator makes of the noise."""
+
+import numpy as np
+import pytest
+
+from tasks.groups.released import MeasuredSizes, ReleasedSizes
+from tasks.laws.laplace import LAPLACE
+from tasks.laws.law import LevelNoise
+from tasks.sizes.statistics import STATISTICS
+from tasks.sizes.tails import from_tails
+
+REGIONS, SIZES, RUNS, ALPHA, RATE = 60, 9, 120, 0.1, 0.1
+SCALE = 4.0
+
+
+def noise_of(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Draw discrete Laplace noise of the scale."""
+    p = -np.expm1(-1 / SCALE)
+    return generator.geometric(p, shape) - generator.geometric(p, shape)
+
+
+def true_sizes(generator: np.random.Generator) -> np.ndarray:
+    """Return sizes of few groups and of many, with many zeros."""
+    means = 60 * generator.lognormal(0, 1, (REGIONS, 1)) * 0.35 ** np.arange(SIZES)
+    return generator.poisson(means)
+
+
+@pytest.mark.parametrize("statistic", ["tails", "sizes", "chain"])
+@pytest.mark.parametrize("has_list", [False, True])
+def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, has_list: bool) -> None:
+    """Of the rows at most a share α is missed on average, and of the marked ones at most the stated share is 0, by four standard errors."""
+    generator, missed, false = np.random.default_rng(3), [], []
+    for _ in range(RUNS):
+        true = true_sizes(generator)
+        noisy = STATISTICS[statistic].of(true)
+        noisy = noisy + noise_of(generator, noisy.shape)
+        groups = None
+        if has_list:
+            empty = generator.poisson(3, REGIONS)
+            true = np.column_stack((empty, true))
+            groups = true.sum(axis=1)
+            noisy = np.column_stack((groups + noise_of(generator, (REGIONS,)), noisy))
+        measured = MeasuredSizes(statistic, noisy, LevelNoise(LAPLACE, SCALE), groups)
+        counts = np.maximum(measured.counts, 0)  # chosen by the noise
+        if statistic == "tails" and not has_list:
+            total = noisy.sum(axis=0, keepdims=True)
+            counts = from_tails([total, noisy], [1.0, 1.0], [np.array([0, REGIONS])])[-1]
+        released = ReleasedSizes(counts, measured, 1 - ALPHA)
+        low, high = released.intervals(released.log_tail)
+        at = true[released.places]
+        missed.append(((at < low) | (at > high)).mean() if len(at) else 0.0)
+        marked, _ = released.signals(RATE)
+        false.append((at[marked] == 0).mean() if marked.any() else 0.0)
+    for share, most in ((missed, ALPHA), (false, RATE)):
+        assert np.mean(share) <= most + 4 * np.std(share) / np.sqrt(RUNS)
+
+
+@pytest.mark.parametrize("statistic", ["tails", "sizes", "chain"])
+def test_fixed_ranges_are_covered(statistic: str) -> None:
+    """The interval of a range of sizes in a fixed region covers the truth with the stated probability, and is hardly wider than needed."""
+    generator, true = np.random.default_rng(5), true_sizes(np.random.default_rng(4))[:4]
+    ranges, inside = [(0, SIZES), (2, SIZES), (1, 3), (SIZES - 1, SIZES)], np.zeros(4)
+    runs = 4_000
+    noisy_true = STATISTICS[statistic].of(true)
+    for _ in range(runs):
+        measured = MeasuredSizes(
+            statistic, noisy_true + noise_of(generator, noisy_true.shape), LevelNoise(LAPLACE, SCALE)
+        )
+        for number, (first, stop) in enumerate(ranges):
+            found = measured.between(first, stop)
+            margin = measured.margins(np.log(ALPHA / 2), found.terms)
+            inside[number] += (abs(found.counts - true[:, first:stop].sum(axis=1)) <= margin).mean()
+    shares = inside / runs
+    assert (shares >= 1 - ALPHA - 0.01).all()
+    assert (shares <= 1 - ALPHA + 0.06).all()  # the chain bears few draws in common, and tails are whole numbers
