@@ -32,7 +32,6 @@ from flows.spec.sections.schedule import checked_cron, parse_until
 from flows.spec.sections.utility import UtilityKeys
 from flows.spec.sections.views import (
     LEAVES,
-    LEAVES_BESIDE_VIEWS,
     MARGINS,
     TREE,
     VIEW_TAGS,
@@ -462,11 +461,7 @@ class Spec(Keys):
         if weights and not views:
             yield f"{key} must be left out without release.views: it names views."
         elif weights:
-            rest = LEAVES if self.mechanism in LEAVES_BESIDE_VIEWS else TREE
-            named = {
-                name: of for name, of in weights.items() if name not in {LEAVES, TREE}
-            }  # a plan says which is meant
-            yield from faults_of_weights(named, [*views, rest], key)
+            yield from faults_of_weights(weights, [*views, LEAVES, TREE], key)
 
     @property
     def views(self) -> dict[str, dict[str, str]]:

@@ -42,7 +42,7 @@ def describe_pieces(pieces: int, *, simultaneous: bool) -> str:
     """Return how a range was put together from areas."""
     if pieces == 1:
         return "the range is one area"
-    held = "" if simultaneous else f", each at a {pieces:,}th of the risk"
+    held = "" if simultaneous else f", each of which misses with 1/{pieces:,} of the probability"
     return f"sum of the {pieces:,} areas that the range is made of, and of their intervals{held}"
 
 

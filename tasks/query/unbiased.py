@@ -61,8 +61,7 @@ def unbiased_answer(
     released = folder.released
     box = [leaves_of_areas(axis, of) for axis, of in zip(folder.tree.axes, asked, strict=True)]
     first, stop = ([np.array([end[side]]) for end in box] for side in (0, 1))
-    variance = released.variances.of_boxes(first, stop)
-    deviation = released.with_rounding(variance)
+    deviation = released.box_deviation(first, stop)
     if simultaneous:
         margin, pieces = released.whole_margins(first, stop)
         how = f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"

@@ -15,7 +15,7 @@ QUESTIONS: Mapping[str, str] = MappingProxyType(
     }
 )  # about an ordered axis, and what people call them
 ABOUT_QUESTIONS = (
-    "the root of the mean variance of all such questions, records, computed from the noise alone; rounding adds at most 1/6 to the"
+    "the root of the mean variance of all such questions, records, computed from the noise alone; rounding adds about 1/6 to the"
     " variance of a range. Nodes are those of every level. A dense set has each leaf with a probability from 1/4 to 1. Mechanisms"
     " are left out whose errors depend on the counts"
 )

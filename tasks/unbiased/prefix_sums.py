@@ -14,7 +14,7 @@ def round_prefix_sums(parts: Iterable[FloatArray]) -> Iterator[IntArray]:
     .. math:: c_i = \mathrm{rint}(F_i) - \mathrm{rint}(F_{i - 1}), \qquad F_i = f_1 + \dots + f_i
 
     Halves go to the even number. Every sum of adjacent leaves, and so every node, is within 1 of the sum of their values. Rounding adds
-    at most 1/6 to its variance, and no bias, since the noise is as likely to be as far above as below.
+    about 1/6 to its variance, and no bias, since the noise is as likely to be as far above as below.
 
     Args:
         parts: f of all leaves in the order of the tree, float64, shape (leaves of the part,), records; below 2**50 in absolute value.

@@ -44,6 +44,9 @@ class Variances(Protocol):
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
         """Return those of some boxes, as `TreeVariances.of_boxes`."""
 
+    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
+        """Return of how many parts that are rounded apart a box is made, as `TreeVariances.runs_of_box`."""
+
     def whole_cells(
         self, first: Sequence[IntArray], stop: Sequence[IntArray]
     ) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
@@ -67,6 +70,9 @@ class _OfTree:
 
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
         return self.variances.of_boxes(first, stop)
+
+    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
+        return self.variances.runs_of_box(first, stop)
 
     def whole_cells(
         self, first: Sequence[IntArray], stop: Sequence[IntArray]
@@ -147,10 +153,19 @@ class ReleasedCounts:
                 pieces += len(areas[0])
         return margin, pieces
 
-    def with_rounding(self, variances: FloatArray) -> FloatArray:
-        """Return standard deviations of whole counts, given variances before rounding, records; 0 where they are exact."""
-        variance = GRID_ROUNDING_VARIANCE if self.is_grid else ROUNDING_VARIANCE
+    def with_rounding(self, variances: FloatArray, runs: int = 1) -> FloatArray:
+        """Return standard deviations of whole counts, given variances before rounding, records; 0 where they are exact.
+
+        Args:
+            variances: of boxes, float64, shape (boxes,).
+            runs: of how many parts that are rounded apart each box is made; each adds the same.
+        """
+        variance = runs * (GRID_ROUNDING_VARIANCE if self.is_grid else ROUNDING_VARIANCE)
         return np.sqrt(np.where(variances > 0, variances + variance, 0.0))
+
+    def box_deviation(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
+        """Return the standard deviation of the count of one box, float64, shape (1,), records; arguments as in `whole_margins`."""
+        return self.with_rounding(self.variances.of_boxes(first, stop), self.variances.runs_of_box(first, stop))
 
     def half_widths(self, levels: AxisLevels, rows: int) -> tuple[int | None, int | None]:
         """Return z of the intervals of rows, and of simultaneous ones; None where rows have different ones."""

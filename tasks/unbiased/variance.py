@@ -128,6 +128,27 @@ class TreeVariances:
             if level < tree.depth:
                 areas = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly])).areas
 
+    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
+        """Return of how many runs of adjacent leaves, in the order of the tree, a box is made; arguments as in `whole_nodes`.
+
+        A range of a single axis is one run; a range of one axis in several areas of axes that are refined before is a run in each.
+        """
+        tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
+        starts = [_first_leaves(axis) for axis in tree.axes]
+        begins, ends = list[IntArray](), list[IntArray]()
+        place, fan_out = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+        for level in range(tree.depth + 1):
+            leaves = tree.leaves_below(level, areas)
+            place = np.repeat(place, fan_out) + _before(leaves, fan_out)
+            nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
+            inside, partly = inside_boxes(tree, starts, nodes, first, stop)
+            begins.append(place[inside > 0])
+            ends.append((place + leaves)[inside > 0])
+            if level < tree.depth:
+                cells = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly]))
+                place, areas, fan_out = place[partly], cells.areas, np.diff(cells.first_cell)
+        return len(np.setdiff1d(np.concatenate(begins), np.concatenate(ends)))
+
     def of_sum(self, weights: FloatArray) -> float:
         """Return the variance of the sum of all leaves with some weights, records squared.
 
@@ -206,6 +227,14 @@ def tree_variances(tree: Tree, precisions: Sequence[float]) -> TreeVariances:
     if np.isinf(below[0]).any():
         raise ValueError("at least one level must be measured.")
     return TreeVariances(tree, tuple(below), tuple(children))
+
+
+def _before(leaves: IntArray, fan_out: IntArray) -> IntArray:
+    """Return how many leaves the siblings before each node have, int64, shape (nodes,)."""
+    before = np.cumsum(leaves) - leaves
+    families = np.cumsum(fan_out) - fan_out
+    within: IntArray = before - np.repeat(before[families], fan_out)
+    return within
 
 
 def _inverse(values: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ from tasks.format.csv import csv_failures
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
+from tasks.format.published_tree import tree_of_spec
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
 from tasks.tree.ordered import ordered_axes
@@ -26,6 +27,7 @@ from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
+from tasks.verify.unbiased import unbiased_failures
 from tasks.verify.views import view_failures
 from tasks.words.levels import in_short
 
@@ -255,7 +257,9 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         return do_not_add_up  # what follows from noisy counts is compared cell by cell
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
-    elif (folder / NOISY_COUNTS).exists():
+    elif manifest.covariance and not do_not_add_up and tree_of_spec(manifest) is not None:
+        do_not_add_up += unbiased_failures(folder, manifest)
+    if not manifest.noisy_counts and (folder / NOISY_COUNTS).exists():
         do_not_add_up.append(f"{NOISY_COUNTS}/ exists, but the manifest says that noisy counts are not published.")
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
 

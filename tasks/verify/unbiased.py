@@ -13,7 +13,7 @@ from storage.counts.columns import COUNT, INTERVAL, NOISY, SIGNAL
 from storage.releases.terms import GRID
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
-from tasks.format.published_tree import areas_of_rows, axes_of, released_of, tree_of_codebook, view_of
+from tasks.format.published_tree import areas_of_rows, axes_of, released_of, tree_of_codebook, tree_of_spec, view_of
 from tasks.laws.named import noise_of
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, taking
@@ -31,7 +31,9 @@ _FLOATS = 2.0**-46  # of the records: likewise
 
 
 def unbiased_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which tables do not follow from the published noisy counts, one sentence each.
+    """Return which tables do not follow from the noise, and from the noisy counts where they are published, one sentence each.
+
+    Without noisy counts the tree must follow from the spec.
 
     Raises:
         UNREADABLE: a table cannot be read.
@@ -45,11 +47,11 @@ def unbiased_failures(folder: Path, manifest: Manifest) -> list[str]:
     failures = [
         f"counts/level_{entry.level}.parquet {wrong}" for entry in manifest.levels if (wrong := unbiased.misfit(entry))
     ]
-    failures += noisy_view_failures(folder, manifest)
+    failures += noisy_view_failures(folder, manifest) if manifest.noisy_counts else []
     failures += [
         f"views/{view.name}.parquet {wrong}" for view in manifest.views if (wrong := unbiased.view_misfit(view))
     ]
-    if failures:
+    if failures or not manifest.noisy_counts:
         return failures
     return [wrong] if (wrong := unbiased.out_of_order() or unbiased.unsettled()) else []
 
@@ -66,7 +68,7 @@ def _has_parts_of(manifest: Manifest) -> bool:
 
 @dataclass(slots=True)
 class Unbiased:
-    """A folder with the noisy counts of every node, or of every pair of nodes. Its tables are correct on their own.
+    """A folder of which every node, or every pair of nodes, was measured. Its tables are correct on their own.
 
     Attributes:
         folder: the folder.
@@ -79,7 +81,8 @@ class Unbiased:
 
     def __post_init__(self) -> None:
         """Read the tree, and compute the variances."""
-        tree = tree_of_codebook(self.manifest, pl.read_parquet(self.folder / CODEBOOK, glob=False))
+        tree = None if self.manifest.noisy_counts else tree_of_spec(self.manifest)
+        tree = tree or tree_of_codebook(self.manifest, pl.read_parquet(self.folder / CODEBOOK, glob=False))
         self._released = released_of(self.manifest, tree, int(self._table(self.manifest.levels[0])[COUNT].item()))
 
     def misfit(self, entry: LevelEntry) -> str:

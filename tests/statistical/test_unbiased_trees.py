@@ -119,6 +119,33 @@ def test_intervals_of_ranges_cover() -> None:
     assert halved / (200 * len(ends)) < 0.75
 
 
+def test_intervals_of_ranges_in_every_area_of_another_axis_cover() -> None:
+    """With σ = 0.6, 7 to 9 of 12 hours in all of 100 zones is 100 runs that are rounded apart: its deviation and interval allow for all of them."""
+    generator, hours = np.random.default_rng(9), tree_of(12).axes[0]
+    zone = replace(axis_from_codebook("z", ordered_axis("z", {"ordered": 100, "branching": 100}).codebook()), name="z")
+    tree = Tree((zone, hours), (0,) * zone.depth + (1,) * hours.depth)
+    precisions = (cascade(mean_fan_outs(tree)) / 0.36).tolist()
+    measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, of**-0.5)) for level, of in enumerate(precisions)]
+    rule = released_counts(tree, measured, CONFIDENCE, None, is_grid=False)
+    box = [np.array([0]), np.array([7])], [np.array([100]), np.array([10])]
+    (deviation,), errors = rule.box_deviation(*box), []
+    draws = [
+        discrete_gaussian(generator, of**-0.5, (2000, tree.possible_cells(level)))
+        for level, of in enumerate(precisions)
+    ]
+    for run in range(2000):
+        values = least_squares(
+            tree_variances(tree, precisions),
+            precisions,
+            lambda level: taking(iter([draws[level][run]])),  # noqa: B023
+        )
+        leaves = np.concatenate(list(round_prefix_sums(values))).reshape(100, 12)  # the truth is 0
+        errors.append(int(leaves[:, 7:10].sum()))
+    assert np.std(errors) == pytest.approx(deviation, rel=0.06)
+    reach = rule.box_margin(np.array([deviation]))
+    assert np.mean(np.abs(errors) <= reach) >= 0.89
+
+
 def test_intervals_of_rectangles_cover() -> None:
     """Of 1,000 rectangles of 32 × 32 leaves in 200 releases at least 89 % are covered at a confidence of 90 %, and of half the width are not."""
     generator, one = np.random.default_rng(5), tree_of(32)

@@ -94,7 +94,8 @@ class Targets(Keys):
     """The errors to reach, in place of a budget: the release spends as little as they need.
 
     Attributes:
-        targets: The most standard deviation of a released count, in records, by the name of a level. Levels without a target are free.
+        targets: The most standard deviation of a released count, in records, by the name of a level. Levels above without a
+            target are free. The finest level takes the target of the nearest level above that has one.
     """
 
     targets: Annotated[dict[str, Positive], Field(min_length=1)]

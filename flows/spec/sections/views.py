@@ -13,7 +13,6 @@ from tasks.words.refinements import refinement
 
 MARGINS = "margins"
 LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured beside views
-LEAVES_BESIDE_VIEWS = frozenset({"cbdp"})  # the mechanisms that measure no other level than the leaves beside views
 
 # pydantic adds these names to the path of an error
 _ALL_MARGINS, _BY_NAME = "<margins>", "<by view>"

@@ -203,6 +203,16 @@ def test_verify_finds_what_does_not_follow(
     assert any(said in failure for failure in failures), failures
 
 
+@pytest.mark.parametrize("column", ["low", "high"])
+def test_intervals_are_verified_without_noisy_counts(released: Callable[..., PublishedRelease], column: str) -> None:
+    """They follow from the manifest and from the codes that the spec lists."""
+    folder = released(release={"order": ["zone", "age"], "noisy_counts": False}).folder
+    assert verify(folder) == []
+    own = folder / "counts" / "level_2.parquet"
+    rewritten(own, pl.read_parquet(own).with_columns(pl.col("count").alias(column)))
+    assert any("does not have the intervals" in failure for failure in verify(folder))
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"privacy": PRIVACY | {"split": {"targets": {"age": 5}}}}, "privacy.split.targets replaces epsilon"),
     ({"privacy": {**PRIVACY, "epsilon": None, "split": {"targets": {"age": 0}}}}, "must be a finite number > 0"),

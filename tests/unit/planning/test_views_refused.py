@@ -7,10 +7,8 @@ import pytest
 import yaml
 
 from flows.forecast.check import FailedCheck, check_answer
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.spec.sections.views import LEAVES_BESIDE_VIEWS
 from storage.errors import TrellisError
 from tests.support.town import NAMES, TRIPS, Town, mode_of, modes
 
@@ -195,12 +193,7 @@ VIEWS_REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a weight of an unknown view": (
         {"privacy__split": {"by_mod": 2}},
         "privacy.split",
-        "(total, living, working, by_mode, mode_from, pairs, leaves), got by_mod. Did you mean by_mode?",
-    ),
-    "a weight of an unknown view with a tree": (
-        {"mechanism": "inftda", "privacy__split": {"by_mod": 2}},
-        "privacy.split",
-        "(total, living, working, by_mode, mode_from, pairs, tree), got by_mod. Did you mean by_mode?",
+        "(total, living, working, by_mode, mode_from, pairs, leaves, tree), got by_mod. Did you mean by_mode?",
     ),
     "a weight of 0": ({"privacy__split": {"by_mode": 0}}, "privacy.split.by_mode", "must be a finite number > 0"),
     "a weight without end": (
@@ -264,11 +257,6 @@ def test_what_views_cannot_be_is_refused_by_its_key(town: Town, case: str) -> No
     found, error = problem_of(town, changes)
     assert found == field
     assert told in error
-
-
-def test_leaves_are_beside_views_where_a_mechanism_measures_no_other_level() -> None:
-    """The spec offers the name `leaves` with exactly the mechanisms that measure views and leaves only."""
-    assert {name for name, of in MECHANISMS.items() if of.cells == "views"} == LEAVES_BESIDE_VIEWS
 
 
 DERIVED_REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {

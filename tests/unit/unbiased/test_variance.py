@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.tree.frontier import Frontier, expand
+from tasks.tree.leaves import root_of
 from tasks.tree.order import Tree
 from tasks.unbiased.variance import TreeVariances, tree_variances
 from tests.support.shapes import complete, covariance, drawn, halved, incidences, tree_by
@@ -115,3 +117,21 @@ def test_a_chain_of_only_children_needs_one_measured_level() -> None:
     assert [level.most for level in tree_variances(tree, [0.0, 4.0, 0.0]).of_levels()] == [0.25] * 3
     with pytest.raises(ValueError, match="at least one level"):
         tree_variances(tree, [0.0, 0.0, 0.0])
+
+
+@given(SEEDS)
+def test_a_box_is_made_of_runs_of_adjacent_leaves(seed: int) -> None:
+    """On random trees, runs are counted as in a list of all leaves in the order of the tree."""
+    tree, variances, _ = draw(seed)
+    generator = np.random.default_rng(seed)
+    nodes = root_of(tree, 0)
+    for level in range(tree.depth):
+        cells = expand(tree, nodes)
+        nodes = Frontier(level + 1, cells.areas, cells.areas[0])
+    for _ in range(5):
+        ends = [np.sort(generator.integers(0, size + 1, 2)) for size in tree.sizes(tree.depth)]
+        inside = np.ones(len(nodes), dtype=bool)
+        for (first, stop), areas in zip(ends, nodes.areas, strict=True):
+            inside &= (first <= areas) & (areas < stop)
+        runs = np.count_nonzero(np.diff(inside.astype(int), prepend=0) > 0)
+        assert variances.runs_of_box([of[:1] for of in ends], [of[1:] for of in ends]) == runs
