@@ -34,6 +34,7 @@ class ShownLevel(ReleasedLevel):
         signal: the rows that stand out from the noise.
         noise_rows: the share of rows whose true count is 0: `estimate` and `at_most`.
         above_noise: what stands above twice the noise, of `rows` and of `records`.
+        deviations: where every node is measured, the `least` and the `most` standard deviation of a released count, records.
     """
 
     bound_after: int | None = None
@@ -41,6 +42,7 @@ class ShownLevel(ReleasedLevel):
     signal: Mapping[str, int | None] | None = None
     noise_rows: Mapping[str, float] | None = None
     above_noise: Mapping[str, float] | None = None
+    deviations: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,14 @@ from rich.table import Table
 
 from flows.console.terminal import out, print_line
 from tasks.words.levels import grouped_by, level_columns
-from tasks.words.numbers import format_bound, format_cells, format_cost, format_noise_rows, format_sigma
+from tasks.words.numbers import (
+    format_bound,
+    format_cells,
+    format_cost,
+    format_deviations,
+    format_noise_rows,
+    format_sigma,
+)
 
 if TYPE_CHECKING:
     from flows.answers.release_status import ShownLevel
@@ -16,6 +23,8 @@ if TYPE_CHECKING:
     from storage.record import ReleasedLevel
 
     Level = ShownLevel | PlannedLevel
+
+DEVIATIONS = "sd of a count"  # with rounding, where every node is measured
 
 _MANY = 10  # numbers to be listed
 
@@ -26,7 +35,7 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
         "cells measured": [level.cells for level in levels],
         "non-zero": [level.nonzero for level in levels],
     }
-    known = {}
+    known = deviations_of(levels)
     if any(level.bound_after is not None for level in levels):
         bounds = [format_bound(level.sigma, level.bound_after, summed=bool(level.summed)) for level in levels]
         known["as released"] = bounds
@@ -39,6 +48,15 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
     show_bound_note(levels)
     show_noise_note(levels)
     show_threshold_note(levels)
+
+
+def deviations_of(levels: "Sequence[Level]") -> dict[str, list[str]]:
+    """Return the standard deviations of the counts of all levels, by the heading of their column; nothing where none are stated."""
+    if not any(level.deviations for level in levels):
+        return {}
+    return {
+        DEVIATIONS: [format_deviations(of["least"], of["most"]) if (of := level.deviations) else "" for level in levels]
+    }
 
 
 def show_views(views: "Sequence[ReleasedLevel]") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flows.console.levels_table import (
+    deviations_of,
     format_level_numbers,
     level_table,
     show_bound_note,
@@ -29,7 +30,8 @@ def show_plan(forecast: "Forecast") -> None:
     forecast = escaped(forecast)
     by_map = any(level.epsilon for level in forecast.levels)
     _show_guarantee(forecast, by_map=by_map)
-    out.print(level_table(forecast.levels, {"possible cells": [level.possible_cells for level in forecast.levels]}))
+    possible = {"possible cells": [level.possible_cells for level in forecast.levels]}
+    out.print(level_table(forecast.levels, possible, deviations_of(forecast.levels)))
     show_bound_note(forecast.levels)
     _show_views(forecast)
     _show_intervals(forecast)

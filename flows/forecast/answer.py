@@ -1,6 +1,6 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
@@ -97,8 +97,14 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
         return [_planned(plan, level, total, None) for level in plan.levels]
     if plan.scheme.is_unbiased:  # the cells of a level may have different ones
         counts = plan.scheme.released(plan.guarantee.noises, confidence)
-        widest = (counts.widest_margin(plan.tree.axis_levels(level.level)) for level in plan.levels)
-        return [_planned(plan, level, total, margin) for level, margin in zip(plan.levels, widest, strict=True)]
+        of_level = [plan.tree.axis_levels(level.level) for level in plan.levels]
+        return [
+            replace(
+                _planned(plan, level, total, counts.widest_margin(own)),
+                deviations=dict(zip(("least", "most"), counts.deviations(own), strict=True)),
+            )
+            for level, own in zip(plan.levels, of_level, strict=True)
+        ]
     own = [noise_of(level) for level in own_levels(plan.levels)]
     margins = for_every_level(plan.levels, margins_of(own, confidence))
     return [_planned(plan, level, total, margins[level.level].own) for level in plan.levels]

@@ -24,6 +24,7 @@ class PlannedLevel:
         half_width: of the interval around the noisy count of a cell that is fixed beforehand, records; None where intervals
             differ from cell to cell. How wide the intervals of rows are depends on how many rows there will be.
         typical_count: of a cell, if a public total were spread evenly; None without such a total.
+        deviations: where every node is measured, the `least` and the `most` standard deviation of a released count, records.
         summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
         same_as: the level that this one repeats, since every cell above it holds one cell of this level.
         view: the name of the view that it is, or whose cells it has; left out for other levels.
@@ -42,6 +43,7 @@ class PlannedLevel:
     bound: float | None
     half_width: int | None
     typical_count: float | None
+    deviations: Mapping[str, float] | None = None
     summed: bool | None = None
     same_as: int | None = None
     view: str | None = None

@@ -7,7 +7,7 @@ from storage.counts.columns import COUNT, SIGNAL, SIZE
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL, GRID
 from tasks.format.manifest import LevelEntry, Manifest, Privacy, ViewEntry
 from tasks.laws.named import LAWS
-from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
+from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
 from tasks.tree.ordered import ordered_axes
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
@@ -247,8 +247,9 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
     )
     if manifest.covariance:
         return (
-            f"{bound}. `sigma` is the standard deviation of the noise in one measurement.\n  A released count is settled from all"
-            " measurements; the manifest states its standard deviation per level (`deviations`)."
+            f"{bound}. `sigma` is the standard deviation of the noise in one measurement,\n  or, at a level that is not measured, of its"
+            ' counts. A released count is settled from all measurements; "sd of a count" is the\n  standard deviation of its error'
+            " (`deviations` in the manifest)."
         )
     if manifest.levels[0].summed:
         return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
@@ -498,6 +499,7 @@ def _row(level: LevelEntry) -> dict[str, str]:
         "noise (sigma)": format_sigma(level.sigma, summed=level.summed, digits=2)
         + ("" if level.same_as is None else f", same as level {level.same_as}")
         + (", a sum" if level.summed and level.source is not None else ""),
+        "sd of a count": deviations_of(level),
         "noise rows": noise_rows_of(level),
         "rows, records above 2 sigma": above_noise_of(level),
         "error bound (95%)": format_bound(level.sigma, level.bound, summed=level.summed),

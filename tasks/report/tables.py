@@ -7,7 +7,7 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
-from tasks.report.levels import NOTHING, above_noise_of, noise_rows_of
+from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
 from tasks.report.readme import VIEW_HEADS, difference, view_rows
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
@@ -128,6 +128,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         "counts by": True,
         "ε" if of_epsilon else "ρ": True,
         "noise (sigma)": True,
+        "sd of a count": any(entry.deviations for entry in manifest.levels),
         "error bound (95%)": any(entry.bound is not None for entry in manifest.levels),
         "as released": any(entry.bound_after is not None for entry in manifest.levels),
         f"interval{interval}, on average": has_intervals,
@@ -169,6 +170,7 @@ def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[s
         if entry.summed
         else format_cost(entry.rho, entry.epsilon, of_epsilon=of_epsilon, same_as=entry.same_as),
         format_sigma(entry.sigma, summed=entry.summed),
+        deviations_of(entry),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
         format_bound(entry.sigma, entry.bound_after, summed=entry.summed),
         NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",

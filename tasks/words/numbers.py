@@ -75,6 +75,12 @@ def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
     return f"± {bound:,.0f}" if bound < _LONG else f"± {rounded_up(bound, 4)}"
 
 
+def format_deviations(least: float, most: float) -> str:
+    """Return the least and the most standard deviation of the counts of a level as text, one number where they are alike."""
+    one, other = f"{least:,.3g}", f"{most:,.3g}"
+    return one if one == other else f"{one} to {other}"
+
+
 def format_cells(number: int | None) -> str:
     """Return a number of cells as text, in full unless it is very large."""
     if number is None:
