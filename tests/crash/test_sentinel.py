@@ -58,9 +58,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     """Return the maker of a release of the planted counts, and of a further row if one is given, with a sampler."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
-    def make(sampler: Sampler, row: str = "", *, named: str = "opendp", has_views: bool = False) -> Made:
+    def make(
+        sampler: Sampler, row: str = "", *, named: str = "opendp", has_views: bool = False, walks: str = "inftda"
+    ) -> Made:
         places = ["n1", "n2", "s1", "s2"]
-        mechanism, spec = ("cbdp", SPEC_WITH_VIEWS) if has_views else ("inftda", SPEC)
+        mechanism, spec = ("cbdp", SPEC_WITH_VIEWS) if has_views else (walks, SPEC.replace("mechanism: inftda", f"mechanism: {walks}"))
         near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
         (tmp_path / "near.csv").write_text("\n".join(["origin,destination,near", *near]) + "\n")
         rows = [f"{home},{work},{count}" for (home, work), count in zip(product(places, places), PLANTED, strict=True)]
@@ -160,6 +162,23 @@ def test_views_hold_no_true_count(make: Make) -> None:
     assert made.exposed() == set()
     assert made.meanwhile == set()
     assert made.secrets_in(made.said) == set()
+
+
+def test_unbiased_trees_hold_no_true_count(make: Make) -> None:
+    """Where every node is measured and settled by least squares, no count is in any file or record; without noise the search finds them."""
+    made = make(hiding("opendp"), walks="cascade")
+    assert made.fault is None
+    assert set(PLANTED) < made.secrets
+    assert made.exposed() == set()
+    assert made.meanwhile == set()
+    assert made.secrets_in(made.said) == set()
+
+
+def test_the_search_finds_counts_of_unbiased_trees(make: Make) -> None:
+    """Without noise the same search finds true counts in every shard and published table."""
+    found = {Path(file).name for file in make(return_the_truth, walks="cascade").exposed()}
+    assert {f"level_{level}_trunk.{kind}.parquet" for level in range(1, 5) for kind in ("noisy", "counts")} <= found
+    assert {f"level_{level}.parquet" for level in range(1, 5)} <= found
 
 
 def test_the_search_finds_counts_of_views(make: Make) -> None:
