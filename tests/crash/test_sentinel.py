@@ -62,7 +62,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         sampler: Sampler, row: str = "", *, named: str = "opendp", has_views: bool = False, walks: str = "inftda"
     ) -> Made:
         places = ["n1", "n2", "s1", "s2"]
-        mechanism, spec = ("cbdp", SPEC_WITH_VIEWS) if has_views else (walks, SPEC.replace("mechanism: inftda", f"mechanism: {walks}"))
+        mechanism, spec = (
+            ("cbdp", SPEC_WITH_VIEWS)
+            if has_views
+            else (walks, SPEC.replace("mechanism: inftda", f"mechanism: {walks}"))
+        )
         near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
         (tmp_path / "near.csv").write_text("\n".join(["origin,destination,near", *near]) + "\n")
         rows = [f"{home},{work},{count}" for (home, work), count in zip(product(places, places), PLANTED, strict=True)]
