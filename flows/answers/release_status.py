@@ -32,7 +32,7 @@ class ShownLevel(ReleasedLevel):
         bound_after: as `bound`, known from the released and the noisy counts: it holds for every level at once.
         intervals: what `low` and `high` promise.
         signal: the rows that stand out from the noise.
-        noise_rows: the share of rows whose true count is 0: `estimate` and `at_most`.
+        noise_rows: the share of rows whose true count is 0: `estimate`, where there is one, and `at_most`.
         above_noise: what stands above twice the noise, of `rows` and of `records`.
         deviations: where every node is measured, the `least` and the `most` standard deviation of a released count, records.
     """
@@ -40,7 +40,7 @@ class ShownLevel(ReleasedLevel):
     bound_after: int | None = None
     intervals: Mapping[str, float | str] | None = None
     signal: Mapping[str, int | None] | None = None
-    noise_rows: Mapping[str, float] | None = None
+    noise_rows: Mapping[str, float | None] | None = None
     above_noise: Mapping[str, float] | None = None
     deviations: Mapping[str, float] | None = None
 

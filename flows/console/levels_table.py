@@ -41,7 +41,7 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
         known["as released"] = bounds
     if any(level.noise_rows for level in levels):
         known["noise rows"] = [
-            format_noise_rows(share["estimate"], share["at_most"]) if (share := level.noise_rows) else "none"
+            format_noise_rows(share["estimate"], share["at_most"] or 0.0) if (share := level.noise_rows) else "none"
             for level in levels
         ]
     out.print(level_table(levels, counted, known))

@@ -97,7 +97,7 @@ def _show_laws(forecast: "Forecast") -> None:
 
 
 def _show_views(forecast: "Forecast") -> None:
-    """Draw the views, and how far off the totals of one axis would be with views and without."""
+    """Draw the views, and the mean noise in the totals of one axis with views and without, before counts are settled."""
     if forecast.views:
         table = Table("view", "of", box=None)
         for heading in ("cells", "σ"):
@@ -125,7 +125,8 @@ def _show_views(forecast: "Forecast") -> None:
         else "release.views: margins"
     )
     out.print(
-        f"\nmean noise in the totals of one axis, in records, with {which} and without; more where many small counts end at zero:"
+        f"\nmean noise of the best sum of measurements for the totals of one axis, in records, with {which} and without, before counts"
+        " are settled; settled counts are usually nearer, and further off where many small counts end at zero:"
     )
     out.print(table)
 

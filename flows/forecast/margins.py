@@ -1,4 +1,4 @@
-"""How far off the totals of one axis would be: from what the plan measures, and with views or without them."""
+"""The noise in the totals of one axis before counts are settled: of what the plan measures, and with views or without them."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ Margin = tuple[int, int]  # an axis, and its level
 
 
 def planned_margins(plan: Plan) -> list[PlannedMargin]:
-    """Return the totals of each axis at each of its levels, with the error that is to be expected of them.
+    """Return the totals of each axis at each of its levels, with the mean noise of the best sum of measurements for one.
 
     What an alternative would give is computed for the same cost, without searching for its ρ anew.
     """
@@ -65,7 +65,7 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
 
 
 def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
-    """Return the expected error of every total of one axis, records."""
+    """Return the mean noise of every total of one axis before counts are settled, records."""
     guarantee = plan.guarantee
     noises = guarantee.noises if scheme is plan.scheme else noises_like(scheme, guarantee)
     measured = dict(zip(scheme.measured, noises, strict=True))

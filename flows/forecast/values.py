@@ -63,9 +63,9 @@ class PlannedMargin:
         axis: the name of the axis.
         level: the name of its level.
         cells: how many areas it has.
-        expected_error: the mean absolute noise of the best sum of measurements for a total where views are measured, records: those of
-            the spec, or `views: margins` where it has none. The error is larger where many small counts end at zero. None where
-            views cannot be measured.
+        expected_error: the mean absolute noise of the best sum of measurements for a total, before counts are settled, where views are
+            measured, records: those of the spec, or `views: margins` where it has none. Settled counts are usually nearer to the
+            truth, and further from it where many small counts end at zero. None where views cannot be measured.
         without_views: likewise without views.
     """
 

@@ -120,11 +120,12 @@ class NoiseRows(_Part):
     """The share of a level's rows that are noise alone: their true count is 0.
 
     Attributes:
-        estimate: the estimated share; where the noise is large, nothing tells a true count of 1 from one of 0.
+        estimate: the estimated share; where the noise is large, nothing tells a true count of 1 from one of 0. None where the counts
+            of the level follow from sums of the noisy counts of another measurement.
         at_most: with 95% probability, the share is no larger.
     """
 
-    estimate: float
+    estimate: float | None
     at_most: float
 
 
@@ -288,8 +289,8 @@ class PoorMargin(_Part):
 
     Attributes:
         margin: their name: that of the level's column of codes.
-        expected_error: the mean absolute noise of the best sum of measurements for one of them, records. The released sums can be
-            nearer to the truth, and are further from it where many small counts ended at zero.
+        expected_error: the mean absolute noise of the best sum of measurements for one of them, before counts are settled, records. The
+            released sums are usually nearer to the truth. They are further from it where many small counts ended at zero.
     """
 
     margin: str = Field(min_length=1)

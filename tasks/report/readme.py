@@ -339,13 +339,15 @@ def _signal(manifest: Manifest) -> str:
 
 def _shares(manifest: Manifest) -> str:
     """Return what the shares of the levels say; empty where none are stated."""
-    if not any(level.noise_rows for level in manifest.levels):
+    stated = [level.noise_rows for level in manifest.levels if level.noise_rows]
+    if not stated:
         return ""
+    unknown = "  Where one figure stands, the counts are sums of another measurement, and no share is estimated.\n"
     return (
         "- Noise rows are rows whose true count is 0. Their share is estimated; with 95% probability it is no larger than the\n"
         "  second figure. The two can be far apart, because where the noise is large nothing tells a true count of 1 from one\n"
         "  of 0. Above 2 sigma: the estimated share of rows with a true count above twice the noise, and of the records in them.\n"
-    )
+    ) + unknown * any(of.estimate is None for of in stated)
 
 
 def _prefer(manifest: Manifest, *, of_trips: bool) -> str:

@@ -22,13 +22,14 @@ class Shares:
     """Shares of a level's rows, in [0, 1].
 
     Attributes:
-        noise: of rows with a true count of 0, estimated.
+        noise: of rows with a true count of 0, estimated; None where their counts follow from sums of the noisy counts of another
+            level or view, by which such an estimate is far off.
         noise_at_most: of such rows there are no more, but for a risk of `tasks.uncertainty.noise_rows.RISK`.
         rows_above: of rows with a true count above twice the noise, estimated.
         records_above: of the records in rows, those in such rows, estimated.
     """
 
-    noise: float
+    noise: float | None
     noise_at_most: float
     rows_above: float
     records_above: float

@@ -91,13 +91,18 @@ class MeasuredSums:
         return signals(self.noisy[rows], len(self), rate, lambda log_tail: self.margin(log_tail, rows))
 
     def shares(self, rows: IntArray) -> Shares | None:
-        """Return how much of some cells is noise; None where there is none."""
+        """Return how much of some cells is noise; None where there is none.
+
+        Of sums of several noisy counts the noise is large beside the counts. The cells that settled at a count other than 0 are then
+        not those with the largest sums, so that no share is estimated, and only the bound is stated.
+        """
         if not self.noise:
             return EXACT if len(rows) else None
         mixture = self._mixture(rows)
         below = [np.count_nonzero(self.noisy < -self.margin(log_tail)) for log_tail in LOG_TAILS]
         within = [np.count_nonzero(self.noisy[rows] <= self.margin(log_tail, rows)) for log_tail in LOG_TAILS]
-        return shares_from(mixture, BeyondMargins(np.array(below), np.array(within)), len(self), len(rows))
+        found = shares_from(mixture, BeyondMargins(np.array(below), np.array(within)), len(self), len(rows))
+        return replace(found, noise=None) if found and (self.terms > 1).any() else found
 
     def _mixture(self, rows: IntArray) -> CountMixture:
         """Return the noisy counts of all cells and of some, to estimate what those are. The noise of sums is taken to be normal."""
@@ -130,9 +135,9 @@ def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree:
 
 
 def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> float:
-    """Return the mean absolute error of the best sum of measurements for a cell of a view, records, before counts are settled.
+    """Return the mean absolute noise of the best sum of measurements for a cell of a view, records, before counts are settled.
 
-    It is that of normal noise with the variance of the measurement that says most about the widest cell. A released count can be
+    It is that of normal noise with the variance of the measurement that says most about the widest cell. A released count is usually
     nearer; it is further off where many small counts end at zero. Arguments are those of `best_source`.
     """
     return math.sqrt(2 / math.pi * best_source(of, measured, tree)[1].variance)

@@ -68,8 +68,8 @@ class Settled:
         if not np.array_equal(signal, table[SIGNAL].to_numpy()):
             return f"does not mark the rows as {SIGNAL} that stand out."
         shares = sums.shares(rows)
-        stated = entry.noise_rows.at_most if entry.noise_rows else None
-        if stated != (shares.noise_at_most if shares else None):
+        stated, found = entry.noise_rows, (shares.noise_at_most, shares.noise is None) if shares else None
+        if ((stated.at_most, stated.estimate is None) if stated else None) != found:
             return "does not agree with noise_rows of the manifest."
         return ""
 

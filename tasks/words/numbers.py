@@ -110,9 +110,12 @@ def format_share(share: float) -> str:
     return f"{100 * share:.3g}%" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
-def format_noise_rows(estimate: float, at_most: float) -> str:
-    """Return which share of the rows is noise alone: estimated, and at most."""
-    return f"{format_share(estimate)}, at most {format_share(at_most)}" if at_most else "0%"
+def format_noise_rows(estimate: float | None, at_most: float) -> str:
+    """Return which share of the rows is noise alone: estimated where it can be, and at most."""
+    if not at_most:
+        return "0%"
+    most = f"at most {format_share(at_most)}"
+    return most if estimate is None else f"{format_share(estimate)}, {most}"
 
 
 def format_percent(share: float) -> str:

@@ -372,6 +372,14 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a half-width": (of_view("by_mode", half_width=1), "half_width"),
     "a level's half-width": (stated(lambda manifest: manifest["levels"][4].update(half_width=1)), "half_width"),
     "a level's bias": (stated(lambda manifest: manifest["levels"][4].update(bias=9.0)), "bias"),
+    "an estimate of sums": (
+        stated(lambda manifest: manifest["levels"][1]["noise_rows"].update(estimate=0.0)),
+        "level_1.parquet does not agree with noise_rows of the manifest",
+    ),
+    "an estimate left out": (
+        stated(lambda manifest: manifest["levels"][4]["noise_rows"].update(estimate=None)),
+        "level_4.parquet does not agree with noise_rows of the manifest",
+    ),
     "a promise": (of_view("by_mode", intervals={"confidence": 0.9, "promise": "rows"}), "does not promise"),
     "a seal that is missing": (stated(lambda manifest: manifest["seals"].pop()), "must have seals"),
     "a table": (gone("views/by_mode.parquet"), "missing"),
@@ -562,7 +570,7 @@ def test_views_with_the_cells_of_a_level_take_its_measurement(tmp_path: Path, no
 
 
 def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> None:
-    """The manifest lists them with the error to expect; README, report and the metadata of the records say the same."""
+    """The manifest lists them with their mean noise; README, report and the metadata of the records say the same."""
     views = {name: VIEWS[name] for name in ("living", "pairs")}
     folder = Town(tmp_path).release(release__views=views, release__records=True)
     assert verify_answer(folder).failures == []
@@ -583,9 +591,25 @@ def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> No
     (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]
     for text in (readme.replace("`", ""), re.sub("</?code>", "", page), records["dc:description"]):
         assert all(one in text for one in named), text
+        assert "before counts are settled" in text
         assert "release.views: margins measures these totals" in text
     (note,) = [note for note in metadata["notes"] if "expected_error" in note]
     assert note["expected_error"] == errors
+
+
+def test_no_share_of_noise_is_estimated_from_sums_of_another_measurement(tmp_path: Path) -> None:
+    """Level 1 of cbdp is a sum of its pairs of districts: only the bound is stated."""
+    folder = Town(tmp_path).release()
+    levels = manifest_of(folder)["levels"]
+    of_sums = [of["source"] != of["level"] for of in levels]
+    assert of_sums == [False, True, False, True, False]
+    assert [of["noise_rows"]["estimate"] is None for of in levels] == of_sums
+    assert all(0 <= of["noise_rows"]["at_most"] <= 1 for of in levels)
+    readme, page = ((folder / name).read_text() for name in ("README.md", "report.html"))
+    most = f"at most {100 * levels[1]['noise_rows']['at_most']:g}%"
+    assert most in readme
+    assert most in page
+    assert "no share is estimated" in readme
 
 
 def test_margins_leave_no_total_unmeasured(tmp_path: Path) -> None:
