@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from storage.counts.columns import interval_columns
 from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE, Covariance
 from tasks.laws.named import LAWS
-from tasks.words.margins import poor_totals
+from tasks.words.margins import differing_views, poor_totals
 
 # left out of the file where they have their default
 _OF_SOME_LEVELS = (
@@ -419,6 +419,16 @@ class Manifest(_Part):
     def warning_of_margins(self) -> str:
         """A warning about totals of one axis that nothing measures by itself, in Markdown; empty if there are none."""
         return poor_totals({of.margin: of.expected_error for of in self.poor_margins})
+
+    @property
+    def differences(self) -> dict[str, Difference]:
+        """How far the sums of the finest level are from the views to which it is calibrated, by the names of the views."""
+        return {view.name: view.differs for view in self.own_views if view.differs}
+
+    @property
+    def warning_of_views(self) -> str:
+        """A warning about the views from which the sums of the finest level differ, in Markdown; empty if there are none."""
+        return differing_views({name: (of.largest, of.mean) for name, of in self.differences.items()})
 
     @property
     def is_settled_together(self) -> bool:

@@ -112,7 +112,10 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
         "url": file.url,
         "dc:title": f"View {of_view.name}" if of_view else f"Level {entry.level}: {place(entry.axes) or 'everything'}",
         "dc:description": _VIEW if of_view else _described(manifest, entry, of_records=not file.numbers),
-        "notes": [{"level": entry.level, "rho": entry.rho, "sigma": entry.sigma, "bound": entry.bound}],
+        "notes": [
+            {"level": entry.level, "rho": entry.rho, "sigma": entry.sigma, "bound": entry.bound},
+            *([] if file.numbers else _differences(manifest)),
+        ],
         "tableSchema": schema,
     }
 
@@ -130,6 +133,12 @@ def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:
     return [note | {"expected_error": errors}] if errors else []
 
 
+def _differences(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return a note for synthetic records about the views from which their sums differ, if there are any."""
+    found = {name: of.model_dump() for name, of in manifest.differences.items()}
+    return [{"dc:subject": "views from whose tables sums of these records differ", "differs": found}] if found else []
+
+
 def _plain(markdown: str) -> str:
     return markdown.replace("`", "")
 
@@ -137,7 +146,8 @@ def _plain(markdown: str) -> str:
 def _described(manifest: Manifest, entry: LevelEntry, *, of_records: bool) -> str:
     if of_records:
         records = "Synthetic records: one row for each record that the finest level counts. No row belongs to anyone."
-        return f"{records} {_plain(manifest.warning_of_margins)}".rstrip()
+        warnings = filter(None, (manifest.warning_of_margins, manifest.warning_of_views))
+        return " ".join([records, *map(_plain, warnings)])
     return "Counts. A missing row stands for a released count of zero." if entry.level else "The total."
 
 

@@ -83,10 +83,19 @@ Not protected, because it is published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_RECORDS[manifest.records]}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_CSV[manifest.csv]}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
+
+
+def _file_of_records(manifest: Manifest) -> str:
+    """Return the line about the synthetic records, and that their sums differ from views where they do."""
+    line = _RECORDS[manifest.records]
+    if not manifest.differences or manifest.records in {None, "left out"}:
+        return line
+    named = ", ".join(f"`{name}`" for name in manifest.differences)
+    return f"{line.rstrip()}\n  Its sums differ from the tables of {named}, as stated above: take these totals from the views.\n"
 
 
 def _and_views(manifest: Manifest) -> str:
@@ -372,7 +381,7 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
             "- Use any level that answers your question: a coarser level is the sum of the finest, and no closer to the truth than\n"
             "  that sum. Every sum of counts carries the noise of each of its leaves."
         )
-    if difference(manifest):
+    if manifest.warning_of_views:
         return (
             "- Read the totals of one axis in their views, and anything else at the coarsest level that answers your question.\n"
             "  `trellis query` chooses between them. A sum of counts carries the noise of each of them."
@@ -397,7 +406,7 @@ a cell that was fixed beforehand lies between `low` and `high`.
 | {" | ".join(VIEW_HEADS)} |
 |{"---|" * len(VIEW_HEADS)}
 {rows}
-{_below(_wrapped(difference(manifest)))}"""
+{_below(_wrapped(manifest.warning_of_views))}"""
 
 
 VIEW_HEADS = ("view", "counts by", "cells", "cost", "noise (sigma)", "interval")
@@ -421,23 +430,6 @@ def view_rows(manifest: Manifest) -> list[list[str]]:
 
 def _wrapped(paragraph: str) -> str:
     return f"{fill(paragraph, 118, break_on_hyphens=False)}\n" if paragraph else ""
-
-
-def difference(manifest: Manifest) -> str:
-    """Return how far the sums of the finest level are from the views to which it is calibrated; empty where they are the same."""
-    differing = [view for view in manifest.own_views if view.differs]
-    if not differing:
-        return ""
-    about = ", ".join(
-        f"`{view.name}` by {view.differs.largest:,} at most and {view.differs.mean:,.3g} on average"
-        for view in differing
-        if view.differs
-    )
-    return (
-        "The levels are calibrated to these views as far as the areas that are left in them allow. The sums of the finest level differ"
-        f" from their tables, in records, over all cells: {about}. Read a view for its own totals: sums of levels, and of synthetic"
-        " records, are further from the truth."
-    )
 
 
 def _cost_of_view(view: ViewEntry) -> str:

@@ -8,7 +8,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
-from tasks.report.readme import VIEW_HEADS, difference, view_rows
+from tasks.report.readme import VIEW_HEADS, view_rows
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -61,7 +61,7 @@ def view_table(manifest: Manifest) -> str:
     """Return the views of a release; empty if it has none."""
     if not manifest.views:
         return ""
-    differs = difference(manifest)
+    differs = manifest.warning_of_views
     what = "lists" if differs else "is the sum of the finest level's counts, and lists"
     about = (
         f"<p>Groupings beside the tree. Each {what} all its cells, those with a count of 0 too."

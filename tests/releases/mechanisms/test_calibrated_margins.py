@@ -288,9 +288,10 @@ def first_more(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_readers_are_told_how_far_margins_and_leaves_differ(tmp_path: Path) -> None:
-    """README and report state the difference of each margin in records."""
+    """README, report and the metadata of the records state the difference of each margin in records."""
     wide = Wide(tmp_path, trips())
-    folder = wide.release(noise={"sampler": "table"})
+    release = {"tree": "destination", "finest": "zone", "views": "margins", "records": True}
+    folder = wide.release(noise={"sampler": "table"}, release=release)
     largest = {view["name"]: view["differs"]["largest"] for view in manifest_of(folder)["views"] if view["differs"]}
     readme = " ".join((folder / "README.md").read_text().split())
     report = (folder / "report.html").read_text()
@@ -298,6 +299,14 @@ def test_readers_are_told_how_far_margins_and_leaves_differ(tmp_path: Path) -> N
         assert f"`{name}` by {largest[name]} at most" in readme
         assert f"{name} by {largest[name]} at most" in report
     assert "is the sum of the finest level" not in report
+    assert "`records.csv`" in readme
+    assert f"Its sums differ from the tables of {', '.join(f'`{name}`' for name in OWN)}" in readme
+    metadata = json.loads((folder / "metadata.json").read_text())
+    (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]
+    (note,) = [note for note in records["notes"] if "differs" in note]
+    assert {name: of["largest"] for name, of in note["differs"].items()} == largest
+    assert all(f"{name} by {largest[name]} at most" in records["dc:description"] for name in OWN)
+    assert not any("differs" in note for table in metadata["tables"] if table != records for note in table["notes"])
 
 
 @pytest.mark.parametrize(
