@@ -26,7 +26,7 @@ from tasks.groups.task import Sizes
 from tasks.sizes.statistics import CHAIN, TAILS, Statistic
 from tests.support.attacks import FALSE_ALARM, Claim, Values, guesses_of, leaning, lower_bound
 
-COUNTIES, LARGEST = 200, 2
+COUNTIES, LARGEST = 1000, 2
 CLAIM = Claim(0.75, 1e-8)
 RELEASES = 30  # of either table; all of them told apart refute ε = 1.3
 
