@@ -66,8 +66,8 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if spec.input.groups and not mechanism.takes_list:
         able = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.takes_list)
         yield SpecError(
-            f"input.groups must be left out with mechanism {mechanism.name}, which may release more groups in a region than the list"
-            " has there.",
+            f"input.groups must be left out with mechanism {mechanism.name}, which Trellis releases without a list of"
+            " groups.",
             field="input.groups",
             hint=f"Choose mechanism {able}, or leave input.groups out.",
         )

@@ -8,12 +8,12 @@ from fractions import Fraction
 from math import inf
 
 from flows.planning.scheme import Scheme, released_level
-from flows.spec.sections.privacy import PrivacyKeys, Target
+from flows.spec.sections.privacy import Target
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Charge, Spending
 from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
-from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of
+from tasks.accounting.allocation import Measurement, rho_of, tau_of
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.accounting.floats import float_above, float_below
 from tasks.accounting.pld import check_pld, check_pld_within, remember_deltas, remembered_deltas
@@ -202,7 +202,7 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
         if scheme.rho is not None:
             return _guarantee_from(scheme, scheme.rho)
         if keys.epsilon is not None:
-            accountant = _accountant(keys, scheme.allocation, keys.epsilon)
+            accountant = _accountant(scheme, keys.epsilon)
             with _remembering():
                 rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
             return _guarantee(accountant, keys.epsilon, keys.delta, scheme.allocation.measurements(rho))
@@ -297,7 +297,7 @@ def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
 
 def _guarantee_from(scheme: Scheme, rho: Fraction) -> Guarantee:
     keys, measurements = scheme.keys, scheme.allocation.measurements(rho)
-    accountant = _accountant(keys, scheme.allocation, zcdp_epsilon(rho, keys.delta))
+    accountant = _accountant(scheme, zcdp_epsilon(rho, keys.delta))
     with _remembering():
         epsilon = accountant.least_epsilon(measurements, keys.delta)
     return _guarantee(accountant, epsilon, keys.delta, measurements)
@@ -319,16 +319,27 @@ def _remembering() -> Iterator[None]:
         keep_deltas(remembered_deltas())
 
 
-def _accountant(keys: PrivacyKeys, allocation: Allocation, epsilon: float) -> Accountant:
-    """Return the accountant that a spec names, or the tightest one that applies near this ε."""
+def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
+    """Return the accountant that a spec names, or the tightest one that applies near this ε.
+
+    Privacy loss distributions compose moves by one: where one unit can move a number further, they are not used.
+    """
+    keys, allocation = scheme.keys, scheme.allocation
     if keys.accountant == "pld" and keys.max_records_per_unit > 1:
         raise SpecError(
             f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp.",
             field="privacy.accountant",
         )
+    moves_further = any(of.largest > 1 for of in scheme.sensitivities)
+    if keys.accountant == "pld" and moves_further:
+        raise SpecError(
+            f"privacy.accountant: pld needs numbers that one unit moves by at most 1, and mechanism {scheme.mechanism.name} measures"
+            f" others with neighbours {keys.neighbours}; use zcdp.",
+            field="privacy.accountant",
+        )
     if keys.accountant:
         return ACCOUNTANTS[keys.accountant]
-    if keys.max_records_per_unit > 1:
+    if keys.max_records_per_unit > 1 or moves_further:
         return ACCOUNTANTS["zcdp"]
     try:
         check_pld_within(allocation, epsilon, keys.delta)

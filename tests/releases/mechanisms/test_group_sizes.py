@@ -461,3 +461,14 @@ def test_parts_of_a_group_may_be_groups_of_their_own(released: Make) -> None:
         released(homes=twice)
     found = released(homes=twice, input=SPEC["input"] | {"group": ["address", "county"]}, **EXACT)
     assert int(counts(found.folder, 0)["count"].item()) == 80
+
+
+@pytest.mark.parametrize(("mechanism", "accountant"), [("sizes_direct", "zcdp"), ("group_sizes", "pld")])
+def test_moves_by_two_are_not_composed_as_moves_by_one(tables: Path, mechanism: str, accountant: str) -> None:
+    """Where one person can move a number of groups by 2, no privacy loss distribution of moves by 1 is used, also if it is asked for."""
+    privacy = {**PRIVACY, "neighbours": "substitution"}
+    keys = {"mechanism": mechanism, "noise": {"law": "gaussian"}, "privacy": privacy}
+    assert make_plan(load_spec(write_spec(tables, **keys))).guarantee.accountant.name == accountant
+    if accountant == "zcdp":
+        with pytest.raises(SpecError, match="pld needs numbers that one unit moves by at most 1"):
+            make_plan(load_spec(write_spec(tables, **keys | {"privacy": {**privacy, "accountant": "pld"}})))
