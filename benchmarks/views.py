@@ -100,6 +100,8 @@ class Asked:
         bounds = [f"at least {self.least:g}"] * math.isfinite(self.least)
         bounds += [f"at most {self.most:g}"] * math.isfinite(self.most)
         verdict = "reached" if self.least <= self.value <= self.most else "MISSED"
+        if min(abs(self.value - bound) for bound in (self.least, self.most)) < 2 * self.error:
+            verdict += ", but within two standard errors of the bound"
         error = "" if math.isnan(self.error) else f"{self.error:.2g}"
         return [self.what, f"{self.value:.4g}", error, ", ".join(bounds), verdict]
 
@@ -107,7 +109,8 @@ class Asked:
     def line(self) -> str:
         """The figure in a line."""
         what, value, error, bounds, verdict = self.cells
-        return f"{verdict}: {what} {value}{f' ± {error}' if error else ''} ({bounds})"
+        verdict, comma, doubt = verdict.partition(",")
+        return f"{verdict}: {what} {value}{f' ± {error}' if error else ''} ({bounds}{comma}{doubt})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,8 +478,13 @@ def middle_of(geometry: Mapping[str, Any]) -> np.ndarray:
 def table_of_errors(errors: Mapping[str, Sequence[Errors]]) -> str:
     """Return the mean errors, a row per mechanism."""
     names = list(dict.fromkeys(name for runs in errors.values() for name in runs[0]))
-    rows = [[key, *(f"{fmean(run[name] for run in runs):.3g}" for name in names)] for key, runs in errors.items()]
+    rows = [[key, *(in_short(fmean(run[name] for run in runs)) for name in names)] for key, runs in errors.items()]
     return markdown([["", *names], ["---", *["---:"] * len(names)], *rows])
+
+
+def in_short(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def table_of_levels(largest: Mapping[str, Sequence[Sequence[int]]]) -> str:

@@ -34,7 +34,14 @@ def test_the_readme_stays_short_and_opens_with_a_report() -> None:
     assert re.findall(r"!\[.+?\]\((.+?)\)", text("README.md"))[0] == "docs/report.png"
 
 
-@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md", "benchmarks/paper.md"])
+def test_the_readme_names_views_and_ordered_axes() -> None:
+    """Who reads the beginning of the first page alone finds the pages on groupings beside the tree and on ranges."""
+    first = text("README.md").split("## Two commands")[0]
+    assert {"`release.views`", "`cbdp`"} <= set(re.findall("`.+?`", first))
+    assert {"docs/how-to/margins.md", "docs/how-to/ages-hours-days.md"} <= set(re.findall(r"\]\((.+?)\)", first))
+
+
+@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md", "benchmarks/paper.md", "benchmarks/views.md"])
 def test_no_link_to_a_file_is_dead(page: str) -> None:
     """Whatever a page outside of docs/ links to is there, with the heading that the link names."""
     dead = []
