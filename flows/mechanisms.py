@@ -26,6 +26,7 @@ from tasks.optimize.solver import nearest_by_solver
 from tasks.optimize.task import Optimiser
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
+from tasks.shrink.task import Shrink
 from tasks.sizes.estimators import MECHANISMS as OF_SIZES
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
@@ -80,7 +81,7 @@ class Mechanism:
     views: Callable[[Tree], Sequence[View]]
     cells: Measured
     repair: Mapping[str, Optimiser]
-    finish: UpDown | AddUp | Together | Calibrate | Unbiased | Sizes | None = None
+    finish: UpDown | Shrink | AddUp | Together | Calibrate | Unbiased | Sizes | None = None
     bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
     split: Split | None = None
@@ -170,9 +171,19 @@ class Mechanism:
 
     @property
     def second_pass(self) -> UpDown | None:
-        """The finish of its tree; None if it has none."""
-        finish = self.finish.second_pass if isinstance(self.finish, Calibrate) else self.finish
-        return finish if isinstance(finish, UpDown) else None
+        """The second pass of its tree; None if it has none."""
+        finish = self._finish_of_tree
+        return finish.passes if isinstance(finish, Shrink) else finish if isinstance(finish, UpDown) else None
+
+    @property
+    def shrinks(self) -> Shrink | None:
+        """The finish of its tree, if the way down of its second pass follows priors; None otherwise."""
+        finish = self._finish_of_tree
+        return finish if isinstance(finish, Shrink) else None
+
+    @property
+    def _finish_of_tree(self) -> Any:
+        return self.finish.second_pass if isinstance(self.finish, Calibrate) else self.finish
 
     def optimiser(self, priority: str | None) -> Optimiser | None:
         """Return the optimiser that a priority names, or the first one; None if there is nothing to repair."""
@@ -182,6 +193,10 @@ class Mechanism:
 _NO_EXACT_LEVEL = "every level is the sum of noisy leaves, and none is published exactly"
 _ONE_SHARE = "one level is measured, and it takes all"
 _FROM_SEVERAL = "not in a count: each count is estimated from its own measurement and those below it, and adjusted so that all add up"
+_SHRUNK = (
+    "not in a count: each count is estimated from its own measurement and those below it, drawn towards what its level shows to"
+    " be likely, and adjusted so that all add up"
+)
 _TOGETHER = (
     "not in a count: each count is settled together with all levels and views, so that none is below 0 and all add up"
 )
@@ -239,7 +254,7 @@ def _of_sizes(name: str) -> Mechanism:
     )
 
 
-# inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
+# inftda_shrunk: ours. inftda, tda_l2, tda_linf, stability_histogram: Boninsegna and Silvestri (2025); inftda_reconciled: its second pass is that of
 # Hay, Rastogi, Miklau and Suciu (2010); inftda_lenient: ours; gaussian: Canonne, Kamath and Steinke (2020). docs/mechanisms.md has the
 # mathematics of each. cbdp: Fioretto, Lee and Van Hentenryck (2018). cascade: Dharangutte, Gao, Gong and Wang (2024); wavelet:
 # Xiao, Wang and Gehrke (2010); hierarchical: Hay, Rastogi, Miklau and Suciu (2010).
@@ -275,6 +290,15 @@ MECHANISMS = {
             repair={"least_squares": spread_in_euclid},
             finish=least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
             how_counted=_FROM_SEVERAL,
+        ),
+        Mechanism(
+            name="inftda_shrunk",
+            laws=EVERY_CELL,
+            views=every_level,
+            cells="survivors",
+            repair={"least_squares": spread_in_euclid},
+            finish=Shrink(least_squares(partial(settle, optimiser=nearest_in_euclid))),
+            how_counted=_SHRUNK,
         ),
         Mechanism(
             name="tda_l2",
@@ -369,7 +393,7 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         return mechanism
     refused = {**mechanism.refused, **_REFUSED_WITH_VIEWS}
     if not together:
-        finish = Calibrate(mechanism.second_pass)
+        finish = Calibrate(mechanism.shrinks or mechanism.second_pass)
         return replace(mechanism, finish=finish, bounds=None, refused=refused, how_counted=_CALIBRATED)
     return replace(
         mechanism,

@@ -21,6 +21,7 @@ from storage.releases.seals import (
     list_branches,
     list_estimates,
     list_frontiers,
+    list_learnt,
     list_seals,
     list_settled,
 )
@@ -28,7 +29,7 @@ from storage.releases.terms import LevelTerms
 
 Shard = Seal | FrontierShard | EstimateShard
 
-_SHARDS = ("seals", "frontiers", "estimates", "settled", "calibrated")
+_SHARDS = ("seals", "frontiers", "estimates", "settled", "calibrated", "statistics", "priors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,8 @@ class Record:
         estimates: what a second pass has estimated, by level and branch.
         settled: the levels after a second pass, by level and branch, in the order of the tree.
         calibrated: the levels, and the totals of single axes, once the leaves are calibrated to these; likewise.
+        statistics: what was gathered from estimates, by level and branch, where a second pass fits priors.
+        priors: what was fitted to it, by level and trunk.
     """
 
     release: Release
@@ -97,6 +100,8 @@ class Record:
     estimates: Mapping[Place, EstimateShard]
     settled: Mapping[Place, FrontierShard]
     calibrated: Mapping[Place, FrontierShard] = field(default_factory=dict)
+    statistics: Mapping[Place, EstimateShard] = field(default_factory=dict)
+    priors: Mapping[Place, EstimateShard] = field(default_factory=dict)
     _parts: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -224,7 +229,9 @@ def _kind_of(shard: Shard) -> str:
     """Return where a record has a shard."""
     if isinstance(shard, FrontierShard):
         return "frontiers" if shard.kind == "counts" else shard.kind
-    return "seals" if isinstance(shard, Seal) else "estimates"
+    if isinstance(shard, Seal):
+        return "seals"
+    return "priors" if shard.kind == "prior" else shard.kind
 
 
 def load_record(con: Connection, release_id: str, books: Books | None = None) -> Record:
@@ -242,9 +249,11 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
         StoreError: the ledger does not add up.
     """
     calibrated, settled = (list_settled(con, release_id, kind) for kind in ("calibrated", "settled"))
+    priors, statistics = (list_learnt(con, release_id, kind) for kind in ("prior", "statistics"))
     estimates = list_estimates(con, release_id)
     frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
     branches = list_branches(con, release_id)
     account = (read_books(con) if books is None else books).account_of(release_id)
     charges = account.charges_of(release_id) if account else {}
-    return Record(find_release(con, release_id), charges, branches, seals, frontiers, estimates, settled, calibrated)
+    shards = (seals, frontiers, estimates, settled, calibrated, statistics, priors)
+    return Record(find_release(con, release_id), charges, branches, *shards)

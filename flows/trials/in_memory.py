@@ -13,7 +13,20 @@ import numpy as np
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import report_nothing
-from flows.walks.steps import CalibrateAll, Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
+from flows.walks.steps import (
+    CalibrateAll,
+    Down,
+    Fit,
+    Gather,
+    Measure,
+    Repair,
+    Repeat,
+    SettleTogether,
+    Share,
+    Step,
+    Sum,
+    Up,
+)
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge, reserved_charges
@@ -35,6 +48,7 @@ from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.settle.calibrate import calibrate
 from tasks.settle.task import settle_together
+from tasks.shrink.task import fit, gather, share
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
@@ -264,6 +278,12 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
             return estimate(job, branch, mechanism.second_pass)
         case Down(branch) if mechanism.second_pass:
             return settle(job, branch, mechanism.second_pass)
+        case Gather(level, branch):
+            return gather(job, level, branch)
+        case Fit(level, branch):
+            return fit(job, level, branch)
+        case Share(level, branch) if mechanism.shrinks:
+            return share(job, level, branch, mechanism.shrinks)
         case SettleTogether():
             if isinstance(mechanism.finish, Sizes):
                 return settle_sizes(job, mechanism.finish.of.estimate)

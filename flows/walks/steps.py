@@ -62,6 +62,30 @@ class Down:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """Gather what is to be learnt of a level from a branch, once the level above is settled."""
+
+    level: int
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Fit the prior of a level to what was gathered in all branches."""
+
+    level: int
+    branch: str = TRUNK
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Share the settled counts above a level out among the nodes of a branch, by the prior of the level."""
+
+    level: int
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
 class SettleTogether:
     """Turn everything that is sealed into the counts of the leaves, or of all levels and views."""
 
@@ -84,7 +108,7 @@ class Cut:
     most_cells: int
 
 
-Step = Measure | Repair | Repeat | Sum | Up | Down | SettleTogether | CalibrateAll | Cut
+Step = Measure | Repair | Repeat | Sum | Up | Down | Gather | Fit | Share | SettleTogether | CalibrateAll | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +222,9 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         ]
         if up:
             return list(up)
-        settled = {branch for _, branch in record.settled}
-        down = [
-            Down(branch)
-            for branch in record.all_branches
-            if branch not in settled and (branch == TRUNK or record.branches[branch].parent in settled)
-        ]
-        if down or not settled.issuperset(record.all_branches):
-            return list(down)
+        down = _shares(record) if mechanism.shrinks else _downs(record)
+        if down or not all(_is_settled(record, level) for level in range(record.finest + 1)):
+            return down
     if isinstance(mechanism.finish, AddUp | Unbiased | Sizes):
         summed = range(record.finest)
         missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
@@ -213,3 +232,31 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
     if isinstance(mechanism.finish, Calibrate) and not record.calibrated:
         return [CalibrateAll()]
     return []
+
+
+def _downs(record: Record) -> list[Step]:
+    """Return the branches that can be settled next, each with all of its levels."""
+    settled = {branch for _, branch in record.settled}
+    return [
+        Down(branch)
+        for branch in record.all_branches
+        if branch not in settled and (branch == TRUNK or record.branches[branch].parent in settled)
+    ]
+
+
+def _shares(record: Record) -> list[Step]:
+    """Return what comes next of the first level that is not settled: all branches gather, the prior is fitted, and all share."""
+    unsettled = (level for level in range(record.finest + 1) if not _is_settled(record, level))
+    if (level := next(unsettled, None)) is None:
+        return []
+    branches = record.branches_of(level)
+    left = [branch for branch in branches if (level, branch) not in record.settled]
+    if not (level and record.release.levels[level].is_charged) or (level, TRUNK) in record.priors:
+        return [Share(level, branch) for branch in left]
+    lacking = [Gather(level, branch) for branch in branches if (level, branch) not in record.statistics]
+    return list(lacking) if lacking else [Fit(level)]
+
+
+def _is_settled(record: Record, level: int) -> bool:
+    """Return whether a level is settled in all of its branches."""
+    return all((level, branch) in record.settled for branch in record.branches_of(level))

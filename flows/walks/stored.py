@@ -5,7 +5,21 @@ from typing import Any
 
 from flows.mechanisms import Mechanism
 from flows.walks.runner import Future, Report, Submit
-from flows.walks.steps import CalibrateAll, Cuts, Down, Measure, Repair, Repeat, SettleTogether, Step, Sum, Up
+from flows.walks.steps import (
+    CalibrateAll,
+    Cuts,
+    Down,
+    Fit,
+    Gather,
+    Measure,
+    Repair,
+    Repeat,
+    SettleTogether,
+    Share,
+    Step,
+    Sum,
+    Up,
+)
 from flows.walks.walk import walk
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
@@ -29,6 +43,7 @@ from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
 from tasks.settle.calibrate import calibrate_release
 from tasks.settle.task import settle_release
+from tasks.shrink.task import fit_level, gather_branch, share_branch
 from tasks.stage import Outcome
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
@@ -70,6 +85,12 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
             return estimate_branch, branch, mechanism.second_pass
         case Down(branch):
             return settle_branch, branch, mechanism.second_pass
+        case Gather(level, branch):
+            return gather_branch, level, branch
+        case Fit(level, branch):
+            return fit_level, level, branch
+        case Share(level, branch):
+            return share_branch, level, branch, mechanism.shrinks
         case SettleTogether():
             if isinstance(mechanism.finish, Sizes):
                 return settle_sizes_release, mechanism.finish.of.estimate

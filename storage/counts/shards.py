@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from storage.errors import StoreError
 from storage.machine.claims import shard_folder
 from storage.machine.files import beside, sha256_of
-from storage.releases.seals import FrontierShard
+from storage.releases.seals import EstimateKind, FrontierShard
 
 IntArray = NDArray[np.int64]
 
@@ -30,9 +30,9 @@ def counts_name(level: int, branch: str) -> str:
     return f"level_{level}_{branch}.counts"
 
 
-def estimates_name(level: int, branch: str) -> str:
-    """Return the name of a second pass's estimates of a level of a branch."""
-    return f"level_{level}_{branch}.estimates"
+def estimates_name(level: int, branch: str, kind: EstimateKind = "estimates") -> str:
+    """Return the name of a second pass's estimates of a level of a branch, or of what is learnt from them."""
+    return f"level_{level}_{branch}.{kind}"
 
 
 def settled_name(level: int, branch: str) -> str:

@@ -154,5 +154,17 @@ CREATE TABLE calibrated (
 );
 """
 
+LEARNT = """
+-- one row per shard of what a second pass learns of a level before it shares totals out
+CREATE TABLE learnt (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    kind VARCHAR NOT NULL,              -- statistics: gathered in a branch; prior: fitted to those of all branches
+    level INTEGER NOT NULL,             -- the level of the tree
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for a prior
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard
+    PRIMARY KEY (release_id, kind, level, branch)
+);
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT)

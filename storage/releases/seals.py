@@ -16,6 +16,7 @@ from storage.machine.clock import utc_now
 
 Place = tuple[int, str]  # a level and a branch
 CountsKind = Literal["counts", "settled", "calibrated"]
+EstimateKind = Literal["estimates", "statistics", "prior"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,17 @@ class FrontierShard:
 
 @dataclass(frozen=True, slots=True)
 class EstimateShard:
-    """The estimates of a second pass from the noisy counts of one level of one branch and of everything below it."""
+    """The estimates of a second pass from the noisy counts of one level of one branch and of everything below it.
+
+    Attributes:
+        kind: whether it is these estimates; or the `statistics` that are gathered from them, to which a prior is fitted; or the
+            `prior` of a level, which is the trunk's.
+    """
 
     level: int
     branch: str
     sha256: str
+    kind: EstimateKind = "estimates"
 
 
 TRUNK = "trunk"  # the branch with which a release begins
@@ -114,7 +121,13 @@ def list_frontiers(con: Connection, release_id: str) -> dict[Place, FrontierShar
 
 
 def add_estimates(con: Connection, release_id: str, shard: EstimateShard) -> None:
-    """Record what a second pass has estimated; computing it again gives the same result."""
+    """Record what a second pass has estimated, or learnt from its estimates; computing it again gives the same result."""
+    if shard.kind != "estimates":
+        con.execute(
+            "INSERT OR REPLACE INTO learnt VALUES (?, ?, ?, ?, ?)",
+            [release_id, shard.kind, shard.level, shard.branch, shard.sha256],
+        )
+        return
     con.execute(
         "INSERT OR REPLACE INTO estimates VALUES (?, ?, ?, ?)", [release_id, shard.level, shard.branch, shard.sha256]
     )
@@ -123,6 +136,14 @@ def add_estimates(con: Connection, release_id: str, shard: EstimateShard) -> Non
 def list_estimates(con: Connection, release_id: str) -> dict[Place, EstimateShard]:
     """Return what a second pass has estimated of a release, by level and branch."""
     rows = con.execute("SELECT level, branch, sha256 FROM estimates WHERE release_id = ?", [release_id]).fetchall()
+    return {(row[0], row[1]): EstimateShard(*row) for row in rows}
+
+
+def list_learnt(con: Connection, release_id: str, kind: EstimateKind) -> dict[Place, EstimateShard]:
+    """Return what a second pass has learnt from the estimates of a release, by level and branch."""
+    rows = con.execute(
+        "SELECT level, branch, sha256, kind FROM learnt WHERE release_id = ? AND kind = ?", [release_id, kind]
+    ).fetchall()
     return {(row[0], row[1]): EstimateShard(*row) for row in rows}
 
 

@@ -44,7 +44,7 @@ def estimate(job: Job, branch: str, finish: UpDown) -> list[EstimateShard]:
         sha256 = job.shelf.write(estimates_name(level, branch), tuple(columns), [columns], pa.float64())
         found.append(EstimateShard(level, branch, sha256))
 
-    below = _joined([_read(job, levels[-1], part) for part in parts]) if parts else None
+    below = _joined([read_estimates(job, levels[-1], part) for part in parts]) if parts else None
     for level in reversed(levels):
         if job.record.release.levels[level].same_as is not None:
             # each node above has one cell here, and nothing of it was measured: what is below it says the same of both
@@ -65,29 +65,34 @@ def settle(job: Job, branch: str, finish: UpDown) -> list[FrontierShard]:
 
     The branch that was cut into it is settled already.
     """
-    axes = range(len(job.record.release.terms.axes))
-    columns = (*(f"area_{axis}" for axis in axes), "count", "row")
-    found, totals = [], None if branch == TRUNK else _totals(job, branch)
+    found, totals = [], None if branch == TRUNK else totals_above(job, job.record.levels_of(branch)[0], branch)
     for level in job.record.levels_of(branch):
-        kept = _kept(job, level, branch)
+        kept = nodes_kept(job, level, branch)
         if totals is None:
-            totals = _root(job, kept, finish)
+            totals = root_settled(job, kept, finish)
         elif job.record.release.levels[level].same_as is None:
             totals = _settled(job, level, branch, kept, totals, finish)
         else:
             totals = totals[: len(kept)]  # a root of 0 has no cell
-        left = np.flatnonzero(totals > 0) if level else np.zeros(1, dtype=np.int64)
-        groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
-        rows = (
-            {f"area_{axis}": kept.areas[axis][group] for axis in axes} | {"count": totals[group], "row": group}
-            for group in groups
-        )
-        sha256 = job.shelf.write(settled_name(level, branch), columns, rows)
-        found.append(FrontierShard(level, branch, sha256, len(left), 0, "settled"))
+        found.append(write_settled(job, level, branch, kept, totals))
     return found
 
 
-def _kept(job: Job, level: int, branch: str) -> Frontier:
+def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: IntArray) -> FrontierShard:
+    """Write the settled counts of the nodes that were kept of a level of a branch, without zeros below level 0."""
+    axes = range(len(job.record.release.terms.axes))
+    columns = (*(f"area_{axis}" for axis in axes), "count", "row")
+    left = np.flatnonzero(counts > 0) if level else np.zeros(1, dtype=np.int64)
+    groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
+    rows = (
+        {f"area_{axis}": kept.areas[axis][group] for axis in axes} | {"count": counts[group], "row": group}
+        for group in groups
+    )
+    sha256 = job.shelf.write(settled_name(level, branch), columns, rows)
+    return FrontierShard(level, branch, sha256, len(left), 0, "settled")
+
+
+def nodes_kept(job: Job, level: int, branch: str) -> Frontier:
     """Return the nodes that the first pass has kept."""
     return job.nodes(job.record.frontiers[level, branch])
 
@@ -101,7 +106,7 @@ def _estimates(
     job: Job, level: int, branch: str, below: Estimates | None, finish: UpDown
 ) -> tuple[Estimates, Estimates]:
     """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
-    kept, parents, variance = _kept(job, level, branch), job.parents(level, branch), _variance(job, level)
+    kept, parents, variance = nodes_kept(job, level, branch), job.parents(level, branch), _variance(job, level)
     first_kept, cell = cells_of(job.tree, parents, kept)
     cells = cell_counts(job.tree, parents)
     before = 0  # cells of earlier chunks
@@ -119,26 +124,30 @@ def _estimates(
     return _joined(of_nodes), _joined(of_parents)
 
 
-def _totals(job: Job, branch: str) -> IntArray:
-    """Return the settled counts of the nodes at which a branch begins, shape (nodes,); 0 for dropped nodes."""
-    stands_on = job.record.branches[branch]
-    above = job.record.settled[stands_on.cut_level, stands_on.parent]
-    rows = job.rows_of(above, stands_on)
-    columns = job.shelf.columns(frontier_name(above), above.sha256)
-    totals = np.zeros(stands_on.end_node - stands_on.first_node, dtype=np.int64)
-    totals[columns["row"][rows] - stands_on.first_node] = columns["count"][rows]
+def totals_above(job: Job, level: int, branch: str) -> IntArray:
+    """Return the settled counts of the nodes whose children are a level (> 0) of a branch, shape (nodes,); 0 for dropped nodes."""
+    cut = job.record.branches.get(branch)
+    if cut is None or cut.cut_level != level - 1:
+        shard, first = job.record.settled[level - 1, branch], 0
+        rows, nodes = slice(None), job.record.frontiers[level - 1, branch].nonzero
+    else:
+        shard, first = job.record.settled[level - 1, cut.parent], cut.first_node
+        rows, nodes = job.rows_of(shard, cut), cut.end_node - cut.first_node
+    columns = job.shelf.columns(frontier_name(shard), shard.sha256)
+    totals = np.zeros(nodes, dtype=np.int64)
+    totals[columns["row"][rows] - first] = columns["count"][rows]
     return totals
 
 
-def _root(job: Job, kept: Frontier, finish: UpDown) -> IntArray:
+def root_settled(job: Job, kept: Frontier, finish: UpDown) -> IntArray:
     """Return the settled count of the root, shape (1,)."""
-    return np.array([finish.root(_read(job, 0, TRUNK), int(kept.counts[0]))])
+    return np.array([finish.root(read_estimates(job, 0, TRUNK), int(kept.counts[0]))])
 
 
 def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray, finish: UpDown) -> IntArray:
     """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
     first_kept, _ = cells_of(job.tree, job.parents(level, branch), kept)
-    estimates = _read(job, level, branch)
+    estimates = read_estimates(job, level, branch)
     counts = np.zeros(len(kept), dtype=np.int64)
     for nodes in chunks(np.diff(first_kept), CHUNK_CELLS):
         job.check_going_on()
@@ -148,7 +157,8 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
     return counts
 
 
-def _read(job: Job, level: int, branch: str) -> Estimates:
+def read_estimates(job: Job, level: int, branch: str) -> Estimates:
+    """Return the estimates of the nodes that were kept of a level of a branch."""
     shard = job.record.estimates[level, branch]
     columns = job.shelf.columns(estimates_name(level, branch), shard.sha256)
     return Estimates(columns["value"], columns["variance"])

@@ -13,6 +13,7 @@ from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.reconcile import UpDown
 from tasks.settle.balance import balanced, share_out, swapped
 from tasks.settle.margins import settle_axis
+from tasks.shrink.task import Shrink
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier
@@ -34,7 +35,7 @@ class Calibrate:
         second_pass: the tree's own finish, which comes first; None if it has none.
     """
 
-    second_pass: UpDown | None = None
+    second_pass: UpDown | Shrink | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -95,6 +95,7 @@ LONG = [  # each makes four times as many releases as it says, some ninety in a 
     Audit("inftda_reconciled", "add_remove"),
     Audit("inftda_lenient", "substitution"),
     Audit("inftda_lenient", "add_remove", "table"),
+    Audit("inftda_shrunk", "substitution", "table"),
     Audit("inftda", "add_remove", law="laplace", releases=320),
     Audit("inftda_reconciled", "substitution", "table", law="laplace", releases=560),
     Audit("stability_histogram", "substitution", law="laplace", releases=220),

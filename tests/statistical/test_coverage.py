@@ -85,7 +85,7 @@ def least_share(groups: int) -> float:
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient"])
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk"])
 def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechanism, law):
     """By level and true count, coverage is not below nine in ten by more than chance; it would be with narrower margins."""
     table = made_up(universe_of)

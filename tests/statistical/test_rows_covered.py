@@ -33,6 +33,8 @@ CASES = [  # mechanism, law, scale of the noise, records
     ("inftda_reconciled", "gaussian", 4.0),
     ("inftda_lenient", "gaussian", 4.0),
     ("inftda_lenient", "laplace", 1.0),
+    ("inftda_shrunk", "gaussian", 4.0),
+    ("inftda_shrunk", "laplace", 3.0),
     ("gaussian", "gaussian", 2.0),
     ("gaussian", "laplace", 1.0),
 ]

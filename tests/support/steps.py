@@ -8,7 +8,22 @@ from random import Random
 from hypothesis import strategies as st
 
 from flows.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
-from flows.walks.steps import CalibrateAll, Cut, Cuts, Down, Measure, Repair, SettleTogether, Step, Sum, Up, next_steps
+from flows.walks.steps import (
+    CalibrateAll,
+    Cut,
+    Cuts,
+    Down,
+    Fit,
+    Gather,
+    Measure,
+    Repair,
+    SettleTogether,
+    Share,
+    Step,
+    Sum,
+    Up,
+    next_steps,
+)
 from storage.ledger.books import Charge
 from storage.record import Record, Shard
 from storage.releases.register import Release
@@ -19,6 +34,7 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
+from tasks.shrink.task import Shrink
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tasks.unbiased.task import Unbiased
@@ -39,14 +55,16 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
         return Mechanism("made_up", EVERY_CELL, views, cells, repair={}, finish=Together())
     if cells != "survivors":
         return Mechanism("made_up", EVERY_CELL, finest_level, cells, repair={}, finish=AddUp())
-    second_pass = MECHANISMS["inftda_reconciled"].second_pass
+    second_pass, shrinks = MECHANISMS["inftda_reconciled"].second_pass, MECHANISMS["inftda_shrunk"].shrinks
     return Mechanism(
         name="made_up",
         laws=EVERY_CELL,
         views=every_level,
         cells=cells,
         repair={"any": nearest_in_chebyshev},
-        finish=draw(st.sampled_from([None, second_pass, Calibrate(), Calibrate(second_pass)])),
+        finish=draw(
+            st.sampled_from([None, second_pass, shrinks, Calibrate(), Calibrate(second_pass), Calibrate(shrinks)])
+        ),
     )
 
 
@@ -165,6 +183,12 @@ class Followed:
                 return [EstimateShard(level, branch, "") for level in [*levels, *above]]
             case Down(branch):
                 return [FrontierShard(level, branch, "", 1, 0, "settled") for level in levels]
+            case Gather(level, branch):
+                return [EstimateShard(level, branch, "", "statistics")]
+            case Fit(level, branch):
+                return [EstimateShard(level, branch, "", "prior")]
+            case Share(level, branch):
+                return [FrontierShard(level, branch, "", 1, 0, "settled")]
             case CalibrateAll():
                 numbers = [terms.level for terms in self.record.release.parts]
                 places = [(level, name) for level in numbers for name in self.record.branches_of(level)]
@@ -180,7 +204,7 @@ class Followed:
         """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
         record, finish = self.record, self.mechanism.finish
         last = record.calibrated if isinstance(finish, Calibrate) else record.frontiers
-        last = record.settled if isinstance(finish, UpDown) else last
+        last = record.settled if isinstance(finish, UpDown | Shrink) else last
         numbers = [terms.level for terms in self.record.release.parts]
         places = {(level, name) for level in numbers for name in self.record.branches_of(level)}
         return set(last) == set(self.record.released) == places

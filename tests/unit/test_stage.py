@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 import tasks
 from tasks.stage import Stage
 
-ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "unbiased", "validate", "publish"}
+ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "shrink", "unbiased", "validate", "publish"}
 
 
 def stages() -> Iterator[tuple[str, Task]]:

@@ -54,6 +54,7 @@ def totals(table: pl.DataFrame, name: str) -> dict[str, int]:
     [
         *product(["inftda", "inftda_reconciled"], ["gaussian", "laplace"], ["substitution", "add_remove"]),
         ("inftda_lenient", "gaussian", "add_remove"),
+        ("inftda_shrunk", "laplace", "substitution"),
         ("tda_l2", "gaussian", "substitution"),
     ],
 )

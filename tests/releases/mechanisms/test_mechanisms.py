@@ -47,6 +47,7 @@ from tests.support.passes import replay
         (MECHANISM, None, "CSV, destination tree"),
         (MECHANISM, None, "DuckDB, two codebooks"),
         ("inftda_lenient", None, "CSV, destination tree"),
+        ("inftda_shrunk", None, "CSV, destination tree"),
     ],
 )
 def test_the_store_and_memory_agree(

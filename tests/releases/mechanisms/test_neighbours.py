@@ -104,7 +104,7 @@ def test_without_noise_add_remove_publishes_the_truth(release: Release) -> None:
     assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(DEPTH + 1))
 
 
-@pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient", "tda_l2"])
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk", "tda_l2"])
 def test_a_noisy_total_below_zero_is_released_as_zero(release: Release, mechanism: str) -> None:
     """Then every level is empty, and the release is published, verified and charged as any other, whatever the mechanism."""
 

@@ -102,6 +102,7 @@ AT_ONCE = {"release": {"intervals": {"confidence": 0.8, "simultaneous": True}}}
         ("inftda", "a column per level", ADD_REMOVE, {}),
         ("inftda_reconciled", "DuckDB, two codebooks", AT_ONCE, CUT),
         ("inftda_lenient", "CSV, destination tree", EXACT, CUT),
+        ("inftda_shrunk", "CSV, destination tree", {}, CUT),
         ("tda_l2", "Parquet without counts, origin tree", {}, {}),
     ],
     ids=lambda param: f"{param[0]}, {param[1]}",

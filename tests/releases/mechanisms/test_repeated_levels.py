@@ -86,10 +86,11 @@ def table(folder: Path, level: int) -> pl.DataFrame:
         {"mechanism": "inftda"},
         {"mechanism": "inftda_reconciled"},
         {"mechanism": "inftda_lenient", "privacy": {"neighbours": "add_remove"}},
+        {"mechanism": "inftda_shrunk"},
         {"mechanism": "inftda", "noise": {"law": "laplace"}, "privacy": {"accountant": None}},
         {"mechanism": "inftda_reconciled", "release": {"intervals": {"simultaneous": True}}},
     ],
-    ids=["inftda", "reconciled", "lenient, add_remove", "laplace", "simultaneous"],
+    ids=["inftda", "reconciled", "lenient, add_remove", "shrunk", "laplace", "simultaneous"],
 )
 def test_a_repeated_level_has_the_rows_of_the_level_above(
     maker: Maker, keys: dict[str, Any], cut: bool, monkeypatch: pytest.MonkeyPatch

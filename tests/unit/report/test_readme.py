@@ -84,6 +84,7 @@ def said(mechanism: str, bound: float | None, rounding: Rounding | None = None) 
         ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
         ("inftda_reconciled", None, "noise in one measurement, not in a count: each count is estimated from"),
         ("inftda_lenient", None, "noise in one measurement, not in a count: each count is estimated from"),
+        ("inftda_shrunk", None, "drawn towards what its level shows to be likely"),
     ],
 )
 def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, told: str) -> None:

@@ -14,7 +14,7 @@ from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from tests.support.passes import noise_of
 from tests.support.universe import Path, Universe, universe_of
 
-WALKING = ["inftda", "inftda_reconciled", "inftda_lenient", "tda_l2"]
+WALKING = ["inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk", "tda_l2"]
 
 
 def only_child(path: Path, at: int) -> Path:

@@ -16,9 +16,12 @@ from flows.walks.steps import (
     Cut,
     Cuts,
     Down,
+    Fit,
+    Gather,
     Measure,
     Repair,
     SettleTogether,
+    Share,
     Step,
     Sum,
     Up,
@@ -111,7 +114,9 @@ def test_nothing_is_measured_after_the_finish_has_begun(release):
     """Once anything is estimated, settled or summed, nothing is measured, repaired or cut: all of it is there."""
     for of in followed(release):
         summed = [level for level, _ in of.record.frontiers if of.record.release.parts[level].is_summed]
-        finishing = [step for step in of.next() if isinstance(step, Up | Down | Sum | CalibrateAll)]
+        finishing = [
+            step for step in of.next() if isinstance(step, Up | Down | Gather | Fit | Share | Sum | CalibrateAll)
+        ]
         if finishing or of.record.estimates or of.record.settled or of.record.calibrated or summed:
             assert finishing == of.next()
             measured = [level.level for level in of.record.release.parts if not level.is_summed]
@@ -189,6 +194,19 @@ def test_no_step_comes_before_what_it_reads(release):
                     above = record.branches.get(branch)
                     assert above is None or (above.cut_level, above.parent) in record.settled
                     assert branch not in line_up(record.settled)
+                case Gather(level, branch):
+                    assert {(level - 1, name) for name in record.branches_of(level - 1)} <= set(record.settled)
+                    assert (level, branch) in record.estimates
+                    assert (level, branch) not in record.statistics
+                case Fit(level, branch):
+                    assert branch == TRUNK
+                    assert {(level, name) for name in record.branches_of(level)} <= set(record.statistics)
+                    assert (level, TRUNK) not in record.priors
+                case Share(level, branch):
+                    is_drawn = level > 0 and record.release.levels[level].is_charged
+                    assert not is_drawn or (level, TRUNK) in record.priors
+                    assert all((level - 1, name) in record.settled for name in record.branches_of(level - 1) if level)
+                    assert (level, branch) not in record.settled
 
 
 def line_up(places) -> set[str]:
@@ -277,6 +295,7 @@ def test_what_comes_next_in_the_table() -> None:
     ]
     leaves = [Measure(2, TRUNK), Repair(2, TRUNK), Sum(1), Sum(0)]
     unbiased = [*(Measure(level, TRUNK) for level in range(3)), SettleTogether(), Sum(1), Sum(0)]
+    shrinking = [step for level in (1, 2) for step in (Gather(level, TRUNK), Fit(level), Share(level, TRUNK))]
     expected = {
         name: leaves
         if name in {"gaussian", "stability_histogram"}
@@ -284,6 +303,8 @@ def test_what_comes_next_in_the_table() -> None:
         if name == "cbdp"
         else [*down, Up(TRUNK), Down(TRUNK)]
         if name in {"inftda_reconciled", "inftda_lenient"}
+        else [*down, Up(TRUNK), Share(0, TRUNK), *shrinking]
+        if name == "inftda_shrunk"
         else unbiased
         if name in {"cascade", "wavelet", "hierarchical", "unbiased_tree"}
         else unbiased[1:]

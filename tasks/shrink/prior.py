@@ -1,0 +1,140 @@
+r"""The prior of a level: what cells may count before their own estimates are looked at, fitted to all estimates of the level.
+
+The prior mean m of a cell is its part of its parent's count by the totals of areas (`prior_means`). What cells count relative to m is
+learnt: by strata of m, a mixture
+
+.. math:: y \sim w_0 \delta_0 + \sum_j w_j N(r_j m, (0.28\, r_j m)^2) + w_c \delta_c
+
+of nothing, of multiples of m, and of all that the parent counts. Its weights are those with which the estimates are likely (EM), stopped
+early, so that what the estimates do not tell apart stays as it began.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.optimize.reconcile import FloatArray
+from tasks.tree.axis import IntArray
+
+RATIOS: FloatArray = np.geomspace(0.03, 30_000, 32)  # r
+SPREAD = 0.28  # of a component, relative to its mean
+_LEAST_MEAN = 0.001  # records
+_BY_TOTALS = 0.95  # the part of a prior mean that follows the totals of areas; the rest is shared equally
+
+_LOWEST, STRATA, _OCTAVES = -6, 19, 1.5  # strata of m: from 2^(1.5 · -6) records up, each 1.5 octaves wide
+_FEWEST = 300  # cells of a stratum; fewer take the prior of the stratum below
+_ROUNDS, _LEAST_WEIGHT = 100, 2e-5  # of EM; what is added to each weight in each round
+_OF_NOTHING, _OF_ALL = 0.5, 0.1  # the weights of the first and of the last component, to begin with
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Cells of a level to which a prior is fitted.
+
+    Attributes:
+        values: z, float64, shape (cells,), records: the estimate of each, given its family's total; likewise all others.
+        variances: u, records squared.
+        means: m, records.
+        totals: c, records.
+        stand_for: for how many cells of the level each stands.
+    """
+
+    values: FloatArray
+    variances: FloatArray
+    means: FloatArray
+    totals: FloatArray
+    stand_for: FloatArray
+
+    def __getitem__(self, some: IntArray) -> "Sample":
+        return Sample(
+            self.values[some], self.variances[some], self.means[some], self.totals[some], self.stand_for[some]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """The mixture weights of a level.
+
+    Attributes:
+        weights: float64, shape (strata, 2 + ratios): of nothing, of each multiple of the mean, and of all; each row sums to 1.
+    """
+
+    weights: FloatArray
+
+
+def prior_means(totals: FloatArray, sizes: IntArray, first: IntArray, of_areas: FloatArray) -> FloatArray:
+    r"""Return the prior means of cells: mostly by the totals of their areas, and a little shared equally.
+
+    .. math:: m_i = \max(0.001, c\,(0.95\, q_i + 0.05 / b)), \qquad q_i = M_i / \sum_j M_j
+
+    Args:
+        totals: c, of the families, shape (families,), records.
+        sizes: b, how many cells each has, shape (families,).
+        first: where the cells of each begin, and the end, shape (families + 1,).
+        of_areas: M, the total of each cell's area, shape (cells,), records, >= 0.
+    """
+    some = of_areas + _LEAST_MEAN
+    part = some / np.repeat(np.add.reduceat(some, first[:-1]), sizes)
+    shares = _BY_TOTALS * part + np.repeat((1 - _BY_TOTALS) / sizes, sizes)
+    means: FloatArray = np.maximum(_LEAST_MEAN, np.repeat(totals, sizes) * shares)
+    return means
+
+
+def stratum_of(means: FloatArray) -> IntArray:
+    """Return the stratum of each prior mean, int64, shape (cells,)."""
+    octaves = np.floor(np.log2(means) / _OCTAVES)
+    return np.clip(octaves, _LOWEST, _LOWEST + STRATA - 1).astype(np.int64) - _LOWEST
+
+
+def fitted(sample: Sample) -> Prior:
+    """Return the prior under which the estimates of a level are likely.
+
+    Strata that stand for few cells take the weights of the stratum below, or of the lowest that has enough. The result depends on
+    the sample and its order alone.
+
+    Args:
+        sample: cells of the level, at least one.
+    """
+    stratum = _merged(stratum_of(sample.means), sample.stand_for)
+    weights = np.zeros((STRATA, 2 + len(RATIOS)))
+    there = np.unique(stratum)
+    for one in there:
+        weights[one] = _weights(sample[np.flatnonzero(stratum == one)])
+    nearest = there[np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)]
+    return Prior(weights[nearest])
+
+
+def _merged(stratum: IntArray, stand_for: FloatArray) -> IntArray:
+    """Return the strata after each that stands for few cells has joined the one below, from the highest down."""
+    cells = np.bincount(stratum, stand_for, STRATA)
+    joins = np.arange(STRATA)
+    for one in range(STRATA - 1, 0, -1):
+        if cells[one] < _FEWEST:
+            cells[one - 1] += cells[one]
+            joins[joins == one] = one - 1
+    merged: IntArray = joins[stratum]
+    return merged
+
+
+def _weights(sample: Sample) -> FloatArray:
+    """Return the weights of one stratum, shape (2 + ratios,)."""
+    likelihood = _likelihood(sample)
+    weights = np.full(likelihood.shape[1], (1 - _OF_NOTHING - _OF_ALL) / len(RATIOS))
+    weights[0], weights[-1] = _OF_NOTHING, _OF_ALL
+    of_cells = sample.stand_for / sample.stand_for.sum()
+    for _ in range(_ROUNDS):
+        weights = weights * (likelihood.T @ (of_cells / (likelihood @ weights))) + _LEAST_WEIGHT
+        weights /= weights.sum()
+    return weights
+
+
+def _likelihood(sample: Sample) -> FloatArray:
+    """Return how likely each estimate is under each component, up to a factor for each cell, shape (cells, 2 + ratios)."""
+    multiples = sample.means[:, None] * RATIOS
+    nothing = np.zeros((len(multiples), 1))
+    means = np.concatenate((nothing, multiples, sample.totals[:, None]), axis=1)
+    spreads = np.concatenate((nothing, SPREAD * multiples, nothing), axis=1)
+    variances = sample.variances[:, None] + spreads**2
+    logarithms = -((sample.values[:, None] - means) ** 2) / (2 * variances) - np.log(variances) / 2
+    likelihood: FloatArray = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return likelihood

@@ -1,0 +1,183 @@
+"""The stages that shrink: level by level, they learn what is to be known of a level, fit its prior, and share its totals out.
+
+They read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from storage.counts.shards import estimates_name
+from storage.releases.seals import TRUNK, EstimateKind, EstimateShard, FrontierShard
+from tasks.optimize.reconcile import Estimates, FloatArray, UpDown
+from tasks.optimize.second_pass import nodes_kept, read_estimates, root_settled, totals_above, write_settled
+from tasks.shrink.areas import shrunk_totals
+from tasks.shrink.families import Families, families_with
+from tasks.shrink.posterior import shared_out
+from tasks.shrink.prior import RATIOS, STRATA, Prior, fitted, prior_means
+from tasks.shrink.statistics import (
+    COLUMNS,
+    joined,
+    names_of,
+    nothing_learnt,
+    sample_of,
+    statistics_from,
+    statistics_of,
+)
+from tasks.stage import stage
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cells_of, chunks
+from tasks.tree.job import Job, stored_job
+
+FEWEST = 300  # cells of a level to share out from which on a prior is fitted
+
+
+@dataclass(frozen=True, slots=True)
+class Shrink:
+    """A finish: up the tree to estimates, and down it by a prior that is fitted to the estimates of each level.
+
+    Attributes:
+        passes: the way up; and the way down at levels that are exact, or have too few cells to fit a prior to.
+    """
+
+    passes: UpDown
+
+
+@stage("gather level {level} {branch}")
+def gather_branch(release_id: str, level: int, branch: str) -> EstimateShard:
+    """Gather what is to be learnt of a level from the families of a branch."""
+    return gather(stored_job(release_id), level, branch)
+
+
+@stage("fit level {level}")
+def fit_level(release_id: str, level: int, branch: str) -> EstimateShard:
+    """Fit the prior of a level to what was gathered in all branches."""
+    return fit(stored_job(release_id), level, branch)
+
+
+@stage("share level {level} {branch}")
+def share_branch(release_id: str, level: int, branch: str, finish: Shrink) -> FrontierShard:
+    """Share the totals above a level out among the nodes of a branch."""
+    return share(stored_job(release_id), level, branch, finish)
+
+
+def gather(job: Job, level: int, branch: str) -> EstimateShard:
+    """Gather what is to be learnt of a level from the families of a branch, whose totals are settled."""
+    areas, axis = _number_of_areas(job, level), job.tree.steps[level - 1]
+    learnt = nothing_learnt(areas)
+    for part in _parts(job, level, branch):
+        families = part.families
+        names = names_of([of_axis[families.parent] for of_axis in part.parents.areas])
+        learnt = joined([learnt, statistics_of(families, part.areas[axis][families.cell], names, areas)])
+    return _write(job, "statistics", level, branch, learnt.columns())
+
+
+def fit(job: Job, level: int, branch: str) -> EstimateShard:
+    """Fit the prior of a level to what was gathered in all branches; it is kept as the trunk's.
+
+    The shard has the weights of all strata, none where there are too few cells, and then the totals of the areas.
+    """
+    shards = [job.record.statistics[level, of] for of in job.record.branches_of(level)]
+    learnt = joined([statistics_from(_read(job, shard)) for shard in shards])
+    tree, axis = job.tree, job.tree.steps[level - 1]
+    above = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
+    of_areas = shrunk_totals(learnt.values, learnt.variances, above)
+    is_enough = learnt.cells.sum() >= FEWEST
+    weights = fitted(sample_of(learnt, of_areas)).weights.ravel() if is_enough else np.zeros(0)
+    return _write(job, "prior", level, branch, {"value": np.concatenate((weights, of_areas))})
+
+
+def share(job: Job, level: int, branch: str, finish: Shrink) -> FrontierShard:
+    """Share the totals above a level out among the nodes of a branch, and write those that keep a count."""
+    kept, terms = nodes_kept(job, level, branch), job.record.release.levels[level]
+    if level == 0:
+        return write_settled(job, level, branch, kept, root_settled(job, kept, finish.passes))
+    totals = totals_above(job, level, branch)
+    if terms.same_as is not None:
+        return write_settled(job, level, branch, kept, totals[: len(kept)])  # a root of 0 has no cell
+    prior, of_areas = _prior(job, level) if terms.is_charged else (None, np.zeros(0))
+    axis, counts = job.tree.steps[level - 1], np.zeros(len(kept), dtype=np.int64)
+    for part in _parts(job, level, branch):
+        if prior is None:
+            counts[part.rows] = finish.passes.share(part.estimates, part.first, part.totals)
+            continue
+        families = part.families
+        of_cells = of_areas[part.areas[axis][families.cell]]
+        means = prior_means(families.totals.astype(np.float64), families.sizes, families.first, of_cells)
+        of_part = _of_single_cells(part.first, part.totals)
+        of_part[families.cell] = shared_out(families, means, prior)
+        counts[part.rows] = of_part
+    return write_settled(job, level, branch, kept, counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Some whole families of a level of a branch.
+
+    Attributes:
+        parents: their parents, with the counts of the first pass.
+        totals: of these, settled, shape (parents,), records.
+        first: where the nodes of each begin, and the end, shape (parents + 1,).
+        rows: which of the nodes of the branch these are.
+        areas: of the nodes, per axis, shape (nodes,).
+        estimates: of the nodes, shape (nodes,).
+    """
+
+    parents: Frontier
+    totals: IntArray
+    first: IntArray
+    rows: slice
+    areas: tuple[IntArray, ...]
+    estimates: Estimates
+
+    @property
+    def families(self) -> Families:
+        """Those that have a total to share out and two nodes at least."""
+        return families_with(self.estimates, self.first, self.totals)
+
+
+def _parts(job: Job, level: int, branch: str) -> Iterator[_Part]:
+    """Yield the families of a level (> 0) of a branch, of at most so many cells at a time as a chunk has."""
+    kept, parents = nodes_kept(job, level, branch), job.parents(level, branch)
+    totals, estimates = totals_above(job, level, branch), read_estimates(job, level, branch)
+    first, _ = cells_of(job.tree, parents, kept)
+    for nodes in chunks(np.diff(first), CHUNK_CELLS):
+        job.check_going_on()
+        of_part = first[nodes.start : nodes.stop + 1]
+        rows = slice(of_part[0], of_part[-1])
+        areas = tuple(of_axis[rows] for of_axis in kept.areas)
+        yield _Part(parents[nodes], totals[nodes], of_part - of_part[0], rows, areas, estimates[rows])
+
+
+def _of_single_cells(first: IntArray, totals: IntArray) -> IntArray:
+    """Return the totals of families of one node for these nodes, and 0 for all others, shape (nodes,)."""
+    counts = np.zeros(int(first[-1]), dtype=np.int64)
+    single = np.flatnonzero(np.diff(first) == 1)
+    counts[first[single]] = totals[single]
+    return counts
+
+
+def _number_of_areas(job: Job, level: int) -> int:
+    """Return how many areas the axis has that a level refines."""
+    axis = job.tree.steps[level - 1]
+    return job.tree.axes[axis].areas(job.tree.axis_levels(level)[axis])
+
+
+def _prior(job: Job, level: int) -> tuple[Prior | None, FloatArray]:
+    """Return the prior of a level, None where it has too few cells, and the totals of its areas."""
+    values = _read(job, job.record.priors[level, TRUNK])["value"]
+    of_areas = values[len(values) - _number_of_areas(job, level) :]
+    weights = values[: len(values) - len(of_areas)]
+    return Prior(weights.reshape(STRATA, 2 + len(RATIOS))) if len(weights) else None, of_areas
+
+
+def _read(job: Job, shard: EstimateShard) -> dict[str, FloatArray]:
+    return job.shelf.columns(estimates_name(shard.level, shard.branch, shard.kind), shard.sha256)
+
+
+def _write(job: Job, kind: EstimateKind, level: int, branch: str, columns: dict[str, FloatArray]) -> EstimateShard:
+    names = COLUMNS if kind == "statistics" else tuple(columns)
+    sha256 = job.shelf.write(estimates_name(level, branch, kind), names, [columns], pa.float64())
+    return EstimateShard(level, branch, sha256, kind)
