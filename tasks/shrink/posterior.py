@@ -19,9 +19,8 @@ from tasks.shrink.families import Families
 from tasks.shrink.prior import RATIOS, SPREAD, Prior, stratum_of
 from tasks.tree.axis import IntArray
 
-_STEP, _POINTS = 0.25, 52  # of the grid, in deviations, from 0 on
 _CLEAR = 7.0  # deviations above 0 from which on the prior is taken to be flat around an estimate
-_STEPS_OF_MEAN = 4  # in one octave of m/√u, of the tables
+_STEPS_OF_MEAN = 8  # in one octave of m/√u, of the tables
 _BLOCK = 2**14  # cells whose posteriors are held at once, or one larger family
 _QUANTILES = ndtr(
     np.array([-4, -3.2, -2.6, -2.1, -1.7, -1.35, -1, -0.65, -0.3, 0, 0.3, 0.65, 1, 1.35, 1.7, 2.1, 2.6, 3.2, 4])
@@ -29,9 +28,10 @@ _QUANTILES = ndtr(
 _NORMAL = ndtri(_QUANTILES)
 _FRACTION = 2**20  # of a record, to which remainders are compared
 
-_GRID = np.arange(_POINTS) * _STEP
-_EDGES = np.concatenate(([0.0], _GRID[1:] + _STEP / 2))  # of the steps 1, 2, … of the grid; the first begins at 0
-_CENTRES = np.concatenate(([0.0], (_EDGES[1:] + _EDGES[:-1]) / 2)).astype(np.float32)  # of nothing, and of these steps
+# the grid: nothing, and steps from 0 on, in deviations, of which the first are small, since small counts are
+_EDGES = np.concatenate(([0.0, 0.02, 0.06, 0.14, 0.28], np.arange(0.5, 13.1, 0.25)))
+_CENTRES = np.concatenate(([0.0], (_EDGES[1:] + _EDGES[:-1]) / 2)).astype(np.float32)
+_POINTS = len(_CENTRES)
 _HALVINGS = 5  # until two quantiles are next to one another
 _TINY, _LARGEST_EXPONENT = 1e-30, 80.0  # of what float32 holds
 
@@ -129,8 +129,8 @@ class _Posteriors:
         inside = np.minimum(point, _POINTS - 1)
         before, after = self.mass[np.maximum(inside - 1, 0), cells], self.mass[inside, cells]
         left = _EDGES[np.maximum(inside - 1, 0)]
-        step = after - before
-        part = np.divide(sought - before, step, out=np.zeros_like(step), where=sought - before < step)
+        beyond, step = sought - before, after - before
+        part = np.divide(beyond, step, out=np.zeros_like(step), where=(beyond > 0) & (beyond < step))
         found = np.where(point == 0, 0.0, left + part * (_EDGES[inside] - left))
         found[point == _POINTS] = np.inf
         found[self.clear] = self.estimates[self.clear] + _NORMAL[which[self.clear]]

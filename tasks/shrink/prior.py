@@ -23,8 +23,8 @@ _BY_TOTALS = 0.95  # the part of a prior mean that follows the totals of areas; 
 
 _LOWEST, STRATA, _OCTAVES = -6, 19, 1.5  # strata of m: from 2^(1.5 · -6) records up, each 1.5 octaves wide
 _FEWEST = 300  # cells of a stratum; fewer take the prior of the stratum below
-_ROUNDS, _LEAST_WEIGHT = 100, 2e-5  # of EM; what is added to each weight in each round
-_OF_NOTHING, _OF_ALL = 0.5, 0.1  # the weights of the first and of the last component, to begin with
+_ROUNDS, _LEAST_WEIGHT = 200, 2e-5  # of EM; what is added to each weight in each round
+_OF_NOTHING, _OF_ALL = 0.5, 0.02  # the weights of the first and of the last component, to begin with
 
 
 @dataclass(frozen=True, slots=True, eq=False)
