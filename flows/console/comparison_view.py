@@ -124,8 +124,9 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
     out.print(
         f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
         " measured cells is public; width: in records\n"
-        "noise rows: rows whose true count is 0, as the release would estimate them, and what it would say that they are at most\n"
-        "false marks: of the rows with `signal`, those whose true count is 0, on average at most the spec's signal_rate\n"
+        "false discovery: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
+        " most the spec's signal_rate\n"
+        "noise rows: that share of all rows, as the release would estimate it, and what it would say that it is at most\n"
         "bound: what the release would say that no error exceeds, after the draw; beside the largest error"
     )
 
@@ -136,14 +137,22 @@ def _row_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismRe
     def format_share(share: "Spread | None") -> str:
         return f"{100 * share.mean:.1f}%" if share else ""
 
-    table = Table("level", "mechanism", box=None)
-    for heading in ("covered", "width", "noise rows", "estimated", "at most", "false marks", "maximum", "bound"):
+    table = Table("\nlevel", "\nmechanism", box=None)
+    of_each = (
+        "\ncovered",
+        "\nwidth",
+        "false discovery:\nall rows",
+        "\nmarked rows",
+        "noise rows:\nestimated",
+        "\nat most",
+    )
+    for heading in (*of_each, "\nmaximum", "\nbound"):
         table.add_column(heading, justify="right")
     for number, compared in enumerate(levels):
         of_level = [(result.mechanism, result.levels[number]) for result in results]
         stated = [(mechanism, level) for mechanism, level in of_level if level.rows_covered]
         for place, (mechanism, level) in enumerate(stated):
-            shares = (level.false_discovery, level.noise_rows, level.noise_rows_at_most, level.false_signal)
+            shares = (level.false_discovery, level.false_signal, level.noise_rows, level.noise_rows_at_most)
             table.add_row(
                 "" if place else compared.label,
                 mechanism,

@@ -15,7 +15,7 @@ from flows.console.levels_table import (
     show_unprotected,
 )
 from flows.console.terminal import escaped, format_bytes, out, print_line, say
-from storage.counts.columns import column_name
+from storage.counts.columns import SIGNAL, column_name
 from tasks.words.levels import place
 from tasks.words.numbers import format_sigma, rounded_up
 
@@ -35,6 +35,11 @@ def show_plan(forecast: "Forecast") -> None:
     show_bound_note(forecast.levels)
     _show_views(forecast)
     _show_intervals(forecast)
+    if forecast.rows == SIGNAL:
+        print_line(
+            "rows that stand out: also in tables of their own (signal/), with a remainder row for what they leave of each count above"
+            " them; how many stand out depends on the draw"
+        )
     show_unlisted(forecast.unlisted)
     show_threshold_note(forecast.levels)
     _show_typical(forecast)

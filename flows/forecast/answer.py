@@ -27,6 +27,7 @@ from flows.planning.views import settling_memory
 from flows.spec.file import is_same_spec
 from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import days, days_of_series, scheduled_id
+from storage.counts.columns import SIGNAL
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
@@ -77,6 +78,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         margins=planned_margins(plan),
         confidence=spec.release.intervals.confidence,
         is_grid=plan.scheme.is_grid,
+        rows=spec.release.rows,
         unprotected=plan.unprotected,
         unlisted=plan.unlisted,
         curve=guarantee.curve(),
@@ -244,6 +246,7 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
         records=plan.file.spec.release.records,
         bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
         noisy_counts=plan.noisy_counts_asked,
+        signal_tables=plan.file.spec.release.rows == SIGNAL,
     )
     return DiskUse(size.shards, size.published, size.store, size.total, size.upper_bound)
 

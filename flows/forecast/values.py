@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint
+from storage.releases.terms import PublishedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +191,7 @@ class Forecast:
         margins: how far off the totals of one axis would be, with views and without.
         confidence: with which an interval holds the true count.
         is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
+        rows: `signal` where the rows that stand out are published in tables of their own too, `all` elsewhere.
         unprotected: what is published exactly, in words.
         unlisted: the axes whose codes no codebook lists.
         curve: the δ that holds at other values of ε.
@@ -222,6 +224,7 @@ class Forecast:
     margins: Sequence[PlannedMargin]
     confidence: float
     is_grid: bool
+    rows: PublishedRows
     unprotected: Sequence[str]
     unlisted: Sequence[str]
     curve: Sequence[CurvePoint]

@@ -10,6 +10,7 @@ from flows.planning.shares import scheme_of
 from flows.spec.keys import Spec
 from flows.spec.sections.hierarchy import Hierarchy, Ordered
 from flows.spec.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
+from storage.counts.columns import SIGNAL
 from storage.errors import SpecError
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.tree.order import Tree
@@ -84,6 +85,13 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         yield SpecError(
             f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero.",
             field="release.records",
+        )
+    if spec.release.rows == SIGNAL and mechanism.shows_codes:
+        yield SpecError(
+            f"release.rows must be all with mechanism {mechanism.name}, got {SIGNAL}: only cells with records have rows, so every row"
+            " stands out.",
+            field="release.rows",
+            hint="Leave release.rows out: the full tables are these rows.",
         )
     if spec.release.noisy_counts and mechanism.shows_codes:
         yield SpecError(

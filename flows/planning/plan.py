@@ -210,6 +210,7 @@ class Plan:
             statistic=self.scheme.sizes.of.statistic.name if self.scheme.sizes else "",
             csv=spec.release.csv,
             records=spec.release.records,
+            rows=spec.release.rows,
             noisy_counts=self.noisy_counts_asked,
             intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded, spec.release.signal_rate),
             privacy=self.privacy,

@@ -42,8 +42,8 @@ from flows.spec.sections.views import (
     faults_of_weights,
     margins_of,
 )
-from storage.counts.columns import NOISY, NUMBERS, REGION, SIGNAL, SIZE, VARIANCE, column_name
-from storage.releases.terms import SIGNAL_RATE
+from storage.counts.columns import NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, column_name
+from storage.releases.terms import SIGNAL_RATE, PublishedRows
 from tasks.uncertainty.intervals import CONFIDENCE
 from tasks.words.refinements import faults_of_order, refinement
 
@@ -214,6 +214,8 @@ class ReleaseKeys(Keys):
         intervals: The intervals around released counts.
         signal_rate: Of a level's rows that are marked as standing out from the noise (`signal`), the share that is expected
             to have a true count of 0 at most.
+        rows: signal to also publish the marked rows in tables of their own, with a remainder row for what they leave of each
+            count above them, so that the rows still add up. all for the full tables alone.
         noisy_counts: Whether to also publish the sealed noisy counts. If left out, they are published if there are at most
             twenty million cells.
     """
@@ -236,6 +238,7 @@ class ReleaseKeys(Keys):
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
     signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
+    rows: PublishedRows = "all"
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
 
 
@@ -440,7 +443,7 @@ class Spec(Keys):
             if name not in features:
                 yield f"release.finest must name features, got {name}."
         columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
-        seen = {*NUMBERS, SIGNAL, NOISY, VARIANCE}
+        seen = {*NUMBERS, SIGNAL, NOISY, VARIANCE} | ({REMAINDER} if self.release.rows == SIGNAL else set())
         for column in columns:
             if column.casefold() in seen:
                 yield f"input.features would give two columns of the published tables the name {column}."

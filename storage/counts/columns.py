@@ -13,6 +13,7 @@ SIMULTANEOUS = (
 BOUNDS = (*INTERVAL, *SIMULTANEOUS)
 NUMBERS = (COUNT, *BOUNDS)
 SIGNAL = "signal"  # last: whether the row stands out from the noise
+REMAINDER = "remainder"  # last in tables of such rows: whether the row is what they leave of a count
 NOISY, VARIANCE = "noisy_count", "variance"
 REGION, SIZE = "region", "size"  # the axes of group sizes
 

@@ -21,6 +21,10 @@ ADJUSTED = "before the counts were adjusted to add up"
 
 SIGNAL_RATE = 0.1  # of rows that stand out, where a spec says nothing
 
+PublishedRows = Literal[
+    "all", "signal"
+]  # of levels: all in one table, or beside it also those that stand out in another
+
 DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
 
 # stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
@@ -176,6 +180,7 @@ class Terms:
         derived: the derived columns that views have.
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what is measured of each region and size, by its name; empty where that is the count that is released.
+        rows: whether the rows that stand out are published in tables of their own too.
     """
 
     axes: tuple[str, ...]
@@ -204,6 +209,7 @@ class Terms:
     derived: tuple[DerivedTerms, ...] = ()
     covariance: Covariance = ""
     statistic: str = ""
+    rows: PublishedRows = "all"
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -216,9 +222,8 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _checked(
-            cls, {"views": [], "derived": [], "covariance": "", "statistic": ""} | json.loads(text), "terms"
-        )
+        left_out = {"views": [], "derived": [], "covariance": "", "statistic": "", "rows": "all"}
+        content = _checked(cls, left_out | json.loads(text), "terms")
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}

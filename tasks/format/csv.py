@@ -46,7 +46,10 @@ def csv_failures(path: Path, table: Path, level: str = "the finest level") -> li
 
 
 def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
-    """Return a reader of a CSV file; columns are whole numbers or true and false, possibly missing, where the schema has them, else text.
+    """Return a reader of a CSV file; columns are whole numbers or true and false where the schema has them, else text.
+
+    What is empty is missing; text that is there and empty is in quotation marks.
+
 
     Raises:
         UNREADABLE: the file is not CSV.
@@ -56,7 +59,9 @@ def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
         path,
         read_options=csv.ReadOptions(block_size=_BLOCK),
         parse_options=csv.ParseOptions(newlines_in_values=True),
-        convert_options=csv.ConvertOptions(column_types=kinds, null_values=[""]),
+        convert_options=csv.ConvertOptions(
+            column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        ),
     )
 
 

@@ -45,6 +45,7 @@ _OF_SOME_RELEASES = (
     "derived",
     "poor_margins",
     "rounding",
+    "signal_tables",
 )
 
 
@@ -114,6 +115,23 @@ class Signal(_Part):
 
     rows: int
     above: int | None = None
+
+
+class SignalTable(_Part):
+    """The table of a level's rows that stand out, with remainder rows for what they leave of the counts above them.
+
+    Attributes:
+        level: the tree level.
+        rows: how many rows it has.
+        remainders: how many of them are remainders.
+        half_width: z of the intervals of its other rows, records: of these, at most a share α is expected to have a true count outside,
+            α as in `intervals`. It is at least that of the level's rows, of which they are a part. None where no intervals are stated.
+    """
+
+    level: int
+    rows: int
+    remainders: int
+    half_width: int | None = None
 
 
 class NoiseRows(_Part):
@@ -380,6 +398,7 @@ class Manifest(_Part):
         poor_margins: the totals of one axis that nothing measures by itself. The file leaves out an empty list.
         rounding: how far rounding has moved the counts, where everything was settled together; None, and left out of the file,
             elsewhere.
+        signal_tables: the tables of the rows that stand out, of levels 1 to the finest. The file leaves out an empty list.
     """
 
     id: str
@@ -404,6 +423,7 @@ class Manifest(_Part):
     derived: dict[str, DerivedEntry] = {}
     poor_margins: list[PoorMargin] = []
     rounding: Rounding | None = None
+    signal_tables: list[SignalTable] = []
 
     @property
     def own_views(self) -> list[ViewEntry]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from storage.counts.columns import BOUNDS, COUNT, SIGNAL, column_name, flat_features
+from storage.counts.columns import BOUNDS, COUNT, REMAINDER, SIGNAL, column_name, flat_features
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import csv_header
 from tasks.format.manifest import LevelEntry, Manifest
@@ -41,6 +41,7 @@ class CsvFile:
         codes: its columns of text, which come first.
         numbers: its columns of whole numbers, and the last one of true and false; none if each row is a record.
         view: the name of the view that it holds; empty for a level.
+        of_signal: whether it holds the rows of the level that stand out, and remainders.
     """
 
     url: str
@@ -48,12 +49,13 @@ class CsvFile:
     codes: tuple[str, ...]
     numbers: tuple[str, ...] = ()
     view: str = ""
+    of_signal: bool = False
 
 
-def csv_file(url: str, level: int, schema: pa.Schema, view: str = "") -> CsvFile:
-    """Return the description of a CSV file that has the columns of a level's table."""
+def csv_file(url: str, level: int, schema: pa.Schema, view: str = "", *, of_signal: bool = False) -> CsvFile:
+    """Return the description of a CSV file that has the columns of a table with this schema."""
     numbers = tuple(field.name for field in schema if field.type in {pa.int64(), pa.bool_()})
-    return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers, view)
+    return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers, view, of_signal)
 
 
 def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
@@ -94,24 +96,30 @@ def metadata_failures(folder: Path) -> list[str]:
 def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     of_code, of_view = _codes(manifest), next((view for view in manifest.views if view.name == file.view), None)
     entry = of_view or manifest.levels[file.level]
-    columns = [_column(name, "string", of_code.get(name, "A code."), required=True) for name in file.codes]
-    described = _numbers(manifest, of_view=of_view is not None)
+    columns = [
+        _column(name, "string", of_code.get(name, "A code."), required=not file.of_signal) for name in file.codes
+    ]
+    described = _numbers(manifest, of_view=of_view is not None) | (_of_signal(manifest) if file.of_signal else {})
     columns += [
         _column(
             name,
-            "boolean" if name == SIGNAL else "integer",
+            "boolean" if name in _FLAGS else "integer",
             described[name],
-            required=name in {COUNT, SIGNAL},
+            required=name in {COUNT, *_FLAGS},
         )
         for name in file.numbers
     ]
     schema: dict[str, Any] = {"columns": columns}
-    if file.codes and file.numbers:
+    if file.codes and file.numbers and not file.of_signal:
         schema["primaryKey"] = [_name(code) for code in file.codes]
     return {
         "url": file.url,
-        "dc:title": f"View {of_view.name}" if of_view else f"Level {entry.level}: {place(entry.axes) or 'everything'}",
-        "dc:description": _VIEW if of_view else _described(manifest, entry, of_records=not file.numbers),
+        "dc:title": f"View {of_view.name}" if of_view else _title(entry, of_signal=file.of_signal),
+        "dc:description": _VIEW
+        if of_view
+        else _SIGNAL
+        if file.of_signal
+        else _described(manifest, entry, of_records=not file.numbers),
         "notes": [
             {"level": entry.level, "rho": entry.rho, "sigma": entry.sigma, "bound": entry.bound},
             *([] if file.numbers else _differences(manifest)),
@@ -120,7 +128,19 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     }
 
 
+_FLAGS = {SIGNAL, REMAINDER}
+
+_SIGNAL = (
+    "The rows of the level that stand out from the noise, and remainders: what they leave of the rows of the same kind of table above,"
+    " so that all rows add up to the total."
+)
+
 _VIEW = "Counts of a grouping of the finest level's cells, with a row for every cell, also where the count is zero."
+
+
+def _title(entry: LevelEntry, *, of_signal: bool) -> str:
+    rows = ", rows that stand out" if of_signal else ""
+    return f"Level {entry.level}: {place(entry.axes) or 'everything'}{rows}"
 
 
 def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:
@@ -162,7 +182,7 @@ def _column(name: str, datatype: str, description: str, *, required: bool) -> di
     }
 
 
-def _numbers(manifest: Manifest, *, of_view: bool) -> Mapping[str, str]:
+def _numbers(manifest: Manifest, *, of_view: bool) -> dict[str, str]:
     """Return the descriptions of the columns of numbers of a level or view, by name."""
     sure = f"{100 * manifest.intervals.confidence:g}% probability"
     stated = "Empty where no interval is stated."
@@ -183,6 +203,22 @@ def _numbers(manifest: Manifest, *, of_view: bool) -> Mapping[str, str]:
         simultaneous_high: f"Upper end of the wider interval, records: {all_}",
         SIGNAL: "Whether the row stands out from the noise: of a table's rows that do, at most"
         f" {100 * manifest.intervals.signal_rate:.4g}% are expected to have a true count of 0.",
+    }
+
+
+def _of_signal(manifest: Manifest) -> dict[str, str]:
+    """Return the descriptions of the columns that say something else in tables of the rows that stand out."""
+    outside = f"{100 * (1 - manifest.intervals.confidence):.4g}%"
+    promise = (
+        f"of the table's rows that are no remainders, on average at most {outside} have a true count that is not between low and"
+        " high. Empty for remainders, and where no interval is stated."
+    )
+    low, high, *_ = BOUNDS
+    return {
+        low: f"Lower end of the interval, records: {promise}",
+        high: f"Upper end of the interval, records: {promise}",
+        REMAINDER: "Whether the row is a remainder: what the other rows leave of the count with its codes. Codes that are empty"
+        " are not told apart.",
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from storage.counts.columns import flat_features, interval_columns
+from storage.counts.columns import SIGNAL, flat_features, interval_columns
 from storage.counts.published import partial_folder
 from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
@@ -43,6 +43,7 @@ from tasks.format.synthetic_records import finest_columns, record_tables, record
 from tasks.format.tables import level_tables, write_parquet
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
+from tasks.publish.signal_tables import csv_files_of_signal, write_signal_tables
 from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.publish.views import csv_files_of_views, derived_entries, poor_margins, write_views
@@ -263,8 +264,15 @@ def _write_manifest(
         poor_margins=poor_margins(job_of(record)),
         rounding=written.rounding,
     )
+    if terms.rows == SIGNAL:
+        tables = write_signal_tables(folder, manifest, csv=csv)
+        manifest = manifest.model_copy(update={"signal_tables": tables})
     (folder / "manifest.json").write_text(manifest.text())
-    files = [*_csv_files(folder, len(levels) - 1), *csv_files_of_views(folder, written.views)]
+    files = [
+        *_csv_files(folder, len(levels) - 1),
+        *csv_files_of_signal(folder, manifest),
+        *csv_files_of_views(folder, written.views),
+    ]
     if files:
         (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
     return manifest

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from tasks.report.coverage_section import coverage_section
+from tasks.report.coverage_section import coverage_section, marks_section
 from tasks.report.frame import page, table
 from tasks.report.svg import as_svg, figure, label_levels, line_style, log_ticks
 from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, Spread, TrialResults, format_deviation, format_ratio
@@ -34,6 +34,7 @@ _BODY = """<h1>{title}</h1>
 {notes}
 {figures}
 {questions}
+{marks}
 {intervals}
 {utilities}
 <h2>In numbers</h2>
@@ -74,6 +75,7 @@ def comparison_page(found: TrialResults) -> str:
         notes=notes,
         figures="\n".join(_figure(found, *what) for what in _FIGURES) + _seconds(found),
         questions=_questions(found),
+        marks=marks_section(found),
         intervals=coverage_section(found),
         utilities="\n".join(_utility(found, name, numbers) for name, numbers in found.utilities.items()),
         tables="\n".join(_tables(found, epsilon, is_open=len(epsilons) == 1) for epsilon in epsilons),

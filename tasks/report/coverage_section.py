@@ -5,12 +5,19 @@ from html import escape
 
 from tasks.report.frame import table
 from tasks.report.svg import as_svg, figure, label_levels, line_style
-from tasks.report.trial_results import GroupIntervals, MechanismResult, TrialResults
+from tasks.report.trial_results import GroupIntervals, MechanismResult, Spread, TrialResults
 from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
 _WIDTH = 9.6  # inches, of the whole page
 
 _LABELS = {"more": "above 10"}
+
+_MARKS = """<h2>False discovery, without the mark and with it</h2>
+<p>A false discovery is a released row whose true count is 0. A release by this spec would mark the rows that stand out from the
+noise (<code>signal</code>). Of the marked rows, on average at most the share <code>release.signal_rate</code> of the spec is
+expected to be false discoveries. Each entry is the mean over the runs, with the minimum and the maximum in brackets; it is
+empty where no row was marked in any run.</p>
+{tables}"""
 
 _SECTION = """<h2>Intervals</h2>
 <p>A release by this spec would state two kinds of intervals. Those in the tables are for rows: on average over all noise, at least
@@ -52,6 +59,36 @@ def coverage_section(found: TrialResults) -> str:
     )
 
 
+def marks_section(found: TrialResults) -> str:
+    """Return the section of false discovery among all rows and among marked ones; empty if no mechanism that was tried marks rows.
+
+    Args:
+        found: the results of the comparison.
+    """
+    tables = []
+    for epsilon in found.epsilons:
+        rows = [
+            [
+                escape(compared.label),
+                escape(result.mechanism),
+                *map(_percent, (level.false_discovery, level.false_signal)),
+            ]
+            for number, compared in enumerate(found.levels)
+            if not compared.view  # views list all their cells, and mark none
+            for result in found.with_any_intervals
+            if result.epsilon == epsilon and (level := result.levels[number]).rows_covered
+        ]
+        if rows:
+            heads = ["level", "mechanism", "of all rows, %", "of the marked rows, %"]
+            tables.append(table(heads, rows, caption=f"False discovery at ε = {epsilon:g}"))
+    return _MARKS.format(tables="\n".join(tables)) if tables else ""
+
+
+def _percent(share: Spread | None) -> str:
+    """Return a share as the mean of the runs, with the least and the most; empty where there is none."""
+    return f"{100 * share.mean:.1f} [{100 * share.min:.1f}, {100 * share.max:.1f}]" if share else ""
+
+
 def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> str:
     """Draw coverage by level: a panel per true count, a line per mechanism, and a dashed line at the promise."""
     with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
@@ -89,16 +126,15 @@ def _tables(found: TrialResults, epsilon: float, results: Sequence[MechanismResu
     tables = "\n".join(_table(found, result) for result in results)
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>Rows: the share of the"
-        " published rows whose interval contains the true count, in percent, as the mean over the runs; noise: of those"
-        " whose true count is 0, as the release would estimate it, and what it would say it is at most; false marks: of the rows"
-        " with <code>signal</code>. By true count: the share"
+        " published rows whose interval contains the true count, in percent, as the mean over the runs; estimated: the share of"
+        " all rows whose true count is 0, as the release would estimate it, and what it would say it is at most. By true count: the share"
         " of fixed cells that is covered, with its standard error, in brackets where there are fewer than"
         f" {FEW_INTERVALS} intervals. Widths are means of high − low, in records.</p></details>"
     )
 
 
 def _table(found: TrialResults, result: MechanismResult) -> str:
-    heads = ["level", "rows", "width", "noise", "estimated", "at most", "false marks"]
+    heads = ["level", "rows", "width", "false discovery: estimated", "at most"]
     for group in TRUE_COUNTS:
         heads += [_LABELS.get(group, group), "width"]
     heads.append(ZEROED)
@@ -110,7 +146,7 @@ def _table(found: TrialResults, result: MechanismResult) -> str:
         ]
         of_rows = [f"{100 * level.rows_covered.mean:.1f}" if level.rows_covered else ""]
         of_rows.append(f"{level.row_width.mean:,.1f}" if level.row_width else "")
-        shares = (level.false_discovery, level.noise_rows, level.noise_rows_at_most, level.false_signal)
+        shares = (level.noise_rows, level.noise_rows_at_most)
         of_rows += [f"{100 * share.mean:.1f}" if share else "" for share in shares]
         rows.append([escape(compared.label), *of_rows, *cells, _covered(groups.get(ZEROED), runs)])
     return table(heads, rows, caption=escape(result.mechanism))

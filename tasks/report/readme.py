@@ -83,7 +83,7 @@ Not protected, because it is published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
@@ -305,7 +305,7 @@ def _intervals(manifest: Manifest) -> str:
     )
     return (
         f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}{also}{at_once}\n"
-        f"{_signal(manifest)}{_shares(manifest)}"
+        f"{_signal(manifest)}{_signal_tables(manifest)}{_shares(manifest)}"
     )
 
 
@@ -343,6 +343,38 @@ def _signal(manifest: Manifest) -> str:
     return (
         f"- `signal` is true for rows that stand out from the noise. Of a level's rows that do, on average at most {rate} have a\n"
         "  true count of 0. A row that does not stand out may well have records.\n"
+    )
+
+
+def _signal_tables(manifest: Manifest) -> str:
+    """Return how to read the tables of the rows that stand out; empty without them."""
+    if not manifest.signal_tables:
+        return ""
+    if any(of.half_width is not None for of in manifest.signal_tables):
+        outside = format_percent(1 - manifest.intervals.confidence)
+        intervals = (
+            f"Of the rows of a table in `signal/` that are no remainders, on average at most {outside} have a true count that is not\n"
+            "  between `low` and `high`. These intervals are wider than in `counts/`, where the promise is for all rows of a level and\n"
+            "  does not hold for those that stand out alone."
+        )
+    else:
+        intervals = (
+            "`low` and `high` are empty in `signal/`: in `counts/` the promise is for all rows of a level and does not hold for\n"
+            "  those that stand out alone."
+        )
+    at_once = (
+        "\n  `simultaneous_low` and `simultaneous_high` hold for remainders too."
+        if manifest.intervals.simultaneous
+        else ""
+    )
+    return (
+        "- For few rows, read `signal/`. A table there has the rows of its level with `signal`, and remainders, where `remainder` is\n"
+        "  true. A remainder is what the other rows leave of a count above them. It has the codes of that count, and none if that is\n"
+        "  the total; its other codes are empty. It stands for all cells inside that have no row of their own there. Their counts\n"
+        "  need not be 0, and may be noise alone.\n"
+        "- The rows of a table in `signal/` add up to the total. Each of them is split up in the table of the next level, into the\n"
+        "  rows inside it that stand out and one remainder. A remainder of 0 has no row.\n"
+        f"- {intervals} A remainder has no such interval,\n  because the noise decides which cells it adds up.{at_once}\n"
     )
 
 
@@ -437,6 +469,17 @@ def _cost_of_view(view: ViewEntry) -> str:
     if view.same_as is not None or view.summed:
         return f"as level {view.source if view.same_as is None else view.same_as}"
     return f"ε = {view.epsilon:.4g}" if view.epsilon else f"ρ = {view.rho:.4g}"
+
+
+def _files_of_signal(manifest: Manifest) -> str:
+    """Return the line about the tables of the rows that stand out; empty without them."""
+    if not manifest.signal_tables:
+        return ""
+    finest, also = manifest.signal_tables[-1], "; the same as CSV beside it" if manifest.csv else ""
+    return (
+        "- `signal/level_<k>.parquet`: the rows of each level that stand out, and remainder rows, so that they add up: "
+        f"{finest.rows:,} rows\n  at the finest level{also}.\n"
+    )
 
 
 def _files_of_views(manifest: Manifest) -> str:

@@ -21,7 +21,16 @@ from tasks.report.charts import (
 from tasks.report.facts import Facts, Histograms, Matrix, Series
 from tasks.report.frame import page
 from tasks.report.readme import exact_levels, protection, reading, revision
-from tasks.report.tables import Checks, cells_called, file_table, is_of_trips, largest_counts, noise_table, view_table
+from tasks.report.tables import (
+    Checks,
+    cells_called,
+    file_table,
+    is_of_trips,
+    largest_counts,
+    noise_table,
+    signal_sentence,
+    view_table,
+)
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -158,7 +167,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         matrix=_matrix(facts.matrix) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
-        tables=file_table(manifest, facts, checks),
+        tables=file_table(manifest, facts, checks) + signal_sentence(manifest),
         noise=noise_table(manifest, facts),
         views=view_table(manifest),
         margins=_as_html(manifest.warning_of_margins),

@@ -57,6 +57,19 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     return f"<div>{title}\n{_caution_about_largest(manifest, level)}{table(heads, rows, kind='largest')}</div>"
 
 
+def signal_sentence(manifest: Manifest) -> str:
+    """Return where the rows that stand out are by themselves; empty where they have no tables of their own."""
+    if not manifest.signal_tables:
+        return ""
+    finest = manifest.signal_tables[-1]
+    name = f"signal/level_{finest.level}.{'csv' if manifest.csv else 'parquet'}"
+    remainders = f"{finest.remainders:,} remainder{'' if finest.remainders == 1 else 's'}"
+    return (
+        f'<p>For few rows, read <a href="{name}"><code>{name}</code></a>: {finest.rows - finest.remainders:,} rows of level'
+        f" {finest.level} that stand out from the noise, and {remainders}, which make them add up to the total.</p>"
+    )
+
+
 def view_table(manifest: Manifest) -> str:
     """Return the views of a release; empty if it has none."""
     if not manifest.views:

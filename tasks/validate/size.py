@@ -150,6 +150,7 @@ def disk_size(
     records: bool = False,
     bounds: int = 0,
     noisy_counts: bool | None = False,
+    signal_tables: bool = False,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
@@ -166,8 +167,13 @@ def disk_size(
         records: whether it is to be published as synthetic records too.
         bounds: the columns with ends of intervals that every table has beside the counts.
         noisy_counts: whether noisy counts are to be published too; None where nobody has asked.
+        signal_tables: whether the rows that stand out are to be published by themselves too, with remainders: each of these stands for
+            one row of its level or more, so that no such table has more rows than its level.
     """
     levels = cells or expected_cells(possible_cells, sigmas, total)
+    rows = levels[-1].nonzero
+    if total is None and csv is None:  # there may be fewer rows, and a CSV
+        rows = min(rows, MOST_CSV_ROWS)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
     published, blocks = DOCUMENT_BYTES, BOOK_BLOCKS if store_is_new else 0
     for level, (expected, possible, sigma) in enumerate(zip(levels, possible_cells, sigmas, strict=True)):
@@ -180,15 +186,16 @@ def disk_size(
         digits = (1 + bounds) * (
             1 + bits * math.log10(2)
         )  # of its numbers in a CSV, with the commas or the end of line
-        published += SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero
-        if csv == "every_level":  # level k has k of the columns of codes, the coarse and short ones first
-            published += (code_bytes * level / (len(levels) - 1 or 1) + digits) * expected.nonzero
-            published += METADATA_BYTES * (level + 1 + bounds)
+        tables = 2 if signal_tables and level else 1
+        published += tables * (SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero)
+        # level k has k of the columns of codes, the coarse and short ones first
+        as_csv = code_bytes * level / (len(levels) - 1 or 1) + digits
+        if csv == "every_level":
+            published += as_csv * expected.nonzero + METADATA_BYTES * (level + 1 + bounds)
+        if tables > 1 and csv_kind(csv, rows):
+            published += as_csv * min(expected.nonzero, rows) + METADATA_BYTES * (level + 1 + bounds)
         if level:
             blocks += math.ceil(2 * wide * expected.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
-    rows = levels[-1].nonzero
-    if total is None and csv is None:  # there may be fewer rows, and a CSV
-        rows = min(rows, MOST_CSV_ROWS)
     if csv_kind(csv, rows) is True:
         published += (code_bytes + digits) * rows + METADATA_BYTES * (len(levels) + bounds)
     measured = sum(expected.measured for expected in levels)
@@ -202,9 +209,9 @@ def disk_size(
             _noisy_bytes(share * of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
         )
     if records:
-        as_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes
+        of_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes
         kind = records_kind(MOST_RECORDS if total is None else total)
-        published += as_csv if kind == "csv" else 0 if kind == "left out" else max(as_csv, row * levels[-1].nonzero)
+        published += of_csv if kind == "csv" else 0 if kind == "left out" else max(of_csv, row * levels[-1].nonzero)
     return DiskSize(math.ceil(shards), math.ceil(published), blocks * BLOCK_BYTES, total is None)
 
 

@@ -27,6 +27,7 @@ from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
 from tasks.verify.noisy_counts import noisy_counts_failures
+from tasks.verify.signal_tables import signal_failures
 from tasks.verify.unbiased import unbiased_failures
 from tasks.verify.views import view_failures
 from tasks.words.levels import in_short
@@ -244,6 +245,8 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         for entry in manifest.levels
         if entry.same_as is not None and not _are_repeated(folder, entry)
     ]
+    if not do_not_add_up:
+        do_not_add_up += signal_failures(folder, manifest)
     if (manifest.views or manifest.is_settled_together) and not do_not_add_up:
         try:
             do_not_add_up += view_failures(folder, manifest)

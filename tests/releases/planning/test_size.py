@@ -125,9 +125,10 @@ def test_a_plan_predicts_the_cells_of_every_level(planned, country, tmp_path) ->
         assert nonzero / FACTOR < cells.nonzero < nonzero * FACTOR
 
 
-def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path) -> None:
+@pytest.mark.parametrize("rows", ["all", "signal"])
+def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, rows) -> None:
     """Without a guess no place holds more than the plan said."""
-    disk = planned().disk
+    disk = planned(release=SPEC["release"] | {"rows": rows}).disk
     left = released(country / "spec.yaml", tmp_path / "out")
     assert disk.upper_bound
     for place in ("shards", "published", "store"):
@@ -144,13 +145,21 @@ def test_noisy_counts_that_are_not_kept_take_nothing(planned) -> None:
 
 
 def test_what_is_published_besides_takes_disk(planned) -> None:
-    """Noisy counts, wider intervals and CSV of every level each add to what is published, and to nothing but that and the store."""
+    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published.
+
+    They add to nothing else but the store.
+    """
 
     def disk(**keys: Any) -> DiskUse:
         return planned(expected_total=PEOPLE, release=SPEC["release"] | keys).disk
 
     least = disk(noisy_counts=False)
-    for keys in ({"noisy_counts": True}, {"intervals": {"simultaneous": True}}, {"csv": "every_level"}):
+    for keys in (
+        {"noisy_counts": True},
+        {"intervals": {"simultaneous": True}},
+        {"csv": "every_level"},
+        {"rows": "signal"},
+    ):
         more = disk(**({"noisy_counts": False} | keys))
         assert more.published > 1.1 * least.published
         assert more.shards == least.shards

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.report.comparison_page import _format_spread, comparison_page
+from tasks.report.coverage_section import marks_section
 from tasks.report.svg import STYLES, level_ticks, log_ticks
 from tasks.report.trial_results import (
     ComparedLevel,
@@ -84,6 +85,45 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     assert "of at least 90%" in page
     tags = [page.index(f"<h2>{title}</h2>") for title in ("Maximum absolute error", "False discovery rate", "Seconds")]
     assert all(one < other for one, other in pairwise(tags))
+
+
+def test_false_discovery_is_shown_with_the_mark_and_without() -> None:
+    """Beside the share of noise among all rows of a level stands that among its marked rows, which is empty if none was marked."""
+    levels = [
+        LevelResult(
+            level,
+            **dict.fromkeys(MEASURES, Spread(0.5, 0.25, 0.75)),
+            intervals=None,
+            rows_covered=NOTHING,
+            row_width=NOTHING,
+            false_signal=marked,
+            noise_rows=None,
+            noise_rows_at_most=None,
+            bound_after=None,
+        )
+        for level, marked in enumerate([Spread(0.05, 0.0, 0.1), None, None])
+    ]
+    compared = [ComparedLevel(level, {}, None, 0, view="by_mode" if level == 2 else "") for level in range(3)]
+    found = TrialResults(
+        name="made up",
+        dataset="people",
+        neighbours="substitution",
+        delta=1e-8,
+        runs=3,
+        confidence=0.9,
+        levels=compared,
+        results=[MechanismResult("one", 1.0, [], THIRD, levels)],
+        refused={},
+        notes={},
+        folder="out",
+    )
+    section = marks_section(found)
+    all_rows = "<td>50.0 [25.0, 75.0]</td>"
+    assert "<th>of all rows, %</th><th>of the marked rows, %</th>" in section
+    assert f"<td>0</td><td>one</td>{all_rows}<td>5.0 [0.0, 10.0]</td>" in section
+    assert f"<td>1</td><td>one</td>{all_rows}<td></td>" in section
+    assert "by_mode" not in section
+    assert section in comparison_page(found)
 
 
 def test_numbers_of_levels_do_not_run_together() -> None:

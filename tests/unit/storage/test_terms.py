@@ -21,7 +21,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 PARTS = ("intervals", "privacy", "run", "files")
-ADDED = {"views", "derived", "covariance", "statistic"}  # since the first stores
+ADDED = {"views", "derived", "covariance", "statistic", "rows"}  # since the first stores
 
 
 def several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
