@@ -19,6 +19,7 @@ import tasks.noise.truth
 import tasks.optimize.second_pass
 import tasks.optimize.task
 import tasks.publish.published_levels
+import tasks.shrink.task
 import tasks.tree.branches
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
@@ -172,6 +173,7 @@ def make(
             ("CHUNK_CELLS", tasks.noise.truth),
             ("CHUNK_CELLS", tasks.optimize.task),
             ("CHUNK_CELLS", tasks.optimize.second_pass),
+            ("CHUNK_CELLS", tasks.shrink.task),
             ("CHUNK_CELLS", tasks.publish.published_levels),
         ):
             patch.setattr(module, name, sizes.get(name, getattr(module, name)))
