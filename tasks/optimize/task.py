@@ -7,7 +7,17 @@ from storage.releases.seals import FrontierShard
 from tasks.optimize.siblings import as_they_are
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive, taking
+from tasks.tree.frontier import (
+    CHUNK_CELLS,
+    Cells,
+    Frontier,
+    cell_counts,
+    chunks,
+    expand,
+    keep_all,
+    keep_positive,
+    taking,
+)
 from tasks.tree.job import Job, stored_job
 from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
@@ -62,12 +72,14 @@ def repair(job: Job, level: int, branch: str, cells: Measured, optimiser: Optimi
 
 def repeat(job: Job, level: int, branch: str) -> FrontierShard:
     """Give the cells of a level, each the only one in its parent, the counts of their parents."""
-    parents = job.parents(level, branch)
+    parents, keep = job.parents(level, branch), _keep(job, level)
 
     def parts() -> Iterator[Frontier]:
         for first in range(0, max(len(parents), 1), CHUNK_CELLS):
             of_part = parents[first : first + CHUNK_CELLS]
-            yield keep_positive(expand(job.tree, of_part), of_part.counts)  # only a root has a count of 0
+            yield keep(
+                expand(job.tree, of_part), of_part.counts
+            )  # where zeros are dropped, only a root has a count of 0
 
     return write_frontier(job, level, branch, parts())
 
@@ -105,11 +117,16 @@ def all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
 
 
 def _next_frontier(job: Job, level: int, branch: str, optimiser: Optimiser) -> Iterator[Frontier]:
-    """Yield the cells of a level (> 0) of a branch that stay above zero, chunk by chunk."""
-    parents = job.parents(level, branch)
+    """Yield the cells of a level (> 0) of a branch that stay, chunk by chunk: those above zero, or all where zeros stay too."""
+    parents, keep = job.parents(level, branch), _keep(job, level)
     for nodes, counts in in_chunks(cell_counts(job.tree, parents), job.noisy(level, branch)):
         cells = expand(job.tree, parents[nodes])
-        yield keep_positive(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
+        yield keep(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
+
+
+def _keep(job: Job, level: int) -> Callable[[Cells, IntArray], Frontier]:
+    """Return what makes a frontier of the cells of a level (> 0) and their counts."""
+    return keep_all if job.record.keeps_zeros(level) else keep_positive
 
 
 def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
