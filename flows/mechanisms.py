@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from flows.spec.keys import DEFAULT_FOR_SIZES
 from storage.errors import StoreError
-from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
+from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, SURVIVORS, Measure
 from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
@@ -40,6 +40,9 @@ EVERY_CELL: Mapping[str, Law] = MappingProxyType(
 )  # laws of noise for any cell, empty or not
 
 MOST_SETTLED = 10**7  # leaves that are settled together
+MOST_MEASURED = 10**7  # cells of one level that are all measured, whatever survives
+
+AUTO: Literal["auto"] = "auto"
 
 Split = Callable[[FloatArray], FloatArray]  # from the mean fan-outs of levels to relative precisions
 
@@ -74,6 +77,8 @@ class Mechanism:
         how_counted: how its counts come from measurements, in words that follow "the noise in one measurement,".
         caution: what a plan says about it; empty for most.
         takes_list: whether it keeps the groups of every region within a public list of them; only of group sizes.
+        measure: with a second pass, which cells of its tree: those below what survives the first pass, all, or all of the levels
+            above the finest. In the table it is what holds where the spec does not say, and may be `auto`, which `measuring` decides.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Mechanism:
     how_counted: str = ADJUSTED
     caution: str = ""
     takes_list: bool = False
+    measure: Measure | Literal["auto"] = SURVIVORS
 
     def __post_init__(self) -> None:
         """Refuse choices that the stages cannot carry out together.
@@ -100,8 +106,10 @@ class Mechanism:
                 though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
                 are left as they are, and are summed; or all cells of every level are measured, and settled without bias; or, of
                 group sizes, all cells of every level but the first. Views are settled together, or without bias where they are the
-                pairs of a grid; and nothing else is.
+                pairs of a grid; and nothing else is. Only a second pass reads cells that the first pass would not measure.
         """
+        if self.measure != SURVIVORS and not self.chooses_cells:
+            raise ValueError(f"{self.name}: with measure {self.measure}, cells must be survivors, with a second pass.")
         settles_views = isinstance(self.finish, Together) or self.finish == Unbiased(is_grid=True)
         if (self.cells == "views") != settles_views or (self.cells == "views" and self.repair):
             raise ValueError(
@@ -170,6 +178,11 @@ class Mechanism:
         return isinstance(self.finish, Together | Calibrate) or self.finish == Unbiased(is_grid=True)
 
     @property
+    def chooses_cells(self) -> bool:
+        """Whether it can measure more cells than those below what survives, because a second pass reads them."""
+        return self.cells == "survivors" and self.second_pass is not None
+
+    @property
     def second_pass(self) -> UpDown | None:
         """The second pass of its tree; None if it has none."""
         finish = self._finish_of_tree
@@ -180,6 +193,11 @@ class Mechanism:
         """The finish of its tree, if the way down of its second pass follows priors; None otherwise."""
         finish = self._finish_of_tree
         return finish if isinstance(finish, Shrink) else None
+
+    @property
+    def keeps_leaves(self) -> bool:
+        """Whether its first pass keeps leaves with a count of 0: priors may give them one."""
+        return self.shrinks is not None
 
     @property
     def _finish_of_tree(self) -> Any:
@@ -400,9 +418,31 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         cells="views",
         repair=NOTHING_TO_REPAIR,
         finish=Together(),
+        measure=SURVIVORS,
         bounds=None,
         most_leaves=MOST_SETTLED,
         refused=refused,
         how_counted=_TOGETHER,
         caution="",
     )
+
+
+def measuring(mechanism: Mechanism, tree: Tree, most: int = MOST_MEASURED) -> Mechanism:
+    """Return a mechanism with `auto` decided: as many cells of a tree as are not too many. The rule reads the codebooks alone.
+
+    Every cell of every level is measured where the finest level has at most `most` cells; every cell of the levels above it where
+    the one above it has; and otherwise the children of what survives.
+
+    Args:
+        mechanism: as it is with views or without.
+        tree: that is released.
+        most: cells of one level.
+    """
+    if mechanism.measure != AUTO:
+        return mechanism
+    measure: Measure = SURVIVORS
+    if tree.possible_cells(tree.depth) <= most:
+        measure = ALL
+    elif tree.depth > 1 and tree.possible_cells(tree.depth - 1) <= most:
+        measure = ABOVE
+    return replace(mechanism, measure=measure)

@@ -25,7 +25,7 @@ from storage.releases.seals import (
     list_seals,
     list_settled,
 )
-from storage.releases.terms import LevelTerms
+from storage.releases.terms import ABOVE, ALL, LevelTerms, complete_level
 
 Shard = Seal | FrontierShard | EstimateShard
 
@@ -159,6 +159,29 @@ class Record:
         has_sums_above = level > 0 and self.release.parts[level - 1].is_summed  # which are made afterwards
         return measured, measured if has_sums_above else known
 
+    @property
+    def complete(self) -> int:
+        """The finest level of which every cell is measured because a second pass reads it, whatever survives; 0 where none is."""
+        return complete_level(self.release.terms.measure, self.finest)
+
+    @property
+    def last_measured(self) -> int:
+        """The finest level that repeats no other: nothing below it is measured."""
+        same = self.release.levels[-1].same_as
+        return self.finest if same is None else same
+
+    def keeps_zeros(self, level: int) -> bool:
+        """Return whether the first pass keeps the nodes of a level (> 0) with a count of 0, so that all cells below are measured.
+
+        Where all but the finest level is measured whatever survives, the level above the finest drops them; where that one repeats
+        another, this other one does.
+        """
+        levels, measure = self.release.levels, self.release.terms.measure
+        if measure == ABOVE:
+            same = levels[-2].same_as
+            return level < (self.finest - 1 if same is None else same)
+        return measure == ALL
+
     def rows_of(self, level: int) -> int:
         """Return how many rows the table of a level has."""
         return sum(shard.nonzero for (of, _), shard in self.released.items() if of == level)
@@ -208,12 +231,16 @@ class Record:
             found.append(replace(of, view=view.name))
         return found
 
+    def _has_zeros(self, level: int) -> bool:
+        """Return whether what there is of a level holds zeros: those of a first pass before the second one, whose counts are released."""
+        return self.released is self.frontiers and 0 < level <= self.finest and self.keeps_zeros(level)
+
     def _released(self, terms: LevelTerms) -> ReleasedLevel:
         return ReleasedLevel(
             level=terms.level,
             axes=dict(terms.axes),
             cells=self.cells_of(terms.level)[0],
-            nonzero=sum(shard.nonzero for (level, _), shard in self.released.items() if level == terms.level),
+            nonzero=0 if self._has_zeros(terms.level) else self.rows_of(terms.level),
             rho=float(terms.rho),
             sigma=terms.sigma,
             l2_sensitivity=terms.l2_sensitivity,

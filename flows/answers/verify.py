@@ -9,7 +9,7 @@ from pathlib import Path
 from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import PRIVACY_MAP
 from storage.counts.columns import SIZE
-from storage.releases.terms import GRID
+from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
@@ -57,6 +57,10 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]
+    if manifest.measure != SURVIVORS and not recipe.chooses_cells:
+        return [
+            f"manifest.json: mechanism {recipe.name} measures no other cells than those below what survives, or always all."
+        ]
     law = recipe.law_of(manifest.finest_drawn.mechanism)
     if law is None or {entry.mechanism for entry in manifest.parts if entry.rho or entry.epsilon} != {law.name}:
         names = " or only ".join(of.called for of in recipe.laws.values())

@@ -5,6 +5,7 @@ ingest → grow tree → reserve → walk (measure, seal, optimise) → validate
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -169,6 +170,7 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
         together=together,
         is_grid=release.terms.covariance == GRID,
     )
+    mechanism = replace(mechanism, measure=release.terms.measure)  # as it was planned, whatever the default is now
     outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
     if missing:
         with store() as con:

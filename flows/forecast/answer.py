@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import islice
 
 from flows.forecast.margins import planned_margins
+from flows.forecast.measure import planned_measure
 from flows.forecast.values import (
     BudgetForecast,
     DiskUse,
@@ -34,7 +35,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Spending
 from storage.ledger.events import read_books
 from storage.releases.register import published_specs
-from storage.releases.terms import LevelTerms
+from storage.releases.terms import LevelTerms, complete_level
 from tasks.accounting.floats import float_above
 from tasks.laws.named import noise_of
 from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
@@ -76,6 +77,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         levels=_levels(plan, total),
         views=[_planned(plan, level, total, None) for level in plan.views],
         margins=planned_margins(plan),
+        measure=planned_measure(plan),
         confidence=spec.release.intervals.confidence,
         is_grid=plan.scheme.is_grid,
         rows=spec.release.rows,
@@ -247,6 +249,7 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
         bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
         noisy_counts=plan.noisy_counts_asked,
         signal_tables=plan.file.spec.release.rows == SIGNAL,
+        complete=complete_level(plan.measure, plan.tree.depth),
     )
     return DiskUse(size.shards, size.published, size.store, size.total, size.upper_bound)
 

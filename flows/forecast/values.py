@@ -57,6 +57,24 @@ class PlannedLevel:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureForecast:
+    """Which cells of the tree would be measured.
+
+    Attributes:
+        asked: what the spec asks for: `all`, `survivors` or `auto`; where it says nothing, the default of its mechanism.
+        chosen: what follows: `all`, every cell of every level; `above`, every cell of the levels above the finest, and at the finest the
+            children of what survives; or `survivors`, the children of what survives at every level.
+        measured_cells: how many are measured, on all levels of the tree; None where that depends on what survives.
+        rule: why, in words.
+    """
+
+    asked: str
+    chosen: str
+    measured_cells: int | None
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedMargin:
     """The totals of one axis at one of its levels, such as all trips that begin in each zone.
 
@@ -189,6 +207,7 @@ class Forecast:
         statement: the guarantee, in words.
         views: the views that have not the cells of a level.
         margins: how far off the totals of one axis would be, with views and without.
+        measure: which cells of the tree would be measured; None where the mechanism has no choice.
         confidence: with which an interval holds the true count.
         is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
         rows: `signal` where the rows that stand out are published in tables of their own too, `all` elsewhere.
@@ -222,6 +241,7 @@ class Forecast:
     levels: Sequence[PlannedLevel]
     views: Sequence[PlannedLevel]
     margins: Sequence[PlannedMargin]
+    measure: MeasureForecast | None
     confidence: float
     is_grid: bool
     rows: PublishedRows

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
+from flows.mechanisms import AUTO, MECHANISMS, MOST_MEASURED, Mechanism, is_settled_together, measuring, mechanism_with
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
@@ -12,13 +13,14 @@ from flows.spec.sections.hierarchy import Hierarchy, Ordered
 from flows.spec.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
 from storage.counts.columns import SIGNAL
 from storage.errors import SpecError
-from storage.releases.terms import COUNTS_POSITIVE
+from storage.releases.terms import ALL, COUNTS_POSITIVE, SURVIVORS
 from tasks.tree.order import Tree
 from tasks.tree.views import View
 from tasks.unbiased.task import Unbiased
 from tasks.words.nearest import did_you_mean
+from tasks.words.numbers import format_cells
 
-AUTO = "auto"
+_MOST_BY_OPENDP = 10**6  # cells of one level that `measure: auto` measures whatever survives: each takes some 10 µs
 
 
 def mechanism_named(name: str) -> Mechanism:
@@ -45,6 +47,45 @@ def mechanism_of(spec: Spec, tree: Tree | None = None) -> Mechanism:
     together = tree is None or is_settled_together(tree)
     named = mechanism_named(spec.mechanism)
     return mechanism_with(named, has_views=bool(spec.views), together=together, is_grid=bool(spec.release.grid))
+
+
+def most_measured(spec: Spec) -> int:
+    """Return how many cells of one level a spec lets be measured whatever survives."""
+    is_slow = spec.noise.sampler == "opendp" and spec.measure != ALL
+    return _MOST_BY_OPENDP if is_slow else MOST_MEASURED
+
+
+def measured_by(spec: Spec, mechanism: Mechanism, tree: Tree) -> Mechanism:
+    """Return a mechanism with the cells that it measures of a tree: as the spec asks for, or as its rule says.
+
+    Args:
+        spec: the spec.
+        mechanism: its mechanism, as it is with its views or without.
+        tree: that is released.
+    Raises:
+        SpecError: every cell is asked for, and there are too many; or the survivors' are, and every cell is measured.
+    """
+    if mechanism.cells == "views" and spec.measure == SURVIVORS:
+        raise SpecError(
+            "measure must be all or left out with release.views: every cell is measured and settled with the views, got survivors.",
+            field="measure",
+        )
+    if not mechanism.chooses_cells:
+        return mechanism
+    asked = AUTO if spec.measure == ALL else spec.measure or mechanism.measure
+    found = measuring(replace(mechanism, measure=asked), tree, most_measured(spec))
+    if spec.measure == ALL and found.measure == SURVIVORS:
+        cells = tree.possible_cells(max(tree.depth - 1, 1))
+        raise SpecError(
+            f"measure must not be all where the level above the finest has more than {MOST_MEASURED:,} cells: it has"
+            f" {format_cells(cells)}."
+            if tree.depth > 1
+            else f"measure must not be all where a single level has more than {MOST_MEASURED:,} cells: it has {format_cells(cells)},"
+            " and all are measured anyway.",
+            field="measure",
+            hint="Leave measure out, write survivors or auto, or release a coarser level.",
+        )
+    return found
 
 
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
@@ -81,6 +122,7 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             f" {', '.join(with_priorities)} can use.",
             field="priority",
         )
+    yield from _faults_of_measure(spec)
     if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
         yield SpecError(
             f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero.",
@@ -109,6 +151,25 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
+
+
+def _faults_of_measure(spec: Spec) -> Iterator[SpecError]:
+    """Yield an error where the spec asks a mechanism for other cells than those that it measures by nature."""
+    mechanism = mechanism_named(spec.mechanism)
+    by_nature = {"survivors": SURVIVORS, "universe": ALL, "views": ALL}.get(mechanism.cells)
+    if mechanism.chooses_cells or spec.measure in {None, AUTO, by_nature}:
+        return
+    able = ", ".join(recipe.name for recipe in MECHANISMS.values() if recipe.chooses_cells)
+    why = (
+        "has no second pass, which alone would read other cells"
+        if by_nature == SURVIVORS
+        else "always measures the same cells"
+    )
+    yield SpecError(
+        f"measure must be left out with mechanism {mechanism.name}, which {why}, got {spec.measure}.",
+        field="measure",
+        hint=f"Leave it out, or choose one of the mechanisms {able}.",
+    )
 
 
 def rule_for_nodes(split: object) -> str | None:

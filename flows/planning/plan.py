@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from flows.mechanisms import Mechanism, is_settled_together
-from flows.planning.compatibility import incompatible_keys, law_of, mechanism_named, mechanism_of
+from flows.mechanisms import AUTO, Mechanism, is_settled_together
+from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_named, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, check_memory_of_sizes, promised_levels, tree_over
@@ -20,11 +20,13 @@ from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
 from storage.releases.terms import (
     GRID,
+    SURVIVORS,
     TREE,
     DerivedTerms,
     FileTerms,
     IntervalTerms,
     LevelTerms,
+    Measure,
     PrivacyTerms,
     RunTerms,
     Terms,
@@ -179,6 +181,12 @@ class Plan:
         return Spending(self.rho * releases, guarantee.approximate * releases, epsilon, delta, guarantee.tau * releases)
 
     @property
+    def measure(self) -> Measure:
+        """Which cells of the tree are measured, where the mechanism has a second pass; `survivors` of all others."""
+        measure = self.mechanism.measure
+        return SURVIVORS if measure == AUTO else measure
+
+    @property
     def noisy_counts_asked(self) -> bool | None:
         """Whether to publish noisy counts; None where the spec leaves it open. False where they are not kept or do not exist."""
         may_be = self.file.spec.keep_noisy_counts and not self.mechanism.shows_codes
@@ -208,6 +216,7 @@ class Plan:
             how_counted=self.mechanism.how_counted,
             covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
             statistic=self.scheme.sizes.of.statistic.name if self.scheme.sizes else "",
+            measure=self.measure,
             csv=spec.release.csv,
             records=spec.release.records,
             rows=spec.release.rows,
@@ -311,6 +320,7 @@ def _plan(file: SpecFile) -> Plan:
     views = views_of(spec, tree, derived, together=is_settled_together(tree))
     if not (is_settled_together(tree) or any(view.number > tree.depth for _, view in views)):
         mechanism = mechanism_named(spec.mechanism)  # its levels are these views
+    mechanism = measured_by(spec, mechanism, tree)
     named = [(terms.name, view) for terms, view in views]
     law = law_of(spec, mechanism, tree, whole, named)
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)

@@ -306,6 +306,10 @@ class Spec(Keys):
             and sizes_top_down are there to compare with it. If left out, inftda_reconciled, or for group sizes group_sizes.
         priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
             few false negatives, or those nearest in the Euclidean norm.
+        measure: Which cells a mechanism with a second pass measures. survivors: the children of what is left of the level above.
+            all: every cell; if the finest level has more than ten million cells, every cell of the levels above it. auto: the same as
+            all, if no level that it measures whole has more than ten million cells, or one million with the sampler opendp;
+            otherwise survivors. If left out, survivors.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.
         keep_vault: Whether to keep the true counts after publication.
         expected_total: A guess of the number of records, for the plan. It is not published.
@@ -329,6 +333,7 @@ class Spec(Keys):
     release: ReleaseKeys
     mechanism: str = Field(default_factory=_default_mechanism)
     priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
+    measure: Literal["all", "survivors", "auto"] | None = None
     privacy: PrivacyKeys
     budget: BudgetKeys | None = None
     noise: NoiseKeys = NoiseKeys()

@@ -40,6 +40,7 @@ _EXAMPLES = {
     "release.order": "[sex, age]",
     "release.grid": "[hour, day]",
     "priority": "false_positives",
+    "measure": "auto",
     "privacy.exact_records_per_unit": "true",
     "privacy.rho": "0.02",
     "privacy.target.max_error": "50",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flows.execution.reservation import reserved_release
 from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
-from flows.planning.compatibility import check_listed, rule_for_nodes
+from flows.planning.compatibility import check_listed, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
 from flows.planning.scheme import check_leaves
@@ -17,7 +17,7 @@ from flows.trials.contestants import Contestant
 from flows.trials.in_memory import SeenTable, Trial, try_release
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
-from storage.releases.terms import IntervalTerms
+from storage.releases.terms import ALL, SURVIVORS, IntervalTerms
 from tasks.laws.law import Law, LevelNoise
 from tasks.tree.order import Tree
 from tasks.unbiased.task import Unbiased
@@ -29,6 +29,8 @@ from tasks.validate.coverage import Bounds, measured_bounds, summed_bounds, thre
 
 WITHOUT_VIEWS = "without_views"  # behind a colon: as if the spec named none
 
+CELLS = (ALL, SURVIVORS)  # likewise: as if the spec had this `measure`
+
 _REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is asked for
 
 
@@ -37,7 +39,7 @@ class Entry:
     """A mechanism at one ε.
 
     Attributes:
-        name: as it was asked for: the mechanism, and its priority behind a colon where one was named.
+        name: as it was asked for: the mechanism, and behind a colon its priority or which cells it measures, where one was named.
         epsilon: of every one of its trials.
         plan: what a release of it would be.
     """
@@ -130,13 +132,21 @@ def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
     mechanism, named = _named(name)
     try:
         tried = _with_views(plan, mechanism, named)
+        asked = named if named in CELLS else plan.file.spec.measure if tried.chooses_cells else None
+        measuring = _asking(plan, asked)
+        tried = measured_by(measuring.file.spec, tried, plan.tree)
         check_listed(plan.file.spec, tried)
         check_leaves(plan.file.spec, plan.tree, tried)
     except SpecError as reason:
         return Asked([], [str(reason)], [])
     priority = named if named in tried.repair else _priority(plan, tried)
-    entries, reasons = _at_every(epsilons, lambda epsilon: _entry(plan, name, tried, priority, epsilon))
+    entries, reasons = _at_every(epsilons, lambda epsilon: _entry(measuring, name, tried, priority, epsilon))
     return Asked(entries, reasons, _notes(plan, mechanism, named) if entries else [])
+
+
+def _asking(plan: Plan, measure: str | None) -> Plan:
+    """Return a plan whose spec asks for some cells to be measured."""
+    return replace(plan, file=replace(plan.file, spec=plan.file.spec.model_copy(update={"measure": measure})))
 
 
 def _at_every(epsilons: Sequence[float], make: Callable[[float], Contestant]) -> tuple[list[Contestant], list[str]]:
@@ -150,7 +160,7 @@ def _at_every(epsilons: Sequence[float], make: Callable[[float], Contestant]) ->
 
 
 def _named(name: str) -> tuple[Mechanism, str]:
-    """Return the mechanism, and what is named behind a colon: one of its priorities, or that it goes without the spec's views."""
+    """Return the mechanism, and what is named behind a colon: one of its priorities, which cells it measures, or `without_views`."""
     of, _, priority = name.partition(":")
     if of not in MECHANISMS:
         names = dict.fromkeys([*MECHANISMS, *BASELINES])
@@ -159,9 +169,10 @@ def _named(name: str) -> tuple[Mechanism, str]:
                 f"--mechanisms: there is no baseline {name}, only {', '.join(BASELINES)}.", field="--mechanisms"
             )
         raise UsageError(f"--mechanisms must be among {', '.join(names)}, got {of}.", field="--mechanisms")
-    of_views = [WITHOUT_VIEWS] if MECHANISMS[of].cells == "survivors" else []
-    if priority and priority not in [*MECHANISMS[of].repair, *of_views]:
-        of_it = ", ".join([*MECHANISMS[of].repair, *of_views]) or "none"
+    others = [WITHOUT_VIEWS] if MECHANISMS[of].cells == "survivors" else []
+    others += CELLS if MECHANISMS[of].chooses_cells else []
+    if priority and priority not in [*MECHANISMS[of].repair, *others]:
+        of_it = ", ".join([*MECHANISMS[of].repair, *others]) or "none"
         raise UsageError(f"--mechanisms: {of} has the priorities {of_it}; got {priority}.", field="--mechanisms")
     return MECHANISMS[of], priority
 
@@ -203,6 +214,8 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")
     if plan.scheme.rho is not None and isinstance(mechanism.finish, Unbiased) and "split" not in mechanism.refused:
         notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")
+    if spec.measure and not _with_views(plan, mechanism, named).chooses_cells:
+        notes.append("measure is left out, because it has no choice of the cells that it measures.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair
         notes.append(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flows.mechanisms import Mechanism
+from flows.mechanisms import AUTO, Mechanism, measuring
 from flows.walks.runner import report_nothing
 from flows.walks.steps import (
     CalibrateAll,
@@ -33,7 +33,7 @@ from storage.ledger.books import Charge, reserved_charges
 from storage.record import Record, Shard
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch
-from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import SURVIVORS, FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.groups.task import Sizes, settle_sizes
 from tasks.laws.gaussian import GAUSSIAN
@@ -188,7 +188,7 @@ def try_scales(
 
     Args:
         table: the table.
-        mechanism: the mechanism.
+        mechanism: the mechanism; where it does not say which cells of its tree are measured, the rule of `measuring` does.
         scales: of the noise of each level from 0 to T, records; 0 where a level is exact, None where it repeats the level
             above. Levels above the mechanism's first view have no noise, whatever their scales: they are exact, or sums.
         sampler: draws the noise.
@@ -204,6 +204,7 @@ def try_scales(
         )
         for level, scale in enumerate(scales)
     )
+    mechanism = measuring(mechanism, tree)
     privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
     terms = Terms(
         axes=tuple(axis.name for axis in tree.axes),
@@ -226,6 +227,7 @@ def try_scales(
         privacy=privacy,
         run=RunTerms("threads", None),
         files=FileTerms("", {}),
+        measure=SURVIVORS if mechanism.measure == AUTO else mechanism.measure,
     )
     release = Release("trial", "trial", "trial", "reserved", "", "", "", terms, "", levels)
     return try_release(table, release, reserved_charges(release.id, levels), mechanism, sampler)
@@ -269,9 +271,10 @@ def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, samp
         case Measure(level, branch):
             return draw(job, truth, level, branch, mechanism.cells, sampler)
         case Repair(level, branch):
-            return repair(job, level, branch, mechanism.cells, mechanism.optimiser(job.record.release.terms.priority))
+            optimiser = mechanism.optimiser(job.record.release.terms.priority)
+            return repair(job, level, branch, mechanism.cells, optimiser, keeps_leaves=mechanism.keeps_leaves)
         case Repeat(level, branch):
-            return repeat(job, level, branch)
+            return repeat(job, level, branch, keeps_leaves=mechanism.keeps_leaves)
         case Sum(level, branch):
             return add_up(job, level, branch)
         case Up(branch) if mechanism.second_pass:

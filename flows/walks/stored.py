@@ -76,9 +76,10 @@ def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, 
                 mechanism.sampler(release.levels[-1].mechanism, release.terms.sampler),
             )
         case Repair(level, branch):
-            return optimise_branch, level, branch, mechanism.cells, mechanism.optimiser(release.terms.priority)
+            optimiser = mechanism.optimiser(release.terms.priority)
+            return optimise_branch, level, branch, mechanism.cells, optimiser, mechanism.keeps_leaves
         case Repeat(level, branch):
-            return repeat_branch, level, branch
+            return repeat_branch, level, branch, mechanism.keeps_leaves
         case Sum(level, branch):
             return sum_level, level, branch
         case Up(branch):

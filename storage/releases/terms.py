@@ -16,6 +16,19 @@ Covariance = Literal["", "tree", "grid"]
 TREE: Covariance = "tree"  # the covariance of counts that come from all nodes of a tree by least squares
 GRID: Covariance = "grid"  # of counts that come from all pairs of nodes of two trees
 
+# Which cells a mechanism with a second pass measures: those below what survives the first pass; all; or all but those of the
+# finest level, where they are the children of what survives.
+Measure = Literal["survivors", "all", "above"]
+SURVIVORS: Measure = "survivors"
+ALL: Measure = "all"
+ABOVE: Measure = "above"
+
+
+def complete_level(measure: Measure, finest: int) -> int:
+    """Return the finest level of which every cell is measured whatever survives; 0 where there is none but the root."""
+    return {ALL: finest, ABOVE: finest - 1}.get(measure, 0)
+
+
 # how most mechanisms count, in words that follow "the noise in one measurement,"
 ADJUSTED = "before the counts were adjusted to add up"
 
@@ -181,6 +194,7 @@ class Terms:
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what is measured of each region and size, by its name; empty where that is the count that is released.
         rows: whether the rows that stand out are published in tables of their own too.
+        measure: which cells of a tree are measured, where a mechanism has a second pass; `survivors` of all others.
     """
 
     axes: tuple[str, ...]
@@ -210,6 +224,7 @@ class Terms:
     covariance: Covariance = ""
     statistic: str = ""
     rows: PublishedRows = "all"
+    measure: Measure = SURVIVORS
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -222,8 +237,7 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        left_out = {"views": [], "derived": [], "covariance": "", "statistic": "", "rows": "all"}
-        content = _checked(cls, left_out | json.loads(text), "terms")
+        content = _checked(cls, _BEFORE | json.loads(text), "terms")
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}
@@ -236,6 +250,10 @@ class Terms:
             for of in (_checked(DerivedTerms, column, "terms.derived") for column in content["derived"])
         )
         return cls(**content)
+
+
+# of releases that were reserved before there were such terms
+_BEFORE = {"views": [], "derived": [], "covariance": "", "statistic": "", "rows": "all", "measure": SURVIVORS}
 
 
 def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:

@@ -7,7 +7,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from storage.counts.columns import interval_columns
-from storage.releases.terms import DISCRETE_GAUSSIAN, RELEASED_CODES, SIGNAL_RATE, Covariance
+from storage.releases.terms import (
+    DISCRETE_GAUSSIAN,
+    RELEASED_CODES,
+    SIGNAL_RATE,
+    SURVIVORS,
+    Covariance,
+    Measure,
+    complete_level,
+)
 from tasks.laws.named import LAWS
 from tasks.words.margins import differing_views, poor_totals
 
@@ -38,6 +46,7 @@ _OF_SOME_RELEASES = (
     "waived",
     "covariance",
     "statistic",
+    "measure",
     "records",
     "noisy_counts",
     "supersedes",
@@ -388,6 +397,9 @@ class Manifest(_Part):
         statistic: of group sizes, what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those
             of this size; `chain`, the groups of a larger size, or of this size in this region or a later one. The noisy counts are of
             that. The file leaves it out for other releases.
+        measure: which cells of the tree were measured, where the mechanism has a second pass: `all`, every cell of every level; `above`,
+            every cell of the levels above the finest, and at the finest the children of what survived there. The file leaves out
+            `survivors`: the children of what survived at every level.
         records: the format of the synthetic records, `csv` or `parquet`, or `left out` where the spec asks for more than can be
             written. None, and left out of the file, where the spec does not ask for them.
         intervals: those in the tables.
@@ -415,6 +427,7 @@ class Manifest(_Part):
     waived: list[str] = []
     covariance: Covariance = ""
     statistic: str = ""
+    measure: Measure = SURVIVORS
     records: Literal["csv", "parquet", "left out"] | None = None
     intervals: Intervals
     noisy_counts: bool = False
@@ -424,6 +437,11 @@ class Manifest(_Part):
     poor_margins: list[PoorMargin] = []
     rounding: Rounding | None = None
     signal_tables: list[SignalTable] = []
+
+    @property
+    def complete(self) -> int:
+        """The finest level of which every cell was measured because a second pass reads it, whatever survived; 0 where none was."""
+        return complete_level(self.measure, len(self.levels) - 1)
 
     @property
     def own_views(self) -> list[ViewEntry]:

@@ -35,6 +35,10 @@ class Estimates:
     def __getitem__(self, nodes: slice) -> "Estimates":
         return Estimates(self.values[nodes], self.variances[nodes])
 
+    def of(self, which: BoolArray) -> "Estimates":
+        """Return those of some of the counts, shape (counts,)."""
+        return Estimates(self.values[which], self.variances[which])
+
 
 @dataclass(frozen=True, slots=True)
 class UpDown:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from storage.counts.shards import estimates_name, frontier_name, settled_name
 from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
-from tasks.optimize.reconcile import Estimates, UpDown
+from tasks.optimize.reconcile import BoolArray, Estimates, UpDown, first_kept
 from tasks.optimize.task import in_chunks
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
@@ -107,13 +107,13 @@ def _estimates(
 ) -> tuple[Estimates, Estimates]:
     """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
     kept, parents, variance = nodes_kept(job, level, branch), job.parents(level, branch), _variance(job, level)
-    first_kept, cell = cells_of(job.tree, parents, kept)
+    first, cell = cells_of(job.tree, parents, kept)
     cells = cell_counts(job.tree, parents)
     before = 0  # cells of earlier chunks
     of_nodes, of_parents = [], []
     for nodes, noisy in in_chunks(cells, job.noisy(level, branch)):
         job.check_going_on()
-        rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
+        rows = slice(first[nodes.start], first[nodes.stop])
         is_kept = np.zeros(len(noisy), dtype=bool)
         is_kept[cell[rows] - before] = True
         estimates = finish.of_nodes(noisy[is_kept], variance, below[rows] if below else None)
@@ -140,20 +140,34 @@ def totals_above(job: Job, level: int, branch: str) -> IntArray:
 
 
 def root_settled(job: Job, kept: Frontier, finish: UpDown) -> IntArray:
-    """Return the settled count of the root, shape (1,)."""
-    return np.array([finish.root(read_estimates(job, 0, TRUNK), int(kept.counts[0]))])
+    """Return the settled count of the root, shape (1,); where every leaf is measured, a root of 0 in the first pass can have one."""
+    first_total = int(kept.counts[0]) or int(job.record.keeps_zeros(job.record.finest))
+    return np.array([finish.root(read_estimates(job, 0, TRUNK), first_total)])
+
+
+def may_count(job: Job, level: int, kept: Frontier) -> BoolArray:
+    """Return which of the nodes that were kept of a level (> 0) can have a settled count, shape (kept,).
+
+    Unless every leaf is measured, a node above the leaves with a count of 0 in the first pass has no leaf that could take a count.
+    """
+    record = job.record
+    is_leaf = level >= record.last_measured
+    return np.full(len(kept), is_leaf or record.keeps_zeros(record.finest)) | (kept.counts > 0)
 
 
 def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray, finish: UpDown) -> IntArray:
     """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
-    first_kept, _ = cells_of(job.tree, job.parents(level, branch), kept)
-    estimates = read_estimates(job, level, branch)
-    counts = np.zeros(len(kept), dtype=np.int64)
-    for nodes in chunks(np.diff(first_kept), CHUNK_CELLS):
+    estimates, can = read_estimates(job, level, branch), may_count(job, level, kept)
+    first_of, _ = cells_of(job.tree, job.parents(level, branch), kept)
+    first_of = first_kept(can, first_of)
+    estimates = estimates.of(can)
+    found = np.zeros(len(estimates), dtype=np.int64)
+    for nodes in chunks(np.diff(first_of), CHUNK_CELLS):
         job.check_going_on()
-        rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
-        first = first_kept[nodes.start : nodes.stop + 1] - first_kept[nodes.start]
-        counts[rows] = finish.share(estimates[rows], first, totals[nodes])
+        rows = slice(first_of[nodes.start], first_of[nodes.stop])
+        found[rows] = finish.share(estimates[rows], first_of[nodes.start : nodes.stop + 1] - rows.start, totals[nodes])
+    counts = np.zeros(len(kept), dtype=np.int64)
+    counts[can] = found
     return counts
 
 

@@ -7,29 +7,42 @@ from storage.releases.seals import FrontierShard
 from tasks.optimize.siblings import as_they_are
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expand, keep_positive, taking
+from tasks.tree.frontier import (
+    CHUNK_CELLS,
+    Cells,
+    Frontier,
+    cell_counts,
+    chunks,
+    expand,
+    keep_all,
+    keep_positive,
+    taking,
+)
 from tasks.tree.job import Job, stored_job
 from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Measured
 
 Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
+Keep = Callable[[Cells, IntArray], Frontier]  # from all cells and their counts to the nodes that stay
 
 
 @stage("optimise level {level} {branch}")
 def optimise_branch(
-    release_id: str, level: int, branch: str, cells: Measured, optimiser: Optimiser | None
+    release_id: str, level: int, branch: str, cells: Measured, optimiser: Optimiser | None, keeps_leaves: bool
 ) -> FrontierShard:
     """Turn the sealed noisy counts of one level of one branch into its frontier; one that is there already stays."""
     job = stored_job(release_id)
-    return job.record.frontiers.get((level, branch)) or repair(job, level, branch, cells, optimiser)
+    return job.record.frontiers.get((level, branch)) or repair(
+        job, level, branch, cells, optimiser, keeps_leaves=keeps_leaves
+    )
 
 
 @stage("repeat level {level} {branch}")
-def repeat_branch(release_id: str, level: int, branch: str) -> FrontierShard:
+def repeat_branch(release_id: str, level: int, branch: str, keeps_leaves: bool) -> FrontierShard:
     """Turn the frontier above into that of a level in which each node has one child; one that is there already stays."""
     job = stored_job(release_id)
-    return job.record.frontiers.get((level, branch)) or repeat(job, level, branch)
+    return job.record.frontiers.get((level, branch)) or repeat(job, level, branch, keeps_leaves=keeps_leaves)
 
 
 @stage("sum level {level}")
@@ -39,7 +52,9 @@ def sum_level(release_id: str, level: int, branch: str) -> FrontierShard:
     return job.record.frontiers.get((level, branch)) or add_up(job, level, branch)
 
 
-def repair(job: Job, level: int, branch: str, cells: Measured, optimiser: Optimiser | None) -> FrontierShard:
+def repair(
+    job: Job, level: int, branch: str, cells: Measured, optimiser: Optimiser | None, *, keeps_leaves: bool = False
+) -> FrontierShard:
     """Turn the sealed noisy counts of one level of one branch into its frontier. Repeated calls give the same result.
 
     Args:
@@ -48,6 +63,7 @@ def repair(job: Job, level: int, branch: str, cells: Measured, optimiser: Optimi
         branch: the branch.
         cells: which cells of the level are measured.
         optimiser: from noisy counts and their parents' totals to consistent counts; None where there is nothing to repair.
+        keeps_leaves: whether leaves that end at 0 stay, because a second pass may give them a count.
     """
     parts: Iterator[Frontier]
     if optimiser is None:
@@ -56,18 +72,21 @@ def repair(job: Job, level: int, branch: str, cells: Measured, optimiser: Optimi
         parts = iter([root_of(job.tree, max(int(next(job.noisy(level, branch))[0]), 0))])
     else:
         exact = job.record.release.levels[level].is_invariant
-        parts = _next_frontier(job, level, branch, as_they_are if exact else optimiser)
+        keep = _keep(job, level, keeps_leaves=keeps_leaves)
+        parts = _next_frontier(job, level, branch, as_they_are if exact else optimiser, keep)
     return write_frontier(job, level, branch, parts)
 
 
-def repeat(job: Job, level: int, branch: str) -> FrontierShard:
-    """Give the cells of a level, each the only one in its parent, the counts of their parents."""
-    parents = job.parents(level, branch)
+def repeat(job: Job, level: int, branch: str, *, keeps_leaves: bool = False) -> FrontierShard:
+    """Give the cells of a level, each the only one in its parent, the counts of their parents; arguments are those of `repair`."""
+    parents, keep = job.parents(level, branch), _keep(job, level, keeps_leaves=keeps_leaves)
 
     def parts() -> Iterator[Frontier]:
         for first in range(0, max(len(parents), 1), CHUNK_CELLS):
             of_part = parents[first : first + CHUNK_CELLS]
-            yield keep_positive(expand(job.tree, of_part), of_part.counts)  # only a root has a count of 0
+            yield keep(
+                expand(job.tree, of_part), of_part.counts
+            )  # where zeros are dropped, only a root has a count of 0
 
     return write_frontier(job, level, branch, parts())
 
@@ -104,12 +123,18 @@ def all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
         yield without_zeros(Frontier(cells.level, cells.areas, take(len(cells))))
 
 
-def _next_frontier(job: Job, level: int, branch: str, optimiser: Optimiser) -> Iterator[Frontier]:
-    """Yield the cells of a level (> 0) of a branch that stay above zero, chunk by chunk."""
+def _next_frontier(job: Job, level: int, branch: str, optimiser: Optimiser, keep: Keep) -> Iterator[Frontier]:
+    """Yield the cells of a level (> 0) of a branch that stay, chunk by chunk: those above zero, or all where zeros stay too."""
     parents = job.parents(level, branch)
     for nodes, counts in in_chunks(cell_counts(job.tree, parents), job.noisy(level, branch)):
         cells = expand(job.tree, parents[nodes])
-        yield keep_positive(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
+        yield keep(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
+
+
+def _keep(job: Job, level: int, *, keeps_leaves: bool) -> Keep:
+    """Return what makes a frontier of the cells of a level (> 0) and their counts."""
+    keeps = job.record.keeps_zeros(level) or (keeps_leaves and level >= job.record.last_measured)
+    return keep_all if keeps else keep_positive
 
 
 def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:

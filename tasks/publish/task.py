@@ -255,6 +255,7 @@ def _write_manifest(
         waived=list(terms.waived),
         covariance=terms.covariance,
         statistic=terms.statistic,
+        measure=terms.measure,
         records=written.records,
         intervals=Intervals(**asdict(terms.intervals)),
         noisy_counts=noisy,

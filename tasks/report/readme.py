@@ -127,8 +127,21 @@ def reading(manifest: Manifest, how_counted: str, formulas: str = "") -> str:
     )
     return f"""{_counts(manifest)}
 - The counts of every level add up to those of the level above it, and to the total.{_total(manifest)}
-{_noise(manifest, how_counted)}
+{_noise(manifest, how_counted)}{_below(_measured(manifest))}
 {_rounding(manifest)}{_intervals(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}{_below(formulas)}"""
+
+
+def _measured(manifest: Manifest) -> str:
+    """Return which cells were measured where that is not decided by what survives alone; empty elsewhere."""
+    if not manifest.complete:
+        return ""
+    finest = len(manifest.levels) - 1
+    if manifest.complete == finest:
+        return "- Every cell of every level was measured, also where nothing was found above it."
+    return (
+        f"- Every cell of the levels 0 to {manifest.complete} was measured, also where nothing was found above it. At level {finest}, only\n"
+        f"  cells below a cell of level {manifest.complete} that the first pass kept were measured."
+    )
 
 
 def _below(line: str) -> str:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from storage.counts.shards import estimates_name
 from storage.releases.seals import TRUNK, EstimateKind, EstimateShard, FrontierShard
-from tasks.optimize.reconcile import Estimates, FloatArray, UpDown
-from tasks.optimize.second_pass import nodes_kept, read_estimates, root_settled, totals_above, write_settled
+from tasks.optimize.reconcile import Estimates, FloatArray, UpDown, first_kept
+from tasks.optimize.second_pass import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
 from tasks.shrink.areas import shrunk_totals
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.posterior import shared_out
@@ -101,14 +101,14 @@ def share(job: Job, level: int, branch: str, finish: Shrink) -> FrontierShard:
     axis, counts = job.tree.steps[level - 1], np.zeros(len(kept), dtype=np.int64)
     for part in _parts(job, level, branch):
         if prior is None:
-            counts[part.rows] = finish.passes.share(part.estimates, part.first, part.totals)
+            counts[part.nodes] = finish.passes.share(part.estimates, part.first, part.totals)
             continue
         families = part.families
         of_cells = of_areas[part.areas[axis][families.cell]]
         means = prior_means(families.totals.astype(np.float64), families.sizes, families.first, of_cells)
         of_part = _of_single_cells(part.first, part.totals)
         of_part[families.cell] = shared_out(families, means, prior)
-        counts[part.rows] = of_part
+        counts[part.nodes] = of_part
     return write_settled(job, level, branch, kept, counts)
 
 
@@ -120,7 +120,7 @@ class _Part:
         parents: their parents, with the counts of the first pass.
         totals: of these, settled, shape (parents,), records.
         first: where the nodes of each begin, and the end, shape (parents + 1,).
-        rows: which of the nodes of the branch these are.
+        nodes: which of the kept nodes of the branch these are, shape (nodes,).
         areas: of the nodes, per axis, shape (nodes,).
         estimates: of the nodes, shape (nodes,).
     """
@@ -128,7 +128,7 @@ class _Part:
     parents: Frontier
     totals: IntArray
     first: IntArray
-    rows: slice
+    nodes: IntArray
     areas: tuple[IntArray, ...]
     estimates: Estimates
 
@@ -139,16 +139,18 @@ class _Part:
 
 
 def _parts(job: Job, level: int, branch: str) -> Iterator[_Part]:
-    """Yield the families of a level (> 0) of a branch, of at most so many cells at a time as a chunk has."""
+    """Yield the families of a level (> 0) of a branch, without nodes that cannot have a count, a chunk at a time."""
     kept, parents = nodes_kept(job, level, branch), job.parents(level, branch)
     totals, estimates = totals_above(job, level, branch), read_estimates(job, level, branch)
-    first, _ = cells_of(job.tree, parents, kept)
-    for nodes in chunks(np.diff(first), CHUNK_CELLS):
+    can = may_count(job, level, kept)
+    first, there = first_kept(can, cells_of(job.tree, parents, kept)[0]), np.flatnonzero(can)
+    for part in chunks(np.diff(first), CHUNK_CELLS):
         job.check_going_on()
-        of_part = first[nodes.start : nodes.stop + 1]
-        rows = slice(of_part[0], of_part[-1])
-        areas = tuple(of_axis[rows] for of_axis in kept.areas)
-        yield _Part(parents[nodes], totals[nodes], of_part - of_part[0], rows, areas, estimates[rows])
+        of_part = first[part.start : part.stop + 1]
+        nodes = there[of_part[0] : of_part[-1]]
+        areas = tuple(of_axis[nodes] for of_axis in kept.areas)
+        of_nodes = Estimates(estimates.values[nodes], estimates.variances[nodes])
+        yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, of_nodes)
 
 
 def _of_single_cells(first: IntArray, totals: IntArray) -> IntArray:

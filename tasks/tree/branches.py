@@ -92,7 +92,7 @@ def branch_name(number: int, parent: str = "") -> str:
     return f"{parent}-{number:02d}" if parent else f"b{number:02d}"
 
 
-def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int) -> list[slice]:
+def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int, complete: int = 0) -> list[slice]:
     """Return contiguous slices of nodes, of about equal expected work, each with at most `most` cells below it.
 
     Args:
@@ -100,24 +100,30 @@ def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int) -> list[
         frontier: public.
         branches: how many slices are sought.
         most: cells; a single node with more makes a slice of its own.
+        complete: as in `expected_cells`.
     """
     cells = cell_counts(tree, frontier)
     return [
         slice(part.start + within.start, part.start + within.stop)
-        for part in cut(expected_cells(tree, frontier), branches)
+        for part in cut(expected_cells(tree, frontier, complete), branches)
         for within in chunks(cells[part], most)
     ]
 
 
-def expected_cells(tree: Tree, frontier: Frontier) -> NDArray[np.float64]:
+def expected_cells(tree: Tree, frontier: Frontier, complete: int = 0) -> NDArray[np.float64]:
     """Return how many cells may be expected on all levels below each node, shape (nodes,), from its public count.
 
     A node of count c has at most c nodes with records on any level below it, and they have children like its others.
+
+    Args:
+        tree: the axes and their order.
+        frontier: public.
+        complete: the finest level of which every cell is measured whatever its count.
     """
     expected = np.zeros(len(frontier))
     nodes = np.ones(len(frontier))
-    for fan_out in _fan_outs(tree, frontier):
-        expected += np.minimum(nodes, frontier.counts) * fan_out
+    for level, fan_out in enumerate(_fan_outs(tree, frontier), frontier.level + 1):
+        expected += (nodes if level <= complete else np.minimum(nodes, frontier.counts)) * fan_out
         nodes = np.minimum(nodes * fan_out, _MORE_THAN_RECORDS)  # their number may exceed the largest float
     return expected
 

@@ -22,7 +22,8 @@ class Frontier:
     Attributes:
         level: the tree level.
         areas: per axis, int64, shape (nodes,): the area's number at the axis level that the tree level has reached.
-        counts: int64, shape (nodes,), records, > 0; of a mechanism that keeps negative counts, any but 0.
+        counts: int64, shape (nodes,), records, > 0; of a mechanism that keeps negative counts, any but 0; of a first pass after
+            which every cell is measured, also 0.
     """
 
     level: int
@@ -95,12 +96,17 @@ def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
     return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
 
 
+def keep_all(cells: Cells, counts: IntArray) -> Frontier:
+    """Return all cells as the next frontier, those with a count of 0 too; arguments are those of `keep_positive`."""
+    return Frontier(cells.level, cells.areas, counts)
+
+
 def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, IntArray]:
     """Return the positions of some nodes among all children of their parents.
 
     Args:
         tree: the axes and their order.
-        parents: each has at least one child in `kept`, unless its count is 0.
+        parents: all have a child in `kept`, or exactly those whose count is not 0 have one.
         kept: the nodes, of the next level, in the order of the tree.
     Returns:
         int64, shape (parents + 1,): parent p has the nodes first_kept[p] to first_kept[p + 1]; and int64, shape (kept,):
@@ -112,12 +118,12 @@ def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, I
     above[refined] = tree.axes[refined].parent[own_level][kept.areas[refined]]
     begins = begins_run(above)
     starts = np.flatnonzero(begins)
-    first_kept = np.zeros(len(parents) + 1, dtype=np.int64)
-    if len(starts):
-        first_kept[:-1] = starts
-    first_kept[-1] = len(kept)
+    has_kept = np.arange(len(parents)) if len(starts) == len(parents) else np.flatnonzero(parents.counts)
+    of_parents = np.zeros(len(parents), dtype=np.int64)
+    of_parents[has_kept] = np.diff(starts, append=len(kept))
+    first_kept = np.concatenate(([0], np.cumsum(of_parents)))
     first_cell, first_area = first_cells(tree, parents)
-    return first_kept, (first_cell[:-1] - first_area)[np.cumsum(begins) - 1] + kept.areas[refined]
+    return first_kept, (first_cell[:-1] - first_area)[has_kept][np.cumsum(begins) - 1] + kept.areas[refined]
 
 
 def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:

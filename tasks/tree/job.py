@@ -200,7 +200,7 @@ def cut_branch(job: Job, shard: FrontierShard, most_cells: int) -> list[Branch]:
     if not count:
         return []
     frontier = job.nodes(shard)
-    parts = slices_of(tree, frontier, count, most_cells)
+    parts = slices_of(tree, frontier, count, most_cells, job.record.complete)
     if len(parts) == 1:
         return []
     return [

@@ -7,7 +7,7 @@ or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -92,7 +92,9 @@ def records_kind(records: float) -> RecordsKind:
     return "csv" if records <= MOST_CSV_ROWS else "parquet"
 
 
-def expected_cells(possible_cells: Sequence[int], sigmas: Sequence[float], total: int | None) -> list[Cells]:
+def expected_cells(
+    possible_cells: Sequence[int], sigmas: Sequence[float], total: int | None, complete: int = 0
+) -> list[Cells]:
     r"""Return the cells of levels 0 to T that will be measured, and those that will survive as non-zero.
 
     .. math:: n_k = s_{k-1} N_k / N_{k-1}, \qquad s_k = s_{k-1} + (n_k - s_{k-1}) \frac{o_k}{1 + o_k},
@@ -106,20 +108,30 @@ def expected_cells(possible_cells: Sequence[int], sigmas: Sequence[float], total
         possible_cells: N_k of levels 0 to T, N_0 = 1.
         sigmas: σ of levels 0 to T, records; 0 where a level is exact.
         total: N, a public guess of the records; None takes every possible cell to survive, as far as there can be records.
+        complete: the finest level of which every cell is measured whatever survives. What has a count in the end is taken to be as
+            it is elsewhere.
     """
     if total is None:
         most = [Cells(1.0, 1.0)]
         for above, possible in pairwise(possible_cells):
             measured = most[-1].nonzero * (possible / above)
             most.append(Cells(measured, min(measured, MOST_ROWS)))
-        return most
+        return _with_all_measured(most, possible_cells, complete)
     cells = [Cells(1.0, 1.0)]
     for above, possible, sigma in zip(possible_cells, possible_cells[1:], sigmas[1:], strict=False):
         survived = cells[-1].nonzero
         measured = survived * (possible / above)
         odds = SURVIVAL * math.sqrt(total / (measured * max(sigma, 1.0)))
         cells.append(Cells(measured, min(max(total, 1), survived + (measured - survived) * odds / (1 + odds))))
-    return cells
+    return _with_all_measured(cells, possible_cells, complete)
+
+
+def _with_all_measured(cells: Sequence[Cells], possible_cells: Sequence[int], complete: int) -> list[Cells]:
+    """Return the cells of levels 0 to T with every cell measured down to a level."""
+    return [
+        replace(of, measured=float(possible)) if level <= complete else of
+        for level, (of, possible) in enumerate(zip(cells, possible_cells, strict=True))
+    ]
 
 
 def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold: int) -> list[Cells]:
@@ -151,6 +163,7 @@ def disk_size(
     bounds: int = 0,
     noisy_counts: bool | None = False,
     signal_tables: bool = False,
+    complete: int = 0,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
@@ -169,8 +182,9 @@ def disk_size(
         noisy_counts: whether noisy counts are to be published too; None where nobody has asked.
         signal_tables: whether the rows that stand out are to be published by themselves too, with remainders: each of these stands for
             one row of its level or more, so that no such table has more rows than its level.
+        complete: as in `expected_cells`.
     """
-    levels = cells or expected_cells(possible_cells, sigmas, total)
+    levels = cells or expected_cells(possible_cells, sigmas, total, complete)
     rows = levels[-1].nonzero
     if total is None and csv is None:  # there may be fewer rows, and a CSV
         rows = min(rows, MOST_CSV_ROWS)

@@ -111,9 +111,12 @@ def _checked(job: Job, level: int) -> list[CheckRow]:
             if parents is not None:
                 found["children_add_up"] &= children_add_up(tree, parents, nodes)
             if is_exact:
-                found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(job, parents, seals[level, branch], nodes)
+                measured = job.parents(level, branch) if level else None  # of the first pass, which may hold zeros
+                found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(job, measured, seals[level, branch], nodes)
     found["adds_to_total"] = total == int(job.nodes(released[0, TRUNK]).counts.sum())
     found["seals_match"] = all(intact.values())
+    if 0 < level <= record.complete and release.levels[level].is_measured:
+        found["every_cell_measured"] = record.cells_of(level)[0] == release.levels[level].possible_cells
     if release.terms.unlisted and level == len(release.levels) - 1:
         found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(job, seals[level, TRUNK])
     found["charged_as_planned"] = _charged_as_planned(release.levels[level], record.charges.get(level))
@@ -133,7 +136,7 @@ def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:
 
 
 def _is_as_sealed(job: Job, parents: Frontier | None, seal: Seal, nodes: Frontier) -> bool:
-    """Return whether the nodes of a branch are what was sealed; the root has no parents."""
+    """Return whether the nodes of a branch are what was sealed of the children of some parents; the root has none."""
     exact = job.noisy(seal.level, seal.branch)
     if parents is None:
         return np.array_equal(nodes.counts, next(exact))

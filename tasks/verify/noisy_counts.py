@@ -47,7 +47,8 @@ def noisy_counts_failures(
     for entry, total in zip(manifest.levels, totals, strict=True):
         path = noisy_counts_path(folder, entry.level)
         try:
-            failure = "" if entry.summed else _level_failure(path, entry, areas, total)
+            is_complete = 0 < entry.level <= manifest.complete
+            failure = "" if entry.summed else _level_failure(path, entry, areas, total, is_complete=is_complete)
             if not failure and not manifest.intervals.rounded and not is_settled:
                 failure = released.misfit(entry)
         except (*UNREADABLE, pl.exceptions.PolarsError):
@@ -70,8 +71,10 @@ def _settled(folder: Path, manifest: Manifest) -> list[str]:
         return [f"a table of {FOLDER} or a derived column is missing or is not a Parquet file."]
 
 
-def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int) -> str:
-    """Return what is wrong with the noisy counts of a level, given the total of its released counts."""
+def _level_failure(
+    path: Path, entry: LevelEntry, areas: dict[tuple[str, str], int], total: int, *, is_complete: bool
+) -> str:
+    """Return what is wrong with the noisy counts of a level, given the total of its released counts, and whether all cells must be there."""
     refined = {axis: level for axis, level in entry.axes.items() if level}
     rows = noisy_sum = 0
     with pq.ParquetFile(path) as file:
@@ -90,6 +93,8 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
             noisy_sum += int(batch.column(NOISY).to_numpy().sum())
     if rows != entry.cells:
         return f"has {rows} rows, but the manifest says {entry.cells}."
+    if is_complete and rows != math.prod(areas.get(of, 0) for of in refined.items()):
+        return "must have a row for every cell of the level, as the manifest says."
     is_own = entry.source in {
         None,
         entry.level,

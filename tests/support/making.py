@@ -88,7 +88,9 @@ _here = local()  # the noise of the cells whose true counts this thread has just
 def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
     """Return the true counts of cells, and let the sampler know which cells they are."""
     cells = expand(tree, parents)
-    _here.noise = (sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729), strict=True)) + 3) % 13 - 6
+    _here.noise = (
+        sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729, 1_299_709), strict=False)) + 3
+    ) % 13 - 6
     return true_counts_of(tree, parents, true)
 
 

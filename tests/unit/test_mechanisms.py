@@ -1,5 +1,6 @@
 """Which of a mechanism's choices go together."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -41,3 +42,16 @@ def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair,
             ValueError, match=f"^one: with (cells {cells}|the finish Unbiased|the finish Sizes) there must be "
         ):
             Mechanism("one", EVERY_CELL, views, cells, repair, finish)
+
+
+@pytest.mark.parametrize("measure", ["all", "above", "auto"])
+def test_only_a_second_pass_reads_cells_below_what_is_dropped(measure):
+    """A mechanism can measure other cells than the survivors' only if it goes down by survivors and has a second pass."""
+    able = {name for name, recipe in MECHANISMS.items() if recipe.chooses_cells}
+    assert able == {"inftda_reconciled", "inftda_lenient"}
+    for name, recipe in MECHANISMS.items():
+        if name in able:
+            assert replace(recipe, measure=measure).measure == measure
+        else:
+            with pytest.raises(ValueError, match=f"^{name}: with measure {measure}, cells must be survivors"):
+                replace(recipe, measure=measure)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import yaml
 
+import flows.planning.compatibility
 import tasks.noise.task
 import tasks.tree.branches
 from flows.answers.ledger import ledger_answer
@@ -115,6 +116,30 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(
     assert {charge.level for charge in charges} == {
         entry.level for entry in manifest.levels if entry.rho or entry.epsilon
     }
+
+
+@pytest.mark.parametrize("measure", ["all", "above"])
+@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+def test_they_stay_repeated_where_every_cell_is_measured(
+    measure: str, neighbours: str, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros of the first pass go through levels that repeat, in branches too, and every other cell is measured once."""
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 20)
+    levels, finest = (LEVELS, 10) if measure == "all" else (LEVELS[:4], 8)
+    if (
+        measure == "above"
+    ):  # the last level above the finest one repeats: state, county and town of the two ends take turns
+        monkeypatch.setattr(flows.planning.compatibility, "MOST_MEASURED", 575)
+    privacy = {"epsilon": 1.0, "neighbours": neighbours}
+    folder, manifest = maker.make(
+        levels, mechanism="inftda_reconciled", measure="all", privacy=privacy, release={"noisy_counts": True}
+    )
+    assert manifest.measure == measure
+    assert verify_answer(folder).failures == []
+    possible = [1, 1, 1, 4, 16, 16, 16, 96, 576, 576, 576][: finest + 1]
+    measured = [entry.cells for entry in manifest.levels]
+    complete = len(possible) if measure == "all" else len(possible) - 1
+    assert measured[:complete] == possible[:complete]
 
 
 def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:

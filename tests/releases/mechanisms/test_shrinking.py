@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def test_counts_follow_from_the_sealed_noisy_counts(
     of = made(tmp_path / "made", measure, discrete_gaussian, CASES[case], sizes=CUT)
     monkeypatch.setenv("TRELLIS_HOME", str(of.home))
     release, recipe = of.release, MECHANISMS[MECHANISM]
-    in_memory = replay(tree_of(release), release.levels, sealed_of(release), recipe, measure=measure)
+    recipe = replace(recipe, measure=measure)
+    in_memory = replay(tree_of(release), release.levels, sealed_of(release), recipe)
     assert verify(of.folder) == []
     found, expected = levels_of(release), in_memory.released
     assert [nodes.counts.tolist() for nodes in found] == [nodes.counts.tolist() for nodes in expected]

@@ -27,7 +27,18 @@ from tasks.tree.branches import (
     most_cells,
     slices_of,
 )
-from tasks.tree.frontier import Cells, Frontier, cell_counts, chunks, expand, keep_positive, locate, taking
+from tasks.tree.frontier import (
+    Cells,
+    Frontier,
+    cell_counts,
+    cells_of,
+    chunks,
+    expand,
+    keep_all,
+    keep_positive,
+    locate,
+    taking,
+)
 from tasks.tree.order import alternate
 
 
@@ -328,6 +339,40 @@ def test_expected_cells_are_those_of_full_nodes_where_counts_allow_it(universes,
         assert expected == sum(len({universe.node(leaf, below) for leaf in leaves}) for below in finer)
     assert (expected_cells(tree, one) <= everything).all()
     assert (expected_cells(tree, one) >= tree.depth - level).all()
+
+
+@given(st.data())
+def test_nodes_without_a_count_are_expected_to_have_all_cells_of_complete_levels(universes, data) -> None:
+    """Down to a complete level every cell counts, whatever the count of the node; below it a node of 0 has none to come."""
+    universe = data.draw(universes)
+    tree = universe.tree
+    level = data.draw(st.integers(0, tree.depth - 1))
+    complete = data.draw(st.integers(level + 1, tree.depth))
+    areas = tuple(np.array(of) for of in zip(*map(universe.areas, universe.nodes(level)), strict=True))
+    zeros = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
+    below = sum(tree.possible_cells(of) for of in range(level + 1, complete + 1))
+    assert expected_cells(tree, zeros, complete).sum() == pytest.approx(below)
+    assert expected_cells(tree, zeros).sum() == 0
+    slices = slices_of(tree, zeros, 3, 2, complete)
+    assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(zeros)))
+
+
+@given(st.data())
+def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(universes, data) -> None:
+    """Where zeros are dropped, parents with a count of 0 have no node; where they stay, every parent has all of its cells."""
+    universe = data.draw(universes)
+    tree = universe.tree
+    level = data.draw(st.integers(1, tree.depth))
+    areas = tuple(np.array(of) for of in zip(*map(universe.areas, universe.nodes(level - 1)), strict=True))
+    totals = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(areas[0]), max_size=len(areas[0]))))
+    parents = Frontier(level - 1, areas, totals)
+    cells = expand(tree, parents)
+    counts = np.zeros(len(cells), dtype=np.int64)
+    counts[cells.first_cell[:-1]] = totals
+    for keep, there in ((keep_positive, counts > 0), (keep_all, counts >= 0)):
+        first_kept, cell = cells_of(tree, parents, keep(cells, counts))
+        assert cell.tolist() == np.flatnonzero(there).tolist()
+        assert first_kept.tolist() == np.concatenate(([0], np.cumsum(there)))[cells.first_cell].tolist()
 
 
 def test_a_level_is_walked_by_the_branches_that_are_there_then() -> None:
