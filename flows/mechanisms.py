@@ -317,6 +317,7 @@ MECHANISMS = {
             repair={"least_squares": spread_in_euclid},
             finish=Shrink(least_squares(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
+            measure=AUTO,
         ),
         Mechanism(
             name="tda_l2",

@@ -298,7 +298,7 @@ class Spec(Keys):
         hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
             features, a codebook, {values: …} or {ordered: …} for each feature. For group sizes, {region: …}.
         derived: Columns that are a public function of the axes, for use in release.views.
-        mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, tda_l2
+        mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, inftda_shrunk, tda_l2
             and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
             measures the leaves and release.views; cascade, wavelet, hierarchical and unbiased_tree measure every node, for
             unbiased counts and ranges with a stated deviation. group_sizes is for group sizes; sizes_direct,
@@ -309,7 +309,7 @@ class Spec(Keys):
         measure: Which cells a mechanism with a second pass measures. survivors: the children of what is left of the level above.
             all: every cell; if the finest level has more than ten million cells, every cell of the levels above it. auto: the same as
             all, if no level that it measures whole has more than ten million cells, or one million with the sampler opendp;
-            otherwise survivors. If left out, survivors.
+            otherwise survivors. If left out, survivors, or auto with mechanism inftda_shrunk.
         keep_noisy_counts: Whether to keep the sealed measurements after publication.
         keep_vault: Whether to keep the true counts after publication.
         expected_total: A guess of the number of records, for the plan. It is not published.

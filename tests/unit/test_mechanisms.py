@@ -48,7 +48,7 @@ def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair,
 def test_only_a_second_pass_reads_cells_below_what_is_dropped(measure):
     """A mechanism can measure other cells than the survivors' only if it goes down by survivors and has a second pass."""
     able = {name for name, recipe in MECHANISMS.items() if recipe.chooses_cells}
-    assert able == {"inftda_reconciled", "inftda_lenient"}
+    assert able == {"inftda_reconciled", "inftda_lenient", "inftda_shrunk"}
     for name, recipe in MECHANISMS.items():
         if name in able:
             assert replace(recipe, measure=measure).measure == measure
