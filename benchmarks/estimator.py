@@ -29,7 +29,7 @@ from tasks.tree.frontier import Frontier
 from tasks.validate.coverage import false_share
 from tasks.validate.distances import level_errors
 
-SEED, RUNS = 2026, 20
+SEED, RUNS = 2026, 40
 DEFAULT = Candidate("inftda_reconciled", MECHANISMS["inftda_reconciled"])
 SHRUNK = MECHANISMS["inftda_shrunk"]
 CANDIDATES = (

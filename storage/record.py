@@ -25,7 +25,7 @@ from storage.releases.seals import (
     list_seals,
     list_settled,
 )
-from storage.releases.terms import ABOVE, ALL, LevelTerms, complete_level
+from storage.releases.terms import ABOVE, SURVIVORS, LevelTerms, complete_level
 
 Shard = Seal | FrontierShard | EstimateShard
 
@@ -170,17 +170,22 @@ class Record:
         same = self.release.levels[-1].same_as
         return self.finest if same is None else same
 
-    def keeps_zeros(self, level: int) -> bool:
-        """Return whether the first pass keeps the nodes of a level (> 0) with a count of 0, so that all cells below are measured.
+    @property
+    def thinned(self) -> int | None:
+        """The level after which the first pass drops nodes although all above are measured whatever survives; None if no level is."""
+        if self.release.terms.measure != ABOVE:
+            return None
+        same = self.release.levels[-2].same_as
+        return self.finest - 1 if same is None else same
 
-        Where all but the finest level is measured whatever survives, the level above the finest drops them; where that one repeats
-        another, this other one does.
-        """
-        levels, measure = self.release.levels, self.release.terms.measure
-        if measure == ABOVE:
-            same = levels[-2].same_as
-            return level < (self.finest - 1 if same is None else same)
-        return measure == ALL
+    @property
+    def revives(self) -> bool:
+        """Whether every node has leaves that are measured, so that a second pass may give it a count that the first pass did not."""
+        return self.release.terms.measure != SURVIVORS
+
+    def keeps_zeros(self, level: int) -> bool:
+        """Return whether the first pass keeps all nodes of a level (> 0) with a count of 0."""
+        return self.revives and level != self.thinned
 
     def rows_of(self, level: int) -> int:
         """Return how many rows the table of a level has."""

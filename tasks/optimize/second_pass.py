@@ -140,19 +140,19 @@ def totals_above(job: Job, level: int, branch: str) -> IntArray:
 
 
 def root_settled(job: Job, kept: Frontier, finish: UpDown) -> IntArray:
-    """Return the settled count of the root, shape (1,); where every leaf is measured, a root of 0 in the first pass can have one."""
-    first_total = int(kept.counts[0]) or int(job.record.keeps_zeros(job.record.finest))
+    """Return the settled count of the root, shape (1,); a root of 0 in the first pass can have one if leaves are measured below it."""
+    first_total = int(kept.counts[0]) or int(job.record.revives)
     return np.array([finish.root(read_estimates(job, 0, TRUNK), first_total)])
 
 
 def may_count(job: Job, level: int, kept: Frontier) -> BoolArray:
     """Return which of the nodes that were kept of a level (> 0) can have a settled count, shape (kept,).
 
-    Unless every leaf is measured, a node above the leaves with a count of 0 in the first pass has no leaf that could take a count.
+    Unless leaves are measured below every node, one with a count of 0 in the first pass has no leaf that could take a count.
     """
     record = job.record
     is_leaf = level >= record.last_measured
-    return np.full(len(kept), is_leaf or record.keeps_zeros(record.finest)) | (kept.counts > 0)
+    return np.full(len(kept), is_leaf or record.revives) | (kept.counts > 0)
 
 
 def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray, finish: UpDown) -> IntArray:

@@ -15,6 +15,7 @@ from tasks.tree.frontier import (
     chunks,
     expand,
     keep_all,
+    keep_largest,
     keep_positive,
     taking,
 )
@@ -24,7 +25,9 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Measured
 
 Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
-Keep = Callable[[Cells, IntArray], Frontier]  # from all cells and their counts to the nodes that stay
+Keep = Callable[
+    [Cells, IntArray, IntArray], Frontier
+]  # from all cells, their counts and noisy counts to the nodes that stay
 
 
 @stage("optimise level {level} {branch}")
@@ -84,9 +87,8 @@ def repeat(job: Job, level: int, branch: str, *, keeps_leaves: bool = False) -> 
     def parts() -> Iterator[Frontier]:
         for first in range(0, max(len(parents), 1), CHUNK_CELLS):
             of_part = parents[first : first + CHUNK_CELLS]
-            yield keep(
-                expand(job.tree, of_part), of_part.counts
-            )  # where zeros are dropped, only a root has a count of 0
+            # where zeros are dropped, only a root has a count of 0
+            yield keep(expand(job.tree, of_part), of_part.counts, of_part.counts)
 
     return write_frontier(job, level, branch, parts())
 
@@ -124,15 +126,17 @@ def all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
 
 
 def _next_frontier(job: Job, level: int, branch: str, optimiser: Optimiser, keep: Keep) -> Iterator[Frontier]:
-    """Yield the cells of a level (> 0) of a branch that stay, chunk by chunk: those above zero, or all where zeros stay too."""
+    """Yield the cells of a level (> 0) of a branch that stay, chunk by chunk."""
     parents = job.parents(level, branch)
     for nodes, counts in in_chunks(cell_counts(job.tree, parents), job.noisy(level, branch)):
         cells = expand(job.tree, parents[nodes])
-        yield keep(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]))
+        yield keep(cells, optimiser(counts, cells.first_cell, parents.counts[nodes]), counts)
 
 
 def _keep(job: Job, level: int, *, keeps_leaves: bool) -> Keep:
-    """Return what makes a frontier of the cells of a level (> 0) and their counts."""
+    """Return what makes a frontier of the cells of a level (> 0), their counts and their noisy counts."""
+    if level == job.record.thinned:
+        return keep_largest
     keeps = job.record.keeps_zeros(level) or (keeps_leaves and level >= job.record.last_measured)
     return keep_all if keeps else keep_positive
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.keys import begins_run
 from tasks.tree.order import Tree
 
@@ -85,20 +85,39 @@ def expand(tree: Tree, parents: Frontier) -> Cells:
     return Cells(parents.level + 1, first_cell, areas)
 
 
-def keep_positive(cells: Cells, counts: IntArray) -> Frontier:
+def keep_positive(cells: Cells, counts: IntArray, _noisy: IntArray | None = None) -> Frontier:
     """Return the cells with a positive count as the next frontier; zeros leave it with all that is below them.
 
     Args:
         cells: the children of the nodes of a level.
-        counts: released, shape (cells,), int64, records, >= 0.
+        counts: of the first pass, shape (cells,), int64, records, >= 0.
     """
-    kept = counts > 0
-    return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
+    return _kept(cells, counts, counts > 0)
 
 
-def keep_all(cells: Cells, counts: IntArray) -> Frontier:
+def keep_all(cells: Cells, counts: IntArray, _noisy: IntArray | None = None) -> Frontier:
     """Return all cells as the next frontier, those with a count of 0 too; arguments are those of `keep_positive`."""
     return Frontier(cells.level, cells.areas, counts)
+
+
+def keep_largest(cells: Cells, counts: IntArray, noisy: IntArray) -> Frontier:
+    """Return the cells with a positive count and, of each family, the first with the largest noisy count, as the next frontier.
+
+    So every parent has a child that stays, and can have a count in the end.
+
+    Args:
+        cells: as in `keep_positive`; likewise `counts`.
+        noisy: of the cells, shape (cells,), int64, records.
+    """
+    fan_out = np.diff(cells.first_cell)
+    order = np.lexsort((-noisy, np.repeat(np.arange(len(fan_out)), fan_out)))
+    kept = counts > 0
+    kept[order[cells.first_cell[:-1]]] = True
+    return _kept(cells, counts, kept)
+
+
+def _kept(cells: Cells, counts: IntArray, kept: BoolArray) -> Frontier:
+    return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
 
 
 def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, IntArray]:

@@ -121,7 +121,7 @@ def test_rows_are_covered_as_is_promised(tried, mechanism, law, scale):
     found = means([missed(table, trial) for trial in trials])
     assert len(found) >= 2
     assert {level: of for level, of in found.items() if of[0] > 1 - CONFIDENCE + 2 * of[1]} == {}
-    if mechanism != "gaussian":
+    if mechanism not in {"gaussian", "inftda_shrunk"}:  # whose rows are not chosen by their own noise alone
         fixed = means([missed_by_fixed(table, trial, noises) for trial in trials])
         assert any(mean > 1 - CONFIDENCE + 5 * error for mean, error in fixed.values())
 
