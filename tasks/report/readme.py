@@ -140,7 +140,7 @@ def _measured(manifest: Manifest) -> str:
         return "- Every cell of every level was measured, also where nothing was found above it."
     return (
         f"- Every cell of the levels 0 to {manifest.complete} was measured, also where nothing was found above it. At level {finest}, only\n"
-        f"  cells below a cell of level {manifest.complete} that the first pass kept were measured."
+        f"  cells below a cell of level {manifest.complete} that was kept were measured; of each family the largest noisy count is."
     )
 
 
