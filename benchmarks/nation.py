@@ -89,12 +89,12 @@ def municipalities(share: float, epsilons: list[float], wanted: str) -> Iterator
             }
 
 
-def sections(share: float, epsilons: list[float], sampler: str) -> Iterator[dict]:
+def sections(share: float, epsilons: list[float], sampler: str, mechanism: str) -> Iterator[dict]:
     """Release and verify all five levels by the command line, and yield what it took."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for epsilon in epsilons:
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-            spec = write_spec(Path(folder), folder_of(share), epsilon, sampler)
+            spec = write_spec(Path(folder), folder_of(share), epsilon, sampler, mechanism=mechanism)
             peak = Peak()
             with peak.watched():
                 answer, seconds = run("release", spec)
@@ -102,6 +102,7 @@ def sections(share: float, epsilons: list[float], sampler: str) -> Iterator[dict
             size = sum(file.stat().st_size for file in Path(answer["folder"]).rglob("*") if file.is_file())
         yield {
             "part": "section",
+            "mechanism": mechanism,
             "share": share,
             "epsilon": epsilon,
             "sampler": sampler,
@@ -123,7 +124,9 @@ def run(command: str, argument: str | Path) -> tuple[dict, float]:
     return json.loads(done.stdout), time.monotonic() - began
 
 
-def write_spec(folder: Path, data: Path, epsilon: float, sampler: str, finest: str = LEVELS[-1]) -> Path:
+def write_spec(
+    folder: Path, data: Path, epsilon: float, sampler: str, finest: str = LEVELS[-1], mechanism: str = "inftda"
+) -> Path:
     """Write a spec down to a level, whose store and output are in a folder, and make that the store."""
     os.environ["TRELLIS_HOME"] = str(folder / "home")
     keys = {
@@ -133,7 +136,7 @@ def write_spec(folder: Path, data: Path, epsilon: float, sampler: str, finest: s
         "hierarchy": {"table": str(data / "codebook.parquet"), "levels": list(LEVELS)},
         "release": {"tree": "destination", "finest": finest},
         "run": {"max_memory": MAX_MEMORY},
-        "mechanism": "inftda",
+        "mechanism": mechanism,
         "noise": {"sampler": sampler},
         "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
         | {"epsilon": epsilon, "delta": DELTA},
@@ -154,13 +157,14 @@ def main() -> None:
     parser.add_argument(
         "--section-sampler", choices=("opendp", "table"), default="table", help="sampler down to sections"
     )
+    parser.add_argument("--mechanism", default="inftda", help="of the release down to sections")
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--share", type=float, default=1.0, help="share of Italy's flows")
     arguments = parser.parse_args()
     if arguments.part != "section":
         keep("municipality", municipalities(arguments.share, arguments.epsilon, arguments.sampler))
     if arguments.part != "municipality":
-        keep("section", sections(arguments.share, arguments.epsilon, arguments.section_sampler))
+        keep("section", sections(arguments.share, arguments.epsilon, arguments.section_sampler, arguments.mechanism))
 
 
 def keep(part: str, measured: Iterator[dict]) -> None:
@@ -171,7 +175,7 @@ def keep(part: str, measured: Iterator[dict]) -> None:
         save(f"nation-{part}", rows)
         rooms = ", ".join(f"{room} {taken:.1f}" for room, taken in row["rooms"].items())
         print(
-            f"down to {part}, epsilon {row['epsilon']:g}, {row['sampler']}: {row['cells']:,} cells, {row['seconds']:.1f} s,"
+            f"down to {part}, {row.get('mechanism', 'inftda')}, epsilon {row['epsilon']:g}, {row['sampler']}: {row['cells']:,} cells, {row['seconds']:.1f} s,"
             f" {row['peak_bytes'] / 2**30:.2f} GiB; thread seconds {rooms}",
             flush=True,
         )

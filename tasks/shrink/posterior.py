@@ -33,7 +33,7 @@ _EDGES = np.concatenate(([0.0, 0.02, 0.06, 0.14, 0.28], np.arange(0.5, 13.1, 0.2
 _CENTRES = np.concatenate(([0.0], (_EDGES[1:] + _EDGES[:-1]) / 2)).astype(np.float32)
 _POINTS = len(_CENTRES)
 _HALVINGS = 5  # until two quantiles are next to one another
-_TINY, _LARGEST_EXPONENT = 1e-30, 80.0  # of what float32 holds
+_TINY = 1e-30  # in place of 0, to divide by
 
 
 def shared_out(families: Families, means: FloatArray, prior: Prior) -> IntArray:
@@ -146,7 +146,7 @@ def _posteriors(families: Families, means: FloatArray, deviations: FloatArray, t
     for point in range(1, _POINTS):
         mass[point] += mass[point - 1]
     caps = np.repeat(families.totals, families.sizes) / deviations
-    of_all = tables.all_of(stratum) * np.exp(np.minimum(likely * caps - caps**2 / 2, _LARGEST_EXPONENT))
+    of_all = tables.all_of(stratum) * np.exp(likely * caps - caps**2 / 2)
     return _Posteriors(mass, mass[-1] + of_all.astype(np.float32), estimates, np.flatnonzero(estimates > _CLEAR))
 
 
@@ -176,7 +176,7 @@ def _of_block(families: Families, means: FloatArray, tables: _Tables) -> IntArra
 
 def _whole(values: FloatArray, families: Families) -> IntArray:
     """Return whole numbers near to values that add up to each family's total: what is left goes to the largest remainders."""
-    counts = np.floor(values + 1 / _FRACTION).astype(np.int64)
+    counts = np.floor(values).astype(np.int64)
     missing = families.totals - np.add.reduceat(counts, families.first[:-1])
     remainders = np.rint((values - counts) * _FRACTION).astype(np.int64)
     order = ascending_siblings(-remainders, families.sizes)

@@ -35,6 +35,7 @@ from tasks.tree.frontier import (
     chunks,
     expand,
     keep_all,
+    keep_largest,
     keep_positive,
     locate,
     taking,
@@ -383,3 +384,20 @@ def test_a_level_is_walked_by_the_branches_that_are_there_then() -> None:
     assert [branches_of_level(branches, level) for level in (3, 4)] == [["b00", "b01", "b02"]] * 2
     assert [branches_of_level(branches, level) for level in (5, 6)] == [["b00", "b01-00", "b01-01", "b02"]] * 2
     assert branches_of_level({}, 6) == [TRUNK]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 9)), min_size=1, max_size=5), min_size=1, max_size=6)
+)
+def test_each_family_keeps_its_largest_noisy_count(families):
+    """Beside the cells with a count the first of each family with the largest noisy count stays, and nothing else."""
+    flat = [cell for family in families for cell in family]
+    counts, noisy = np.array(flat, dtype=np.int64).T
+    first = np.cumsum([0, *map(len, families)])
+    frontier = keep_largest(Cells(1, first, (np.arange(len(flat)),)), counts, noisy)
+    expected = []
+    for start, family in zip(first[:-1].tolist(), families, strict=True):
+        largest = max(range(len(family)), key=lambda cell: (family[cell][1], -cell))
+        expected += [start + cell for cell, (count, _) in enumerate(family) if count or cell == largest]
+    assert frontier.areas[0].tolist() == expected
+    assert frontier.counts.tolist() == counts[expected].tolist()
