@@ -30,6 +30,7 @@ page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of d
 | `python benchmarks/synthetic.py` | the synthetic sets of the paper |
 | `python benchmarks/paper.py` | every mechanism on those sets, beside the authors' figures: [paper.md](paper.md), which `--page` writes |
 | `python benchmarks/coverage.py` | how many intervals of fixed cells contain the true count, and how wide they are: [coverage.md](coverage.md) |
+| `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is, with every cell measured or survivors alone: [estimator.md](estimator.md) |
 | `python benchmarks/rows.py` | how many published rows have a true count in their interval, and how wide those are: [rows.md](rows.md) |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line |
 | `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
