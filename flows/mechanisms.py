@@ -314,7 +314,7 @@ MECHANISMS = {
             laws=EVERY_CELL,
             views=every_level,
             cells="survivors",
-            repair={"least_squares": spread_in_euclid},
+            repair={"false_positives": nearest_in_chebyshev},
             finish=Shrink(least_squares(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
             measure=AUTO,

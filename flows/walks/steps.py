@@ -10,7 +10,7 @@ from storage.releases.seals import TRUNK, Place
 from tasks.groups.task import Sizes
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
-from tasks.tree.branches import pieces_of
+from tasks.tree.branches import RUNS, pieces_of
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased
 
@@ -101,11 +101,16 @@ class CalibrateAll:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Cut a branch after one of its levels, into branches of at most so many cells of the next level."""
+    """Cut a branch after one of its levels, into branches of at most so many cells of the next level.
+
+    Attributes:
+        runs: the task runs that a level of a branch takes.
+    """
 
     level: int
     branch: str
     most_cells: int
+    runs: int = RUNS
 
 
 Step = Measure | Repair | Repeat | Sum | Up | Down | Gather | Fit | Share | SettleTogether | CalibrateAll | Cut
@@ -126,6 +131,8 @@ class Cuts:
 
 NOWHERE = Cuts()
 
+RUNS_OF_PRIORS = 4  # that a level of a branch takes where priors are fitted: to measure, optimise, gather and share
+
 
 def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cuts: Cuts = NOWHERE) -> list[Step]:
     """Return every step that the record lacks and that could begin now, in the order of the tree; none once all is done.
@@ -143,7 +150,10 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     if isinstance(mechanism.finish, Together | Unbiased | Sizes):
         return _together(record) or _finish(mechanism, record)
     if not (record.estimates or record.settled or record.calibrated):
-        on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
+        runs = RUNS_OF_PRIORS if mechanism.shrinks else RUNS
+        on_the_way_down = [
+            step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts, runs))
+        ]
         if on_the_way_down or missing_branches(record):
             return on_the_way_down
         beside = [terms.level for terms in record.release.views if (terms.level, TRUNK) not in record.seals]
@@ -157,7 +167,7 @@ def missing_branches(record: Record) -> list[str]:
     return [name for name in record.branches_of(record.finest) if (record.finest, name) not in record.frontiers]
 
 
-def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts) -> Step | None:
+def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts, runs: int) -> Step | None:
     """Return the step of the way down that a branch lacks; None if it lacks none or `only` leaves it out."""
     if not _is_included(branch, only):
         return None
@@ -169,8 +179,10 @@ def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts) -> Step 
         return Repeat(level, branch)
     if (level, branch) in record.seals:
         return Repair(level, branch)
-    if cuts.most_cells is not None and _is_cut_after(record, level - 1, branch, cuts.most_cells, cuts.whole):
-        return Cut(level - 1, branch, cuts.most_cells)
+    if cuts.most_cells is not None:
+        cut = Cut(level - 1, branch, cuts.most_cells, runs)
+        if _is_worth_it(record, cut, cuts.whole):
+            return cut
     return _measure(record, level, branch)
 
 
@@ -203,12 +215,13 @@ def _is_included(branch: str, only: str | None) -> bool:
     return only != TRUNK and (f"{branch}-".startswith(f"{only}-") or f"{only}-".startswith(f"{branch}-"))
 
 
-def _is_cut_after(record: Record, level: int, branch: str, most_cells: int, whole: Collection[Place]) -> bool:
-    above = record.frontiers.get((level, branch))
-    if above is None or (level, branch) in whole:
+def _is_worth_it(record: Record, cut: Cut, whole: Collection[Place]) -> bool:
+    """Return whether a cut makes several branches, as far as is known."""
+    above = record.frontiers.get((cut.level, cut.branch))
+    if above is None or (cut.level, cut.branch) in whole:
         return False
-    sizes = record.finest, level, above.nonzero, above.cells_below
-    return pieces_of(*sizes, most_cells, is_trunk=branch == TRUNK) > 0
+    sizes = record.finest, cut.level, above.nonzero, above.cells_below
+    return pieces_of(*sizes, cut.most_cells, is_trunk=cut.branch == TRUNK, runs=cut.runs) > 0
 
 
 def _finish(mechanism: Mechanism, record: Record) -> list[Step]:

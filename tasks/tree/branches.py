@@ -16,6 +16,7 @@ from tasks.tree.order import Tree
 
 BRANCH_CELLS = 10_000  # of its first level that are worth a branch of their own; smaller ones travel together
 WORTH_CUTTING = 4  # branches; for fewer the trunk goes on, unless the next level is the last
+RUNS = 2  # that a level of a branch takes, at least: one measures and one optimises
 TASK_RUNS = 180  # of measuring and optimising in branches; the trunk and the single stages take the rest of 200
 MOST_TASK_RUNS = 200  # of a release; those with very many levels have less than `TASK_RUNS` left for branches
 MOST_BRANCHES = 16  # of the trunk
@@ -54,25 +55,27 @@ def _bytes(axes: int) -> tuple[int, int]:
     return CELL_BYTES + further * AXIS_CELL_BYTES, CHUNK_BYTES + further * AXIS_CHUNK_BYTES
 
 
-def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: int) -> int:
+def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: int, runs: int = RUNS) -> int:
     """Return into how many branches to cut the trunk, within the number of task runs that a release may make.
 
     Args:
-        levels_below: how many levels the branches have; each takes two task runs per branch.
+        levels_below: how many levels the branches have.
         nodes: those that can be shared out.
         cells_below: the cells of the first level below them.
-        levels_above: how many levels the trunk has, which take two task runs too, below level 0.
+        levels_above: how many levels the trunk has below level 0.
+        runs: the task runs that a level of a branch takes.
     """
-    single = (
-        3 + (1 + levels_above + levels_below) + 2 * (1 + levels_above)
-    )  # ingest, tree, publish; validate; the trunk
+    # ingest, tree, publish; validate; the trunk
+    single = 3 + (1 + levels_above + levels_below) + runs * (1 + levels_above)
     left = min(TASK_RUNS, MOST_TASK_RUNS - single)
-    affordable = min(MOST_BRANCHES, left // (2 * levels_below))
+    affordable = min(MOST_BRANCHES, left // (runs * levels_below))
     count = max(1, min(affordable, nodes, cells_below // BRANCH_CELLS))
     return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
 
 
-def pieces_of(depth: int, level: int, nodes: int, cells_below: int, most: int, *, is_trunk: bool) -> int:
+def pieces_of(
+    depth: int, level: int, nodes: int, cells_below: int, most: int, *, is_trunk: bool, runs: int = RUNS
+) -> int:
     """Return into how many branches to cut a branch after one of its levels; 0 if it goes on whole.
 
     Args:
@@ -82,8 +85,9 @@ def pieces_of(depth: int, level: int, nodes: int, cells_below: int, most: int, *
         cells_below: that they have on the next level.
         most: cells of a level that a branch may have.
         is_trunk: whether the branch is the trunk. Others are cut only where they have too many cells.
+        runs: the task runs that a level of a branch takes.
     """
-    count = branch_count(depth - level, nodes, cells_below, level) if is_trunk else 1
+    count = branch_count(depth - level, nodes, cells_below, level, runs) if is_trunk else 1
     return 0 if nodes < 2 or (count == 1 and cells_below <= most) else count
 
 

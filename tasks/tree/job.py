@@ -17,7 +17,7 @@ from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
 from tasks.tree.axis import IntArray, axis_from_codebook, numbered
-from tasks.tree.branches import branch_name, pieces_of, slices_of
+from tasks.tree.branches import RUNS, branch_name, pieces_of, slices_of
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, ViewCells, level_view, numbered_codes
@@ -187,16 +187,18 @@ def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tr
     return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 
 
-def cut_branch(job: Job, shard: FrontierShard, most_cells: int) -> list[Branch]:
+def cut_branch(job: Job, shard: FrontierShard, most_cells: int, runs: int = RUNS) -> list[Branch]:
     """Return the branches into which a branch is cut at a frontier, by public counts alone; none if it goes on whole.
 
     Args:
         job: the release.
         shard: the frontier.
         most_cells: that a branch may have on one level.
+        runs: the task runs that a level of a branch takes.
     """
     tree, is_trunk = job.tree, shard.branch == TRUNK
-    count = pieces_of(tree.depth, shard.level, shard.nonzero, shard.cells_below, most_cells, is_trunk=is_trunk)
+    sizes = tree.depth, shard.level, shard.nonzero, shard.cells_below
+    count = pieces_of(*sizes, most_cells, is_trunk=is_trunk, runs=runs)
     if not count:
         return []
     frontier = job.nodes(shard)

@@ -271,18 +271,19 @@ def test_equal_nodes_are_cut_evenly() -> None:
     levels_above=st.integers(0, TASK_RUNS // 2),
     nodes=st.integers(1, 2 * MOST_BRANCHES),
     cells_below=st.integers(1, 2 * MOST_BRANCHES * BRANCH_CELLS),
+    runs=st.sampled_from([2, 4]),
 )
 def test_branches_keep_a_release_within_its_task_runs(
-    levels_below: int, levels_above: int, nodes: int, cells_below: int
+    levels_below: int, levels_above: int, nodes: int, cells_below: int, runs: int
 ) -> None:
-    """Two task runs per branch and level leave 20 of 200 for the rest, or what many levels take; no more would fit."""
-    branches = branch_count(levels_below, nodes, cells_below, levels_above)
-    trunk, validated = 2 * (1 + levels_above), 1 + levels_above + levels_below
+    """Two or four task runs per branch and level leave 20 of 200 for the rest, or what many levels take; no more would fit."""
+    branches = branch_count(levels_below, nodes, cells_below, levels_above, runs)
+    trunk, validated = runs * (1 + levels_above), 1 + levels_above + levels_below
     rest = max(20, trunk + validated + 3)
 
     def fit(number: int) -> bool:
         worth_it = number * BRANCH_CELLS <= cells_below and number <= nodes
-        return number <= MOST_BRANCHES and 2 * number * levels_below + rest <= 200 and worth_it
+        return number <= MOST_BRANCHES and runs * number * levels_below + rest <= 200 and worth_it
 
     def too_few(number: int) -> bool:
         return levels_below > 1 and number < WORTH_CUTTING and fit(number)

@@ -78,11 +78,11 @@ class Kept:
             done.set_result(Outcome(step.branch, made if len(made) > 1 else made[0], 0.0))
         return done
 
-    def cut_branch(self, _: object, shard, most_cells: int) -> list:
+    def cut_branch(self, _: object, shard, most_cells: int, runs: int) -> list:
         """Cut a branch at random, once at each of its levels."""
         assert (shard.level, shard.branch) not in self._tried
         self._tried.add((shard.level, shard.branch))
-        self.of.cut(Cut(shard.level, shard.branch, most_cells))
+        self.of.cut(Cut(shard.level, shard.branch, most_cells, runs))
         return [self.of.record.branches[name] for name in self.of.record.parts(shard.branch)]
 
     def walk(self, only: str | None = None) -> list[str]:
