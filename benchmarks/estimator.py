@@ -1,8 +1,8 @@
-"""Compare what shrinks with what does not: every cell measured or survivors alone, on sets that nothing was tuned on.
+"""Compare what shrinks with what does not: every cell measured or survivors alone, on sets of another seed than that of tuning.
 
 All mechanisms have ε = 1 and δ = 10⁻⁸ below an exact total, and noise of the table sampler. The base is InfTDA with all of its budget
-by the lemma. Priors and constants were chosen on the sets of seed 2025 (the six sets of the paper, the made-up country and survey); what
-is reported are the same sets of another seed, and Rhode Island and Adult where TRELLIS_DATA is set. The page is
+by the lemma. What was chosen here was chosen on the sets of seed 2025 (the six sets of the paper, the made-up country and survey); some
+constants come from a prototype that saw Rhode Island and Adult too (docs/mechanisms.md). What is reported are the same sets of another seed, and Rhode Island and Adult where TRELLIS_DATA is set. The page is
 benchmarks/estimator.md. For each mechanism it has the ratios of the maximum error (mean over levels) and of ℓ₁ at the leaves to the
 base's, with standard errors; the worst ratio of a level's ℓ₁ to that of a table of zeros; false discovery at the leaves, of all rows
 and of those with `signal`; and on how many levels it is worse than today's default, in either error, by more than two standard errors.
@@ -46,11 +46,11 @@ PAGE = """\
 
 This page compares `inftda_shrunk` with the default and with InfTDA at (1, 10⁻⁸), all of whose budget goes by the lemma.
 `python benchmarks/estimator.py` writes it; do not edit it. Each figure comes from {runs} runs with a total that is exact. The sets are of
-seed {seed}; what was chosen was chosen on other seeds. *max* is the mean over levels of the ratio of maximum errors, *ℓ₁* the ratio at
+seed {seed}; what was chosen was chosen on other seeds, but for constants of a prototype ([mechanisms](../docs/mechanisms.md#every-cell-and-priors)). *max* is the mean over levels of the ratio of maximum errors, *ℓ₁* the ratio at
 the leaves, both with standard errors. *zeros* is the ℓ₁ error, on the worst level, relative to that of a table of zeros. *FDR* is the
 share of rows at the leaves whose true count is 0, *marked* the share of rows with `signal` of which that is so. *marked alone* is a lower
 bound: no table of leaves that has the true total, and rows only where these are marked, has a smaller ratio ℓ₁. *worse* is on how many
-levels the maximum error or the ℓ₁ error is worse than the default's by more than two standard errors; *cells* is how many are measured, relative
+levels the maximum error or the ℓ₁ error is worse than the default's by more than two standard errors, as one level in 22 is by chance if nothing is; *cells* is how many are measured, relative
 to the base.
 
 {table}
@@ -103,7 +103,7 @@ def one_run(table: SeenTable, candidate: Candidate) -> Run:
     ]
     published, finest = trial.published, table.tree.depth
     for level in range(finest):
-        published.rows(level)
+        published.rows(level)  # levels are read in their order
     leaves = published.rows(finest)
     areas = [area[leaves.signal].astype(np.int64) for area in leaves.areas]
     marked, row = false_share(table.tree, true[-1], areas), locate(areas, true[-1].areas, table.tree.sizes(finest))
@@ -218,7 +218,7 @@ def asked(rows: list[dict]) -> list[list[str]]:
     return [*lines, [worst["set"], "zeros", f"{worst['zeros']:.2f}", f"{MOST_OF_ZEROS:.2f}: {verdict}", "–"]]
 
 
-def page(rows: list[dict], runs: int, seed: int, of: str) -> str:
+def page(rows: list[dict], runs: int, seed: int, processor: str) -> str:
     """Return the page."""
     head = ["set", "mechanism", "max", "ℓ₁", "zeros", "FDR", "marked", "marked alone", "worse", "cells"]
     heads = ["set", "figure", "is", "asked for", "liked"]
@@ -229,7 +229,7 @@ def page(rows: list[dict], runs: int, seed: int, of: str) -> str:
         table=table,
         verdict=verdict(rows),
         asked=markdown([heads, ["---"] * len(heads), *asked(rows)]),
-        machine=of,
+        machine=processor,
     )
 
 

@@ -213,7 +213,7 @@ _ONE_SHARE = "one level is measured, and it takes all"
 _FROM_SEVERAL = "not in a count: each count is estimated from its own measurement and those below it, and adjusted so that all add up"
 _SHRUNK = (
     "not in a count: each count is estimated from its own measurement and those below it, drawn towards what its level shows to"
-    " be likely, and adjusted so that all add up"
+    " be likely, and adjusted so that all add up; counts that stand alone among small ones tend to be too low"
 )
 _TOGETHER = (
     "not in a count: each count is settled together with all levels and views, so that none is below 0 and all add up"

@@ -33,6 +33,7 @@ from storage.releases.seals import (
     add_branches,
     add_estimates,
     add_frontier,
+    add_learnt,
     add_seal,
     add_settled,
 )
@@ -133,7 +134,7 @@ class StoredRecord:
         with store() as con, transaction(con):
             for shard in shards:
                 if isinstance(shard, EstimateShard):
-                    add_estimates(con, release_id, shard)
+                    (add_estimates if shard.kind == "estimates" else add_learnt)(con, release_id, shard)
                 elif isinstance(shard, FrontierShard):
                     (add_frontier if shard.kind == "counts" else add_settled)(con, release_id, shard)
                 elif (shard.level, shard.branch) not in before.seals:

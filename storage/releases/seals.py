@@ -121,13 +121,7 @@ def list_frontiers(con: Connection, release_id: str) -> dict[Place, FrontierShar
 
 
 def add_estimates(con: Connection, release_id: str, shard: EstimateShard) -> None:
-    """Record what a second pass has estimated, or learnt from its estimates; computing it again gives the same result."""
-    if shard.kind != "estimates":
-        con.execute(
-            "INSERT OR REPLACE INTO learnt VALUES (?, ?, ?, ?, ?)",
-            [release_id, shard.kind, shard.level, shard.branch, shard.sha256],
-        )
-        return
+    """Record what a second pass has estimated; computing it again gives the same result."""
     con.execute(
         "INSERT OR REPLACE INTO estimates VALUES (?, ?, ?, ?)", [release_id, shard.level, shard.branch, shard.sha256]
     )
@@ -137,6 +131,14 @@ def list_estimates(con: Connection, release_id: str) -> dict[Place, EstimateShar
     """Return what a second pass has estimated of a release, by level and branch."""
     rows = con.execute("SELECT level, branch, sha256 FROM estimates WHERE release_id = ?", [release_id]).fetchall()
     return {(row[0], row[1]): EstimateShard(*row) for row in rows}
+
+
+def add_learnt(con: Connection, release_id: str, shard: EstimateShard) -> None:
+    """Record what a second pass has learnt from its estimates; computing it again gives the same result."""
+    con.execute(
+        "INSERT OR REPLACE INTO learnt VALUES (?, ?, ?, ?, ?)",
+        [release_id, shard.kind, shard.level, shard.branch, shard.sha256],
+    )
 
 
 def list_learnt(con: Connection, release_id: str, kind: EstimateKind) -> dict[Place, EstimateShard]:

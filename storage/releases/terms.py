@@ -34,9 +34,8 @@ ADJUSTED = "before the counts were adjusted to add up"
 
 SIGNAL_RATE = 0.1  # of rows that stand out, where a spec says nothing
 
-PublishedRows = Literal[
-    "all", "signal"
-]  # of levels: all in one table, or beside it also those that stand out in another
+# the rows of levels: all in one table, or beside it also those that stand out in another
+PublishedRows = Literal["all", "signal"]
 
 DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
 

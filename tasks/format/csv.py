@@ -50,7 +50,6 @@ def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
 
     What is empty is missing; text that is there and empty is in quotation marks.
 
-
     Raises:
         UNREADABLE: the file is not CSV.
     """

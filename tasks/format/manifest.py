@@ -148,7 +148,7 @@ class NoiseRows(_Part):
 
     Attributes:
         estimate: the estimated share; where the noise is large, nothing tells a true count of 1 from one of 0. None where the counts
-            of the level follow from sums of the noisy counts of another measurement.
+            of the level follow from sums of the noisy counts of another measurement, or rows were chosen by a fitted prior.
         at_most: with 95% probability, the share is no larger.
     """
 

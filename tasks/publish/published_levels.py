@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -304,7 +304,10 @@ class ReleasedLevels:
             yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds)), noisy[rows]
         self.bias[level] = moves.bias
         self._moves.append(moves)
-        self._shares[level] = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
+        shares = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
+        # rows that a prior has chosen are not those with the largest noisy counts, by which their share would be estimated
+        is_by_prior = shares is not None and (level, TRUNK) in self.record.priors
+        self._shares[level] = replace(shares, noise=None) if shares and is_by_prior else shares
 
     def _reach(self, level: int) -> int:
         """Return what no noise of a level exceeds, while none of any other level does, with the confidence of bounds."""

@@ -396,7 +396,9 @@ def _shares(manifest: Manifest) -> str:
     stated = [level.noise_rows for level in manifest.levels if level.noise_rows]
     if not stated:
         return ""
-    unknown = "  Where one figure stands, the counts are sums of another measurement, and no share is estimated.\n"
+    unknown = (
+        "  Where one figure stands, rows were not chosen by their own measurement alone, and no share is estimated.\n"
+    )
     return (
         "- Noise rows are rows whose true count is 0. Their share is estimated; with 95% probability it is no larger than the\n"
         "  second figure. The two can be far apart, because where the noise is large nothing tells a true count of 1 from one\n"

@@ -63,10 +63,14 @@ def families_with(estimates: Estimates, first: IntArray, totals: IntArray) -> Fa
     These are the mean and the variance of normal estimates, given what the true counts add up to.
 
     Args:
-        estimates: e and v of some cells, shape (cells,).
+        estimates: e and v of some cells, shape (cells,), v > 0.
         first: shape (parents + 1,), int64; parent p owns the cells first[p]:first[p + 1].
         totals: c, of the parents, int64, shape (parents,), records, >= 0.
+    Raises:
+        ValueError: an estimate has no variance: what is exact is not shared out by a prior.
     """
+    if not (estimates.variances > 0).all():
+        raise ValueError("variances must be > 0.")
     sizes = np.diff(first)
     parent = np.flatnonzero((totals > 0) & (sizes > 1))
     own = sizes[parent]

@@ -7,6 +7,7 @@ To share c out at one quantile minimises the expected sum of absolute errors, if
 estimates: it is where no record can be moved from one to another with a gain.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from tasks.tree.axis import IntArray
 
 _CLEAR = 7.0  # deviations above 0 from which on the prior is taken to be flat around an estimate
 _STEPS_OF_MEAN = 8  # in one octave of m/√u, of the tables
-_BLOCK = 2**14  # cells whose posteriors are held at once, or one larger family
+_BLOCK = 2**14  # cells whose posteriors are held at once, or up to twice as many where families are wide
 _QUANTILES = ndtr(
     np.array([-4, -3.2, -2.6, -2.1, -1.7, -1.35, -1, -0.65, -0.3, 0, 0.3, 0.65, 1, 1.35, 1.7, 2.1, 2.6, 3.2, 4])
 )
@@ -137,31 +138,57 @@ class _Posteriors:
         return found
 
 
-def _posteriors(families: Families, means: FloatArray, deviations: FloatArray, tables: _Tables) -> _Posteriors:
-    """Return the posteriors of the cells of some families."""
-    estimates, stratum = families.values / deviations, stratum_of(means)
+def _posteriors(
+    values: FloatArray, deviations: FloatArray, means: FloatArray, caps: FloatArray, tables: _Tables
+) -> _Posteriors:
+    """Return the posteriors of cells.
+
+    Args:
+        values: z, shape (cells,), records; likewise all others.
+        deviations: √u.
+        means: m.
+        caps: c, what the parent of each counts.
+        tables: of the prior.
+    """
+    estimates, most, stratum = values / deviations, caps / deviations, stratum_of(means)
     likely = np.minimum(estimates, _CLEAR).astype(np.float32)
     mass = np.exp(_CENTRES[:, None] * likely - _CENTRES[:, None] ** 2 / 2)
     mass *= tables.masses(stratum, means / deviations)
     for point in range(1, _POINTS):
         mass[point] += mass[point - 1]
-    caps = np.repeat(families.totals, families.sizes) / deviations
-    of_all = tables.all_of(stratum) * np.exp(likely * caps - caps**2 / 2)
+    of_all = tables.all_of(stratum) * np.exp(likely * most - most**2 / 2)
     return _Posteriors(mass, mass[-1] + of_all.astype(np.float32), estimates, np.flatnonzero(estimates > _CLEAR))
+
+
+def _quantiles_of(
+    values: FloatArray, deviations: FloatArray, means: FloatArray, caps: FloatArray, tables: _Tables
+) -> Callable[[IntArray], FloatArray]:
+    """Return what gives a quantile of each cell in records; wide families' posteriors are not held, but made anew. Arguments as above."""
+
+    def posteriors(part: slice) -> _Posteriors:
+        return _posteriors(values[part], deviations[part], means[part], caps[part], tables)
+
+    parts = [slice(first, first + 2 * _BLOCK) for first in range(0, len(values), 2 * _BLOCK)]
+    held = posteriors(parts[0]) if len(parts) == 1 else None
+
+    def quantiles(which: IntArray) -> FloatArray:
+        found = [(held or posteriors(part)).quantiles(which[part]) for part in parts]
+        return np.clip(np.concatenate(found) * deviations, 0, caps)
+
+    return quantiles
 
 
 def _of_block(families: Families, means: FloatArray, tables: _Tables) -> IntArray:
     """Return the counts of some families: by bisection for the quantile at which each adds up, and a line between two of them."""
-    deviations, family = np.sqrt(families.variances), families.family
-    posteriors = _posteriors(families, means, deviations, tables)
+    family, caps = families.family, np.repeat(families.totals, families.sizes).astype(np.float64)
+    quantiles = _quantiles_of(families.values, np.sqrt(families.variances), means, caps, tables)
     totals, starts = families.totals.astype(np.float64), families.first[:-1]
-    caps = totals[family]
     low, high = np.full(len(families), -1), np.full(len(families), len(_QUANTILES))
     values_low = np.zeros(len(means))
     values_high = np.zeros(len(means))
     for _ in range(_HALVINGS):
         middle = np.clip((low + high) // 2, 0, len(_QUANTILES) - 1)
-        values = np.clip(posteriors.quantiles(middle[family]) * deviations, 0, caps)
+        values = quantiles(middle[family])
         reached = np.add.reduceat(values, starts) <= totals
         values_low = np.where(reached[family], values, values_low)
         values_high = np.where(reached[family], values_high, values)

@@ -5,8 +5,8 @@ learnt: by strata of m, a mixture
 
 .. math:: y \sim w_0 \delta_0 + \sum_j w_j N(r_j m, (0.28\, r_j m)^2) + w_c \delta_c
 
-of nothing, of multiples of m, and of all that the parent counts. Its weights are those with which the estimates are likely (EM), stopped
-early, so that what the estimates do not tell apart stays as it began.
+of nothing, of multiples of m, and of all that the parent counts. Its weights are those with which the estimates are likely, after a fixed
+number of rounds of EM. Most of what the estimates tell is learnt by then, and what they do not tell apart stays near where it began.
 """
 
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ _BY_TOTALS = 0.95  # the part of a prior mean that follows the totals of areas; 
 
 _LOWEST, STRATA, _OCTAVES = -6, 19, 1.5  # strata of m: from 2^(1.5 · -6) records up, each 1.5 octaves wide
 _FEWEST = 300  # cells of a stratum; fewer take the prior of the stratum below
+_STEP_OF_WEIGHTS = 2.0**-20  # to which weights are rounded, so that they are the same whatever their last bits
 _ROUNDS, _LEAST_WEIGHT = 200, 2e-5  # of EM; what is added to each weight in each round
 _OF_NOTHING, _OF_ALL = 0.5, 0.02  # the weights of the first and of the last component, to begin with
 
@@ -62,7 +63,7 @@ class Prior:
     weights: FloatArray
 
 
-def prior_means(totals: FloatArray, sizes: IntArray, first: IntArray, of_areas: FloatArray) -> FloatArray:
+def prior_means(totals: FloatArray, sizes: IntArray | FloatArray, first: IntArray, of_areas: FloatArray) -> FloatArray:
     r"""Return the prior means of cells: mostly by the totals of their areas, and a little shared equally.
 
     .. math:: m_i = \max(0.001, c\,(0.95\, q_i + 0.05 / b)), \qquad q_i = M_i / \sum_j M_j
@@ -70,13 +71,13 @@ def prior_means(totals: FloatArray, sizes: IntArray, first: IntArray, of_areas: 
     Args:
         totals: c, of the families, shape (families,), records.
         sizes: b, how many cells each has, shape (families,).
-        first: where the cells of each begin, and the end, shape (families + 1,).
-        of_areas: M, the total of each cell's area, shape (cells,), records, >= 0.
+        first: where those of its cells begin that are given, and the end, shape (families + 1,): all, or a part that is like the rest.
+        of_areas: M, the total of each given cell's area, shape (cells,), records, >= 0.
     """
-    some = of_areas + _LEAST_MEAN
-    part = some / np.repeat(np.add.reduceat(some, first[:-1]), sizes)
-    shares = _BY_TOTALS * part + np.repeat((1 - _BY_TOTALS) / sizes, sizes)
-    means: FloatArray = np.maximum(_LEAST_MEAN, np.repeat(totals, sizes) * shares)
+    some, given = of_areas + _LEAST_MEAN, np.diff(first)
+    of_families = np.add.reduceat(some, first[:-1]) * (sizes / given)
+    shares = _BY_TOTALS * some / np.repeat(of_families, given) + np.repeat((1 - _BY_TOTALS) / sizes, given)
+    means: FloatArray = np.maximum(_LEAST_MEAN, np.repeat(totals, given) * shares)
     return means
 
 
@@ -122,10 +123,11 @@ def _weights(sample: Sample) -> FloatArray:
     weights = np.full(likelihood.shape[1], (1 - _OF_NOTHING - _OF_ALL) / len(RATIOS))
     weights[0], weights[-1] = _OF_NOTHING, _OF_ALL
     of_cells = sample.stand_for / sample.stand_for.sum()
-    for _ in range(_ROUNDS):
-        weights = weights * (likelihood.T @ (of_cells / (likelihood @ weights))) + _LEAST_WEIGHT
+    for _ in range(_ROUNDS):  # by plain sums: a product of matrices depends on the threads that share it
+        explained = of_cells / (likelihood * weights).sum(axis=1)
+        weights = weights * (likelihood * explained[:, None]).sum(axis=0) + _LEAST_WEIGHT
         weights /= weights.sum()
-    return weights
+    return np.rint(weights / _STEP_OF_WEIGHTS) * _STEP_OF_WEIGHTS
 
 
 def _likelihood(sample: Sample) -> FloatArray:

@@ -15,10 +15,10 @@ from tasks.shrink.families import Families
 from tasks.shrink.prior import STRATA, Sample, prior_means, stratum_of
 from tasks.tree.axis import IntArray
 
-COLUMNS = ("family", "total", "area", "value", "variance")  # of statistics as a table of floats
+COLUMNS = ("family", "total", "size", "area", "value", "variance")  # of statistics as a table of floats
 
 _UNITS = 2.0**10  # of a record, and of a record squared, in which sums are kept
-_SAMPLED = 1_000  # cells of each stratum, or a family more
+_SAMPLED = 1_000  # cells of each stratum, or a family more, of which at most so many are kept
 _OF_AREA, _OF_STRATUM = -1, -2  # in place of the family, in rows about areas and about strata
 _MIXERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NAME_BITS = 53  # which a float holds
@@ -32,7 +32,8 @@ class Statistics:
         values: float64, shape (areas,), records: what the estimates of an area's cells add up to, by area of the refined axis.
         variances: float64, shape (areas,), records squared: likewise of their variances.
         cells: float64, shape (strata,): how many cells there are.
-        sample: some families, in the order of their strata and names.
+        sample: some families, in the order of their strata and names; of wide ones cells at even distances.
+        sizes: how many cells each of these has, float64, shape (families,).
         names: of these, float64, shape (families,).
         areas: of their cells, int64, shape (cells,).
     """
@@ -41,30 +42,33 @@ class Statistics:
     variances: FloatArray
     cells: FloatArray
     sample: Families
+    sizes: FloatArray
     names: FloatArray
     areas: IntArray
 
     def columns(self) -> dict[str, FloatArray]:
         """Return all of it as one table: the areas, the strata, and the cells of the sample."""
-        strata, sizes = np.zeros(STRATA), self.sample.sizes
-        kinds = (np.full(len(self.values), float(_OF_AREA)), strata + _OF_STRATUM, np.repeat(self.names, sizes))
-        totals = (np.zeros(len(self.values)), strata, np.repeat(self.sample.totals.astype(np.float64), sizes))
+        strata, given, of_areas = np.zeros(STRATA), self.sample.sizes, np.zeros(len(self.values))
+        kinds = (of_areas + _OF_AREA, strata + _OF_STRATUM, np.repeat(self.names, given))
+        totals = (of_areas, strata, np.repeat(self.sample.totals.astype(np.float64), given))
+        sizes = (of_areas, strata, np.repeat(self.sizes, given))
         areas = (np.arange(len(self.values), dtype=np.float64), strata, self.areas.astype(np.float64))
         values = (self.values, self.cells, self.sample.values)
         variances = (self.variances, strata, self.sample.variances)
-        parts = (kinds, totals, areas, values, variances)
+        parts = (kinds, totals, sizes, areas, values, variances)
         return {name: np.concatenate(part) for name, part in zip(COLUMNS, parts, strict=True)}
 
 
 def statistics_from(columns: Mapping[str, FloatArray]) -> Statistics:
     """Return the statistics that a table has."""
-    kind, total, area, value, variance = (columns[name] for name in COLUMNS)
+    kind, total, size, area, value, variance = (columns[name] for name in COLUMNS)
     of_areas, of_strata, rows = kind == _OF_AREA, kind == _OF_STRATUM, np.flatnonzero(kind >= 0)
     names, totals = kind[rows], total[rows].astype(np.int64)
     begins = np.flatnonzero(np.concatenate(([True], names[1:] != names[:-1]))) if len(rows) else rows
     sample = _families(np.append(begins, len(rows)), totals[begins], value[rows], variance[rows])
     areas = area[rows].astype(np.int64)
-    return Statistics(value[of_areas], variance[of_areas], value[of_strata], sample, names[begins], areas)
+    sums = value[of_areas], variance[of_areas], value[of_strata]
+    return Statistics(*sums, sample, size[rows][begins], names[begins], areas)
 
 
 def statistics_of(families: Families, areas: IntArray, names: FloatArray, number_of_areas: int) -> Statistics:
@@ -78,16 +82,17 @@ def statistics_of(families: Families, areas: IntArray, names: FloatArray, number
     """
     values = np.bincount(areas, np.rint(families.values * _UNITS), number_of_areas) / _UNITS
     variances = np.bincount(areas, np.rint(families.variances * _UNITS), number_of_areas) / _UNITS
-    stratum = _strata(families)
-    cells = np.bincount(stratum, families.sizes, STRATA).astype(np.float64)
-    return Statistics(values, variances, cells, *_fewest(families, names, areas, stratum))
+    sizes = families.sizes.astype(np.float64)
+    cells = np.bincount(stratum_of(families.totals / sizes), sizes, STRATA).astype(np.float64)
+    return Statistics(values, variances, cells, *_fewest(families, sizes, names, areas))
 
 
 def nothing_learnt(number_of_areas: int) -> Statistics:
     """Return what is learnt of no family at all."""
     nothing, none = np.zeros(0), np.zeros(0, dtype=np.int64)
     sample = _families(np.zeros(1, dtype=np.int64), none, nothing, nothing)
-    return Statistics(np.zeros(number_of_areas), np.zeros(number_of_areas), np.zeros(STRATA), sample, nothing, none)
+    sums = np.zeros(number_of_areas), np.zeros(number_of_areas), np.zeros(STRATA)
+    return Statistics(*sums, sample, nothing, nothing, none)
 
 
 def joined(parts: Sequence[Statistics]) -> Statistics:
@@ -100,8 +105,10 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
         np.concatenate([getattr(part.sample, name) for part in parts]) for name in ("totals", "values", "variances")
     )
     families = _families(first, totals, of_cells, of_variances)
-    names, areas = np.concatenate([part.names for part in parts]), np.concatenate([part.areas for part in parts])
-    return Statistics(values, variances, cells, *_fewest(families, names, areas, _strata(families)))
+    sizes, names, areas = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("sizes", "names", "areas")
+    )
+    return Statistics(values, variances, cells, *_fewest(families, sizes, names, areas))
 
 
 def sample_of(statistics: Statistics, totals_of_areas: FloatArray) -> Sample:
@@ -111,13 +118,13 @@ def sample_of(statistics: Statistics, totals_of_areas: FloatArray) -> Sample:
         statistics: of the level.
         totals_of_areas: M, of all areas, shape (areas,), records, >= 0.
     """
-    families = statistics.sample
-    totals = families.totals.astype(np.float64)
-    means = prior_means(totals, families.sizes, families.first, totals_of_areas[statistics.areas])
-    stratum = np.repeat(_strata(families), families.sizes)
-    in_sample = np.bincount(stratum, minlength=STRATA)
-    stand_for = statistics.cells[stratum] / in_sample[stratum]
-    return Sample(families.values, families.variances, means, np.repeat(totals, families.sizes), stand_for)
+    families, sizes = statistics.sample, statistics.sizes
+    totals, given = families.totals.astype(np.float64), families.sizes
+    means = prior_means(totals, sizes, families.first, totals_of_areas[statistics.areas])
+    stratum, of_family = np.repeat(stratum_of(totals / sizes), given), np.repeat(sizes / given, given)
+    in_sample = np.bincount(stratum, of_family, STRATA)
+    stand_for = of_family * statistics.cells[stratum] / in_sample[stratum]
+    return Sample(families.values, families.variances, means, np.repeat(totals, given), stand_for)
 
 
 def names_of(areas: Sequence[IntArray]) -> FloatArray:
@@ -135,23 +142,23 @@ def names_of(areas: Sequence[IntArray]) -> FloatArray:
     return (names >> np.uint64(64 - _NAME_BITS)).astype(np.float64)
 
 
-def _strata(families: Families) -> IntArray:
-    return stratum_of(families.totals / families.sizes)
-
-
 def _fewest(
-    families: Families, names: FloatArray, areas: IntArray, stratum: IntArray
-) -> tuple[Families, FloatArray, IntArray]:
-    """Return the families of each stratum with the smallest names, until there are enough cells; their names, and their cells' areas."""
+    families: Families, sizes: FloatArray, names: FloatArray, areas: IntArray
+) -> tuple[Families, FloatArray, FloatArray, IntArray]:
+    """Return the families of each stratum with the smallest names, until there are enough cells, with sizes, names and areas."""
+    stratum, kept = stratum_of(families.totals / sizes), np.minimum(families.sizes, _SAMPLED)
     order = np.lexsort((names, stratum))
-    sizes = families.sizes[order]
-    before = np.cumsum(sizes) - sizes
+    before = np.cumsum(kept[order]) - kept[order]
     begins = np.searchsorted(stratum[order], stratum[order])
     chosen = order[before - before[begins] < _SAMPLED] if len(order) else order
-    first = np.concatenate(([0], np.cumsum(families.sizes[chosen])))
-    cells = np.arange(first[-1]) + np.repeat(families.first[:-1][chosen] - first[:-1], families.sizes[chosen])
+    first = np.concatenate(([0], np.cumsum(kept[chosen])))
+    of_kept = np.arange(first[-1]) - np.repeat(
+        first[:-1], kept[chosen]
+    )  # the place of each cell among those of its family
+    at = of_kept * np.repeat(families.sizes[chosen], kept[chosen]) // np.repeat(kept[chosen], kept[chosen])
+    cells = np.repeat(families.first[:-1][chosen], kept[chosen]) + at
     some = _families(first, families.totals[chosen], families.values[cells], families.variances[cells])
-    return some, names[chosen], areas[cells]
+    return some, sizes[chosen], names[chosen], areas[cells]
 
 
 def _families(first: IntArray, totals: IntArray, values: FloatArray, variances: FloatArray) -> Families:

@@ -79,8 +79,9 @@ def fit(job: Job, level: int, branch: str) -> EstimateShard:
 
     The shard has the weights of all strata, none where there are too few cells, and then the totals of the areas.
     """
-    shards = [job.record.statistics[level, of] for of in job.record.branches_of(level)]
-    learnt = joined([statistics_from(_read(job, shard)) for shard in shards])
+    learnt = nothing_learnt(_number_of_areas(job, level))
+    for of in job.record.branches_of(level):
+        learnt = joined([learnt, statistics_from(_read(job, job.record.statistics[level, of]))])
     tree, axis = job.tree, job.tree.steps[level - 1]
     above = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
     of_areas = shrunk_totals(learnt.values, learnt.variances, above)

@@ -23,7 +23,7 @@ class Shares:
 
     Attributes:
         noise: of rows with a true count of 0, estimated; None where their counts follow from sums of the noisy counts of another
-            level or view, by which such an estimate is far off.
+            level or view, or from a fitted prior, by which such an estimate is far off.
         noise_at_most: of such rows there are no more, but for a risk of `tasks.uncertainty.noise_rows.RISK`.
         rows_above: of rows with a true count above twice the noise, estimated.
         records_above: of the records in rows, those in such rows, estimated.

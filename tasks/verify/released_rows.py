@@ -272,7 +272,7 @@ def _is_as_noisy(level: _Level, entry: LevelEntry) -> bool:
     stated = entry.noise_rows
     if not len(level.rows):
         return stated is None
-    if stated is None or stated.estimate is None or not stated.estimate <= stated.at_most:
+    if stated is None or (stated.estimate is not None and not stated.estimate <= stated.at_most):
         return False
     if not level.noise:
         return stated.at_most == 0

@@ -22,7 +22,7 @@ UNIVERSE = universe_of([[("a", "1"), ("a", "2"), ("b", "1")], [("p",), ("q",)]],
 LEAVES = [UNIVERSE.areas(leaf) for leaf in UNIVERSE.leaves()]
 RECORDS = 2  # of all other units
 RHO = Fraction(3, 7)
-MECHANISM_NAMES = ["inftda_reconciled", "inftda_lenient"]
+MECHANISM_NAMES = ["inftda_reconciled", "inftda_lenient", "inftda_shrunk"]
 
 
 def table_of(records: Counter) -> SeenTable:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, Rounding, SealEntry
-from tasks.optimize.reconcile import UpDown
 from tasks.report.readme import readme
 from tasks.words.numbers import (
     format_bound,
@@ -100,7 +99,7 @@ def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, tol
 
 def test_mechanisms_of_two_passes_are_known() -> None:
     """Those whose counts are called estimates are those that go over their noisy counts twice."""
-    twice = {name for name, recipe in MECHANISMS.items() if isinstance(recipe.finish, UpDown)}
+    twice = {name for name, recipe in MECHANISMS.items() if recipe.second_pass}
     assert twice == {name for name, recipe in MECHANISMS.items() if "is estimated from" in recipe.how_counted}
 
 

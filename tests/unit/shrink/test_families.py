@@ -1,6 +1,7 @@
 """Families given their totals: against the conditional law of normal estimates, computed with matrices."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,3 +55,9 @@ def test_a_slice_of_families_is_these_families(drawn: list) -> None:
         assert some.values.tolist() == found.values[cells].tolist()
         assert some.sizes.tolist() == found.sizes[start : start + 2].tolist()
         assert some.family.tolist() == np.repeat(np.arange(len(some)), some.sizes).tolist()
+
+
+def test_what_is_exact_has_no_posterior() -> None:
+    """An estimate without a variance is refused."""
+    with pytest.raises(ValueError, match="variances must be > 0"):
+        families_with(Estimates(np.ones(2), np.array([0.0, 4])), np.array([0, 2]), np.array([3]))

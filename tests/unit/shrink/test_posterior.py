@@ -58,7 +58,7 @@ def test_a_family_is_the_same_in_any_company(problem: tuple[Families, np.ndarray
     ]
     assert together.tolist() == np.concatenate(alone).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.shrink.posterior, "_BLOCK", 7)
+        patch.setattr(tasks.shrink.posterior, "_BLOCK", 7)  # so that wide families come in parts
         assert shared_out(families, means, prior(weights)).tolist() == together.tolist()
 
 

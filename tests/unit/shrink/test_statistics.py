@@ -3,9 +3,11 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tasks.shrink.statistics
 from tasks.optimize.reconcile import Estimates
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.statistics import (
@@ -77,6 +79,33 @@ def test_sums_and_cells_are_those_of_all_families() -> None:
     sample = sample_of(learnt, np.ones(AREAS))
     assert len(sample.values) < families.first[-1]
     assert np.isclose(sample.stand_for.sum(), families.first[-1])
+
+
+def test_of_wide_families_cells_at_even_distances_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family with more cells than a sample has keeps its size; each of its cells stands for as many as there are left out."""
+    monkeypatch.setattr(tasks.shrink.statistics, "_SAMPLED", 10)
+    values = np.arange(95, dtype=np.float64)
+    families = families_with(Estimates(values, np.ones(95)), np.array([0, 95]), np.array([4_465]))
+    learnt = statistics_of(families, np.arange(95) % AREAS, np.ones(1), AREAS)
+    assert learnt.sizes.tolist() == [95]
+    assert np.allclose(learnt.sample.values, values[np.arange(10) * 95 // 10])
+    assert learnt.areas.tolist() == (np.arange(10) * 95 // 10 % AREAS).tolist()
+    again = joined([nothing_learnt(AREAS), learnt])
+    assert listed(again) == listed(learnt) == listed(statistics_from(learnt.columns()))
+    sample = sample_of(learnt, np.ones(AREAS))
+    assert np.allclose(sample.stand_for, 9.5)
+    assert np.allclose(sample.means, 4_465 / 95)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 99), st.integers(1, 599))
+def test_small_samples_are_the_same_however_families_are_divided(seed: int, cut: int) -> None:
+    """Also where most families are left out, and some of the cells of the others."""
+    families, areas, names = level(seed, 600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks.shrink.statistics, "_SAMPLED", 15)
+        parts = [of(families, areas, names, part) for part in (slice(cut, 600), slice(0, cut))]
+        assert listed(joined(parts)) == listed(of(families, areas, names, slice(0, 600)))
 
 
 def test_names_are_as_if_at_random() -> None:
