@@ -1,7 +1,6 @@
 """A release of every node that is killed around its seals and sums can be finished: measured once, charged once, the same bytes."""
 
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,13 @@ from flows.answers.verify import verify_answer
 from storage.database.connections import store
 from tests.support.ages import SPEC, draw_people
 from tests.support.draws import read_books
+from tests.support.killed import ID, Killed
 from tests.support.launcher import Launcher, launcher
 from tests.support.town import Town
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 
-ID, MECHANISM = "killed", "hierarchical"
+MECHANISM = "hierarchical"
 CELLS = [1, 2, 4, 8, 16]  # of the levels, all of which are measured
 SAMPLE = [
     "after commit seals 2 trunk",
@@ -43,29 +43,13 @@ def launch() -> Iterator[Launcher]:
         yield started
 
 
-class Killed:
-    """Kills a release of a spec, and finishes it in copies of its store."""
-
-    def __init__(self, launch: Launcher, folder: Path, spec: Path) -> None:
-        self.launch, self.home, self.out, self.spec = launch, folder / "home", folder / "out", spec
-
-    def kill(self, moment: str) -> None:
-        """Kill a release at a moment."""
-        options = {"spec": str(self.spec), "output": str(self.out), "release_id": ID}
-        assert self.launch.run(self.home, "make", **options, kill_at=moment) == (-signal.SIGKILL, None, False)
-
-    def finish(self) -> dict[int, int]:
-        """Finish it, and return how many cells it has drawn of each level."""
-        ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism=MECHANISM)
-        assert (ended.code, ended.left) == (0, False)
-        return {level: cells for level, _, cells in ended.result}
-
-
 @pytest.fixture
 def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
     """Return the maker of releases that are killed."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    return Killed(launch, tmp_path, Town(tmp_path).spec(mechanism=MECHANISM, release__views=None, derived=None))
+    return Killed(
+        launch, tmp_path, Town(tmp_path).spec(mechanism=MECHANISM, release__views=None, derived=None), MECHANISM
+    )
 
 
 @pytest.mark.parametrize("moment", [*SAMPLE, *(pytest.param(of, marks=pytest.mark.crash) for of in OTHERS)])
@@ -118,7 +102,7 @@ def test_a_grid_that_is_killed_is_finished(
     }
     spec = SPEC | grid | {"mechanism": MECHANISM, "noise": {"sampler": "opendp"}}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    killed = Killed(launch, tmp_path, tmp_path / "spec.yaml")
+    killed = Killed(launch, tmp_path, tmp_path / "spec.yaml", MECHANISM)
     killed.kill(moment)
     with store():
         sealed = {level for level, _ in read_books(ID).seals}
