@@ -161,7 +161,7 @@ class Record:
 
     @property
     def complete(self) -> int:
-        """The finest level of which every cell is measured because a second pass reads it, whatever survives; 0 where none is."""
+        """The finest level of which the release measures every cell, for its second pass to read; 0 if it does so of no level."""
         return complete_level(self.release.terms.measure, self.finest)
 
     @property
@@ -172,7 +172,7 @@ class Record:
 
     @property
     def thinned(self) -> int | None:
-        """The level after which the first pass drops nodes although all above are measured whatever survives; None if no level is."""
+        """The one level of which the first pass drops nodes while it keeps all nodes above; None if it does not do so."""
         if self.release.terms.measure != ABOVE:
             return None
         same = self.release.levels[-2].same_as
@@ -180,7 +180,7 @@ class Record:
 
     @property
     def revives(self) -> bool:
-        """Whether every node has leaves that are measured, so that a second pass may give it a count that the first pass did not."""
+        """Whether the release measures leaves below every node, so that the second pass can give any node a count."""
         return self.release.terms.measure != SURVIVORS
 
     def keeps_zeros(self, level: int) -> bool:

@@ -101,9 +101,10 @@ class CalibrateAll:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Cut a branch after one of its levels, into branches of at most so many cells of the next level.
+    """Cut a branch after one of its levels.
 
     Attributes:
+        most_cells: the most cells of the next level that a part may have.
         runs: the task runs that a level of a branch takes.
     """
 

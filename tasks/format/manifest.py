@@ -133,8 +133,9 @@ class SignalTable(_Part):
         level: the tree level.
         rows: how many rows it has.
         remainders: how many of them are remainders.
-        half_width: z of the intervals of its other rows, records: of these, at most a share α is expected to have a true count outside,
-            α as in `intervals`. It is at least that of the level's rows, of which they are a part. None where no intervals are stated.
+        half_width: how far the intervals of its other rows reach around a noisy count (z), records. On average at most a share α of
+            these rows has a true count outside its interval, with the α of `intervals`. They reach at least as far as those of the
+            full table. None where no intervals are stated.
     """
 
     level: int

@@ -35,8 +35,8 @@ class Estimates:
     def __getitem__(self, nodes: slice) -> "Estimates":
         return Estimates(self.values[nodes], self.variances[nodes])
 
-    def of(self, which: BoolArray) -> "Estimates":
-        """Return those of some of the counts, shape (counts,)."""
+    def of(self, which: BoolArray | IntArray) -> "Estimates":
+        """Return those of some of the counts: which they are, shape (counts,), or their places."""
         return Estimates(self.values[which], self.variances[which])
 
 

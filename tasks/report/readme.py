@@ -397,7 +397,7 @@ def _shares(manifest: Manifest) -> str:
     if not stated:
         return ""
     above = "Above 2 sigma: the estimated share of rows with a true count above twice the noise, and of the records in them.\n"
-    if all(of.estimate is None for of in stated if of.at_most):
+    if {of.estimate for of in stated if of.at_most} == {None}:
         return (
             "- Noise rows are rows whose true count is 0. With 95% probability their share is no larger than the figure. It is not\n"
             f"  estimated, because rows were not chosen by their own measurement alone.\n  {above}"

@@ -1,8 +1,8 @@
 """What is learnt of a level before its totals are shared out: the totals of its areas, and a sample of its families.
 
 Both come from any set of whole families, and those of several sets make those of all, whatever the sets are. So the branches of a release
-may be looked at side by side, in any order, and cut in any way: what is learnt is the same. Sums are sums of whole numbers, and a family is
-in the sample because of its name alone.
+may be looked at side by side, in any order, and cut in any way: what is learnt is the same. Sums are sums of whole numbers. Of the families
+with similar counts, those with the smallest names are in the sample, and a name follows from areas alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from tasks.shrink.families import Families
 from tasks.shrink.prior import STRATA, Sample, prior_means, stratum_of
 from tasks.tree.axis import IntArray
 
-COLUMNS = ("family", "total", "size", "area", "value", "variance")  # of statistics as a table of floats
+_COLUMNS = ("family", "total", "size", "area", "value", "variance")  # of statistics as a table of floats
 
 _UNITS = 2.0**10  # of a record, and of a record squared, in which sums are kept
 _SAMPLED = 1_000  # cells of each stratum, or a family more, of which at most so many are kept
@@ -56,12 +56,12 @@ class Statistics:
         values = (self.values, self.cells, self.sample.values)
         variances = (self.variances, strata, self.sample.variances)
         parts = (kinds, totals, sizes, areas, values, variances)
-        return {name: np.concatenate(part) for name, part in zip(COLUMNS, parts, strict=True)}
+        return {name: np.concatenate(part) for name, part in zip(_COLUMNS, parts, strict=True)}
 
 
 def statistics_from(columns: Mapping[str, FloatArray]) -> Statistics:
     """Return the statistics that a table has."""
-    kind, total, size, area, value, variance = (columns[name] for name in COLUMNS)
+    kind, total, size, area, value, variance = (columns[name] for name in _COLUMNS)
     of_areas, of_strata, rows = kind == _OF_AREA, kind == _OF_STRATUM, np.flatnonzero(kind >= 0)
     names, totals = kind[rows], total[rows].astype(np.int64)
     begins = np.flatnonzero(np.concatenate(([True], names[1:] != names[:-1]))) if len(rows) else rows

@@ -18,7 +18,6 @@ from tasks.shrink.families import Families, families_with
 from tasks.shrink.posterior import shared_out
 from tasks.shrink.prior import RATIOS, STRATA, Prior, fitted, prior_means
 from tasks.shrink.statistics import (
-    COLUMNS,
     joined,
     names_of,
     nothing_learnt,
@@ -150,8 +149,7 @@ def _parts(job: Job, level: int, branch: str) -> Iterator[_Part]:
         of_part = first[part.start : part.stop + 1]
         nodes = there[of_part[0] : of_part[-1]]
         areas = tuple(of_axis[nodes] for of_axis in kept.areas)
-        of_nodes = Estimates(estimates.values[nodes], estimates.variances[nodes])
-        yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, of_nodes)
+        yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, estimates.of(nodes))
 
 
 def _of_single_cells(first: IntArray, totals: IntArray) -> IntArray:
@@ -181,6 +179,5 @@ def _read(job: Job, shard: EstimateShard) -> dict[str, FloatArray]:
 
 
 def _write(job: Job, kind: EstimateKind, level: int, branch: str, columns: dict[str, FloatArray]) -> EstimateShard:
-    names = COLUMNS if kind == "statistics" else tuple(columns)
-    sha256 = job.shelf.write(estimates_name(level, branch, kind), names, [columns], pa.float64())
+    sha256 = job.shelf.write(estimates_name(level, branch, kind), tuple(columns), [columns], pa.float64())
     return EstimateShard(level, branch, sha256, kind)

@@ -1,7 +1,5 @@
 """A release of group sizes that is killed around its seals and its sums can be finished: measured once, charged once, the same bytes."""
 
-import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +11,12 @@ from flows.answers.verify import verify_answer
 from storage.database.connections import store
 from tests.support.draws import read_books
 from tests.support.households import LARGEST, LISTED, draw_homes, write_spec, write_tables
+from tests.support.killed import ID, Killed
 from tests.support.launcher import Launcher, launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 
-ID, MECHANISM = "killed", "group_sizes"
+MECHANISM = "group_sizes"
 CELLS = {1: LARGEST + 1, 2: 2 * (LARGEST + 1), 3: 5 * (LARGEST + 1)}  # of the measured levels, with size 0
 SAMPLE = [
     "after commit seals 2 trunk",
@@ -41,31 +40,12 @@ def launch() -> Iterator[Launcher]:
         yield started
 
 
-class Killed:
-    """Kills a release of homes, with a public list of addresses, and finishes it in copies of its store."""
-
-    def __init__(self, launch: Launcher, folder: Path) -> None:
-        self.launch, self.home, self.out = launch, folder / "home", folder / "out"
-        write_tables(folder, draw_homes(60))
-        self.spec = write_spec(folder, **LISTED, keep_noisy_counts=True)
-
-    def kill(self, moment: str) -> None:
-        """Kill a release at a moment."""
-        options = {"spec": str(self.spec), "output": str(self.out), "release_id": ID}
-        assert self.launch.run(self.home, "make", **options, kill_at=moment) == (-signal.SIGKILL, None, False)
-
-    def finish(self) -> dict[int, int]:
-        """Finish it, and return how many cells it has drawn of each level."""
-        ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism=MECHANISM)
-        assert (ended.code, ended.left) == (0, False)
-        return {level: cells for level, _, cells in ended.result}
-
-
 @pytest.fixture
 def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
     """Return the maker of releases that are killed."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    return Killed(launch, tmp_path)
+    write_tables(tmp_path, draw_homes(60))
+    return Killed(launch, tmp_path, write_spec(tmp_path, **LISTED, keep_noisy_counts=True), MECHANISM)
 
 
 @pytest.mark.parametrize("moment", [*SAMPLE, *(pytest.param(of, marks=pytest.mark.crash) for of in OTHERS)])
@@ -88,17 +68,9 @@ def test_what_is_sealed_is_never_drawn_again(killed: Killed, moment: str) -> Non
     assert verify_answer(killed.out / ID).failures == []
 
 
-def test_the_same_seals_give_the_same_bytes(killed: Killed, tmp_path: Path) -> None:
+def test_the_same_seals_give_the_same_bytes(killed: Killed) -> None:
     """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
     killed.kill("after commit seals 3 trunk")
-    shutil.copytree(killed.home, tmp_path / "copy")
-    tables = []
-    for _ in range(2):
-        assert killed.finish() == {}
-        files = [*(killed.out / ID).rglob("*.parquet"), *(killed.out / ID).rglob("*.csv")]
-        tables.append({str(file): file.read_bytes() for file in files})
-        shutil.rmtree(killed.out)
-        shutil.rmtree(killed.home)
-        shutil.copytree(tmp_path / "copy", killed.home)
+    tables = killed.finished_twice()
     assert len(tables[0]) > 7
     assert tables[0] == tables[1]

@@ -1,6 +1,5 @@
 """A release whose counts follow from fitted priors is finished after a kill: measured once, and the same bytes."""
 
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -72,17 +71,9 @@ def test_what_is_sealed_is_never_drawn_again(killed: Killed, moment: str) -> Non
     assert verify_answer(killed.out / ID).failures == []
 
 
-def test_the_same_seals_give_the_same_bytes(killed: Killed, tmp_path: Path) -> None:
+def test_the_same_seals_give_the_same_bytes(killed: Killed) -> None:
     """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
     killed.kill("before rename level_4_trunk.prior.parquet")
-    shutil.copytree(killed.home, tmp_path / "copy")
-    tables = []
-    for _ in range(2):
-        assert killed.finish() == {}
-        files = [*(killed.out / ID).rglob("*.parquet"), *(killed.out / ID).rglob("*.csv")]
-        tables.append({str(file): file.read_bytes() for file in files})
-        shutil.rmtree(killed.out)
-        shutil.rmtree(killed.home)
-        shutil.copytree(tmp_path / "copy", killed.home)
+    tables = killed.finished_twice()
     assert len(tables[0]) > 5
     assert tables[0] == tables[1]

@@ -1,6 +1,5 @@
 """A release of every node that is killed around its seals and sums can be finished: measured once, charged once, the same bytes."""
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,18 +72,10 @@ def test_what_is_sealed_is_never_drawn_again(killed: Killed, moment: str) -> Non
     assert verify_answer(killed.out / ID).failures == []
 
 
-def test_the_same_seals_give_the_same_bytes(killed: Killed, tmp_path: Path) -> None:
+def test_the_same_seals_give_the_same_bytes(killed: Killed) -> None:
     """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
     killed.kill("after commit seals 4 trunk")
-    shutil.copytree(killed.home, tmp_path / "copy")
-    tables = []
-    for _ in range(2):
-        assert killed.finish() == {}
-        files = [*(killed.out / ID).rglob("*.parquet"), *(killed.out / ID).rglob("*.csv")]
-        tables.append({str(file): file.read_bytes() for file in files})
-        shutil.rmtree(killed.out)
-        shutil.rmtree(killed.home)
-        shutil.copytree(tmp_path / "copy", killed.home)
+    tables = killed.finished_twice()
     assert len(tables[0]) > 10
     assert tables[0] == tables[1]
 

@@ -1,5 +1,6 @@
 """Releases that are killed at a moment, and finished."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -25,3 +26,16 @@ class Killed:
         ended = self.launch.run(self.home, "finish", release_id=ID, sampler="opendp", mechanism=self.mechanism)
         assert (ended.code, ended.left) == (0, False)
         return {level: cells for level, _, cells in ended.result}
+
+    def finished_twice(self) -> list[dict[str, bytes]]:
+        """Finish it twice, each time from a copy of its store, drawing nothing; return the published tables of both times."""
+        copy, tables = self.home.with_name("copy"), []
+        shutil.copytree(self.home, copy)
+        for _ in range(2):
+            assert self.finish() == {}
+            files = [*(self.out / ID).rglob("*.parquet"), *(self.out / ID).rglob("*.csv")]
+            tables.append({str(file): file.read_bytes() for file in files})
+            shutil.rmtree(self.out)
+            shutil.rmtree(self.home)
+            shutil.copytree(copy, self.home)
+        return tables

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, Privacy, Rounding, SealEntry
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, Rounding, SealEntry
 from tasks.report.readme import readme
 from tasks.words.numbers import (
     format_bound,
@@ -35,7 +35,9 @@ PRIVACY = Privacy(
 )
 
 
-def said(mechanism: str, bound: float | None, rounding: Rounding | None = None) -> str:
+def said(
+    mechanism: str, bound: float | None, rounding: Rounding | None = None, noise_rows: NoiseRows | None = None
+) -> str:
     """Return the README of a release of one level of regions, as one line."""
     total = LevelEntry(
         level=0,
@@ -58,6 +60,7 @@ def said(mechanism: str, bound: float | None, rounding: Rounding | None = None) 
         l2_sensitivity=1.4,
         derivation="",
         bound=bound,
+        noise_rows=noise_rows,
     )
     manifest = Manifest(
         id="jobs-1",
@@ -95,6 +98,21 @@ def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, tol
     assert "widest" not in text
     assert f"| 1 | home region | 2 | 7.25 | {'none' if bound is None else '± 30'} |" in text
     assert "| 0 | everything | 1 | exact | exact |" in text
+
+
+@pytest.mark.parametrize(
+    ("estimate", "at_most", "told"),
+    [
+        (0.2, 0.5, "Their share is estimated; with 95% probability it is no larger than the second figure."),
+        (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
+        (0.0, 0.0, "Their share is estimated;"),
+    ],
+)
+def test_a_readme_says_whether_noise_rows_are_estimated(estimate: float | None, at_most: float, told: str) -> None:
+    """Where no share of noise rows is estimated, it speaks of the one figure that there is; certainty is an estimate too."""
+    text = said("inftda", None, noise_rows=NoiseRows(estimate=estimate, at_most=at_most))
+    assert told in text
+    assert ("second figure" in text) == (estimate is not None)
 
 
 def test_mechanisms_of_two_passes_are_known() -> None:
