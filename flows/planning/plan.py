@@ -220,6 +220,7 @@ class Plan:
             csv=spec.release.csv,
             records=spec.release.records,
             rows=spec.release.rows,
+            formats=tuple(spec.release.formats),
             noisy_counts=self.noisy_counts_asked,
             intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded, spec.release.signal_rate),
             privacy=self.privacy,

@@ -22,6 +22,7 @@ from storage.machine.files import sha256_of
 from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.groups import GroupSource, ListedGroups
+from tasks.ingest.names import Labels
 from tasks.ingest.tables import Table, table_at
 from tasks.ingest.task import AxisSource, Source
 from tasks.tree.ordered import OrderedAxis
@@ -67,6 +68,7 @@ class SpecFile:
                 levels=tuple(spec.levels(axis)),
                 finest=spec.finest(axis),
                 own_area=spec.has_own_areas(axis),
+                labels=self._labels(axis),
             )
             for axis in spec.axes
         )
@@ -110,6 +112,15 @@ class SpecFile:
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
         return self.table(f"{key}.table", hierarchy.table)
+
+    def _labels(self, axis: str) -> Labels | None:
+        key, hierarchy = self.spec.hierarchy_of(axis)
+        if hierarchy.labels is None:
+            return None
+        field = f"{key}.labels"
+        if isinstance(hierarchy.labels, str):
+            return Labels(field, {}, self.table(field, hierarchy.labels))
+        return Labels(field, hierarchy.labels)
 
 
 def load_spec(path: Path) -> SpecFile:
@@ -365,12 +376,21 @@ def _as_yaml(value: object) -> str:
     return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)
 
 
+_OF_FILES = {"table", "labels", "boundaries"}
+
+
 def _without_paths(keys: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: _without_paths(value)
+        key: {level: _file_name(file) for level, file in value.items()}
+        if key == "boundaries" and isinstance(value, dict)
+        else _without_paths(value)
         if isinstance(value, dict)
-        else Path(value).name
-        if key == "table" and isinstance(value, str)
+        else _file_name(value)
+        if key in _OF_FILES
         else value
         for key, value in keys.items()
     }
+
+
+def _file_name(value: object) -> object:
+    return Path(value).name if isinstance(value, str) else value

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
+from flows.spec.rules import Columns, Keys, Name, Slug, as_list, differ, no_boolean, refuse
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.group_sizes import (
     GroupSizesKeys,
@@ -43,7 +43,7 @@ from flows.spec.sections.views import (
     margins_of,
 )
 from storage.counts.columns import NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, column_name
-from storage.releases.terms import SIGNAL_RATE, PublishedRows
+from storage.releases.terms import SIGNAL_RATE, Format, PublishedRows
 from tasks.uncertainty.intervals import CONFIDENCE
 from tasks.words.refinements import faults_of_order, refinement
 
@@ -218,6 +218,7 @@ class ReleaseKeys(Keys):
             count above them, so that the rows still add up. all for the full tables alone.
         noisy_counts: Whether to also publish the sealed noisy counts. If left out, they are published if there are at most
             twenty million cells.
+        formats: More kinds of files for the counts, beside Parquet: csv, xlsx, omx, geoparquet, sdmx. csv is the same as csv: true.
     """
 
     tree: Literal["destination", "origin"] | None = None
@@ -240,6 +241,7 @@ class ReleaseKeys(Keys):
     signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
     rows: PublishedRows = "all"
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
+    formats: Annotated[list[Format], AfterValidator(differ)] = Field(default_factory=list)
 
 
 class NoiseKeys(Keys):

@@ -104,6 +104,22 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
     return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
 
 
+def write_names(release_id: str, axis: str, level: int, names: pl.DataFrame) -> None:
+    """Write the names of the areas of an axis level to the folder of a release's shards."""
+    with beside(_names_path(shard_folder(release_id), axis, level)) as file:
+        names.write_parquet(file)
+
+
+def read_names(shards: Path, axis: str, level: int) -> pl.DataFrame | None:
+    """Return the names of the areas of an axis level from the folder of a release's shards; None where they have none."""
+    path = _names_path(shards, axis, level)
+    return pl.read_parquet(path, glob=False) if path.exists() else None
+
+
+def _names_path(shards: Path, axis: str, level: int) -> Path:
+    return shards / f"names_{level}_{axis}.parquet"
+
+
 def write_groups(release_id: str, groups: IntArray) -> None:
     """Write how many groups there are in each finest region, by a public list, to the folder of a release's shards."""
     with beside(_groups_path(release_id)) as file:

@@ -37,6 +37,8 @@ SIGNAL_RATE = 0.1  # of rows that stand out, where a spec says nothing
 # the rows of levels: all in one table, or beside it also those that stand out in another
 PublishedRows = Literal["all", "signal"]
 
+Format = Literal["parquet", "csv", "xlsx", "omx", "geoparquet", "sdmx"]  # kinds of files in which counts are published
+
 DISCRETE_GAUSSIAN = "discrete_gaussian"  # what a level is charged for where nothing else is stated
 
 # stands for the hash of a codebook where there is none: the codes of an axis are then those that are published
@@ -194,6 +196,7 @@ class Terms:
         statistic: of group sizes, what is measured of each region and size, by its name; empty where that is the count that is released.
         rows: whether the rows that stand out are published in tables of their own too.
         measure: which cells of a tree are measured, where a mechanism has a second pass; `survivors` of all others.
+        formats: more kinds of files for the counts, beside Parquet and CSV.
     """
 
     axes: tuple[str, ...]
@@ -224,6 +227,7 @@ class Terms:
     statistic: str = ""
     rows: PublishedRows = "all"
     measure: Measure = SURVIVORS
+    formats: tuple[Format, ...] = ()
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
@@ -239,7 +243,9 @@ class Terms:
         content = _checked(cls, _BEFORE | json.loads(text), "terms")
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
-        content |= {name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived")}
+        content |= {
+            name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived", "formats")
+        }
         content["views"] = tuple(
             ViewTerms(of["name"], of["number"], tuple(of["levels"]), tuple(of["derived"]))
             for of in (_checked(ViewTerms, view, "terms.views") for view in content["views"])
@@ -252,7 +258,15 @@ class Terms:
 
 
 # of releases that were reserved before there were such terms
-_BEFORE = {"views": [], "derived": [], "covariance": "", "statistic": "", "rows": "all", "measure": SURVIVORS}
+_BEFORE = {
+    "views": [],
+    "derived": [],
+    "covariance": "",
+    "statistic": "",
+    "rows": "all",
+    "measure": SURVIVORS,
+    "formats": [],
+}
 
 
 def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Levels as CSV: writing them, and comparing them with their tables, one part at a time."""
+"""Levels as CSV: writing them, and comparing them with their tables, one part at a time. Areas have their names beside their codes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -11,27 +11,53 @@ from pyarrow import csv
 
 from tasks.format.batches import UNREADABLE, batches
 
+NAMES = "names"  # the folder
+
 _BLOCK = 2**24  # bytes of CSV read at once
 _ROWS = 500_000  # rows compared at once
 
 
-def write_csv(path: Path, tables: Iterable[pa.Table]) -> None:
-    """Write tables of one schema to one CSV file with a header, one table at a time."""
+def names_in(folder: Path) -> list[pl.DataFrame]:
+    """Return the names of areas that a published folder has: per level of an axis, the codes of each area's path, and its name.
+
+    Raises:
+        UNREADABLE: a table of names cannot be read.
+        polars.exceptions.PolarsError: likewise.
+    """
+    return [pl.read_parquet(path, glob=False) for path in sorted((folder / NAMES).glob("*.parquet"))]
+
+
+def with_names(table: pa.Table, names: Sequence[pl.DataFrame]) -> pa.Table:
+    """Return a table of text and numbers with a column of names beside each column of codes that has names."""
+    for of_level in names:
+        *path, name = of_level.columns
+        if set(path) <= set(table.column_names):
+            place = table.column_names.index(path[-1]) + 1
+            found = pl.DataFrame(table.select(path)).join(of_level, on=path, how="left", maintain_order="left")[name]
+            table = table.add_column(place, name, found.to_arrow().cast(pa.string()))
+    return table
+
+
+def write_csv(path: Path, tables: Iterable[pa.Table], names: Sequence[pl.DataFrame] = ()) -> None:
+    """Write tables of one schema to one CSV file with a header, one table at a time; with `names` as in `with_names`."""
     with path.open("wb") as file:
         for number, table in enumerate(tables):
-            pl.DataFrame(plain(table)).write_csv(file, include_header=number == 0)
+            pl.DataFrame(with_names(plain(table), names)).write_csv(file, include_header=number == 0)
 
 
-def csv_failures(path: Path, table: Path, level: str = "the finest level") -> list[str]:
+def csv_failures(
+    path: Path, table: Path, level: str = "the finest level", names: Sequence[pl.DataFrame] = ()
+) -> list[str]:
     """Return one sentence if a CSV file differs from the table of its level, otherwise nothing.
 
     Args:
         path: the CSV file.
         table: the table of the level, which is correct.
         level: the words for the level in the sentence.
+        names: of the areas, as in `with_names`.
     """
-    expected = (plain(pa.Table.from_batches([batch])) for batch in batches(table))
-    schema = pq.read_schema(table)
+    expected = (with_names(plain(pa.Table.from_batches([batch])), names) for batch in batches(table))
+    schema = with_names(pq.read_schema(table).empty_table(), names).schema
     try:
         reader = open_csv(path, schema)
         same = reader.schema.names == schema.names

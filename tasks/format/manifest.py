@@ -13,6 +13,7 @@ from storage.releases.terms import (
     SIGNAL_RATE,
     SURVIVORS,
     Covariance,
+    Format,
     Measure,
     complete_level,
 )
@@ -55,6 +56,9 @@ _OF_SOME_RELEASES = (
     "poor_margins",
     "rounding",
     "signal_tables",
+    "names",
+    "boundaries",
+    "formats",
 )
 
 
@@ -412,6 +416,9 @@ class Manifest(_Part):
         rounding: how far rounding has moved the counts, where everything was settled together; None, and left out of the file,
             elsewhere.
         signal_tables: the tables of the rows that stand out, of levels 1 to the finest. The file leaves out an empty list.
+        names: per axis, the levels whose areas have names, in `names/<column of codes>.parquet`. The file leaves it out if there are none.
+        boundaries: per axis, the levels whose areas have shapes. The file leaves it out if there are none.
+        formats: the kinds of files beside Parquet and CSV in which the counts are published. The file leaves out an empty list.
     """
 
     id: str
@@ -438,6 +445,9 @@ class Manifest(_Part):
     poor_margins: list[PoorMargin] = []
     rounding: Rounding | None = None
     signal_tables: list[SignalTable] = []
+    names: dict[str, list[str]] = {}
+    boundaries: dict[str, list[str]] = {}
+    formats: list[Format] = []
 
     @property
     def complete(self) -> int:

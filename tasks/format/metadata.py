@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import polars as pl
 import pyarrow as pa
 
 from storage.counts.columns import BOUNDS, COUNT, REMAINDER, SIGNAL, column_name, flat_features
 from tasks.format.batches import UNREADABLE
-from tasks.format.csv import csv_header
+from tasks.format.csv import csv_header, with_names
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.words.levels import place
 
@@ -38,10 +39,11 @@ class CsvFile:
     Attributes:
         url: its path in the folder.
         level: the level that it holds.
-        codes: its columns of text, which come first.
+        codes: its columns of text, codes and names, which come first.
         numbers: its columns of whole numbers, and the last one of true and false; none if each row is a record.
         view: the name of the view that it holds; empty for a level.
         of_signal: whether it holds the rows of the level that stand out, and remainders.
+        names: those columns of text that hold names.
     """
 
     url: str
@@ -50,12 +52,24 @@ class CsvFile:
     numbers: tuple[str, ...] = ()
     view: str = ""
     of_signal: bool = False
+    names: frozenset[str] = frozenset()
 
 
-def csv_file(url: str, level: int, schema: pa.Schema, view: str = "", *, of_signal: bool = False) -> CsvFile:
-    """Return the description of a CSV file that has the columns of a table with this schema."""
+def csv_file(
+    url: str,
+    level: int,
+    schema: pa.Schema,
+    view: str = "",
+    *,
+    of_signal: bool = False,
+    names: Sequence[pl.DataFrame] = (),
+) -> CsvFile:
+    """Return the description of a CSV file that has the columns of a table with this schema, with names as in `with_names`."""
+    schema = with_names(schema.empty_table(), names).schema
     numbers = tuple(field.name for field in schema if field.type in {pa.int64(), pa.bool_()})
-    return CsvFile(url, level, tuple(schema.names[: len(schema.names) - len(numbers)]), numbers, view, of_signal)
+    texts = tuple(schema.names[: len(schema.names) - len(numbers)])
+    of_names = frozenset(of_level.columns[-1] for of_level in names) & {*texts}
+    return CsvFile(url, level, texts, numbers, view, of_signal, of_names)
 
 
 def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
@@ -97,7 +111,12 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     of_code, of_view = _codes(manifest), next((view for view in manifest.views if view.name == file.view), None)
     entry = of_view or manifest.levels[file.level]
     columns = [
-        _column(name, "string", of_code.get(name, "A code."), required=not file.of_signal) for name in file.codes
+        _column(
+            name, "string", f"The name of the area whose code is in {before}. Empty where it has none.", required=False
+        )
+        if name in file.names
+        else _column(name, "string", of_code.get(name, "A code."), required=not file.of_signal)
+        for before, name in zip(("", *file.codes), file.codes, strict=False)
     ]
     described = _numbers(manifest, of_view=of_view is not None) | (_of_signal(manifest) if file.of_signal else {})
     columns += [
@@ -111,7 +130,7 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     ]
     schema: dict[str, Any] = {"columns": columns}
     if file.codes and file.numbers and not file.of_signal:
-        schema["primaryKey"] = [_name(code) for code in file.codes]
+        schema["primaryKey"] = [_name(code) for code in file.codes if code not in file.names]
     return {
         "url": file.url,
         "dc:title": f"View {of_view.name}" if of_view else _title(entry, of_signal=file.of_signal),

@@ -10,6 +10,9 @@ import polars as pl
 
 from storage.counts.columns import column_name, domains_of, flat_features, is_ordered
 from storage.releases.terms import GRID
+from tasks.atlas.names import NAME, Names, code_columns
+from tasks.atlas.shapes import GEOMETRY, Shapes
+from tasks.format.csv import NAMES
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
@@ -21,6 +24,7 @@ from tasks.unbiased.released import ReleasedCounts, released_counts
 _AREA = "\0area"  # no column of codes has such a name
 
 DERIVED = "derived"  # the folder of derived columns
+BOUNDARIES = "boundaries"  # the folder of shapes
 
 
 def derived_path(folder: Path, name: str) -> Path:
@@ -70,6 +74,48 @@ def codebook_of_spec(name: str, domain: Any) -> pl.DataFrame | None:
         return None
     codes = range(values) if isinstance(values, int) else values
     return pl.DataFrame({name: sorted(map(str, codes))})
+
+
+def names_path(folder: Path, column: str) -> Path:
+    """Return the path of the names of the areas that a column of codes holds, in a published folder."""
+    return folder / NAMES / f"{column}.parquet"
+
+
+def published_names(folder: Path, manifest: Manifest) -> Names:
+    """Return the names of the areas of a published folder.
+
+    Raises:
+        OSError: a table is missing, or is not a Parquet file.
+        polars.exceptions.PolarsError: likewise.
+    """
+    found = {}
+    for axis, named in manifest.names.items():
+        levels, columns = axes_of(manifest)[axis], axis_columns(manifest, axis)
+        for level in (levels.index(name) + 1 for name in named):
+            areas = pl.read_parquet(names_path(folder, columns[level - 1]), glob=False)
+            found[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), NAME], strict=True)))
+    return Names(found)
+
+
+def shapes_path(folder: Path, column: str) -> Path:
+    """Return the path of the shapes of the areas that a column of codes holds, in a published folder: GeoParquet."""
+    return folder / BOUNDARIES / f"{column}.parquet"
+
+
+def published_shapes(folder: Path, manifest: Manifest) -> Shapes:
+    """Return the shapes of the areas of a published folder.
+
+    Raises:
+        OSError: a table is missing, or is not a Parquet file.
+        polars.exceptions.PolarsError: likewise.
+    """
+    found = {}
+    for axis, shaped in manifest.boundaries.items():
+        levels, columns = axes_of(manifest)[axis], axis_columns(manifest, axis)
+        for level in (levels.index(name) + 1 for name in shaped):
+            areas = pl.read_parquet(shapes_path(folder, columns[level - 1]), glob=False)
+            found[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), GEOMETRY], strict=True)))
+    return Shapes(found)
 
 
 def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:

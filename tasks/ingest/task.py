@@ -6,7 +6,7 @@ from functools import cache
 
 import polars as pl
 
-from storage.counts.shards import write_codebook, write_derived, write_groups
+from storage.counts.shards import write_codebook, write_derived, write_groups, write_names
 from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
@@ -14,6 +14,7 @@ from storage.machine.files import sha256_of
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
+from tasks.ingest.names import Labels, read_names
 from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
@@ -36,6 +37,7 @@ class AxisSource:
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
         own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
+        labels: where the names of its areas are; None where they have none.
     """
 
     name: str
@@ -46,6 +48,7 @@ class AxisSource:
     levels: tuple[str, ...]
     finest: str
     own_area: bool = False
+    labels: Labels | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +118,29 @@ def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) 
     )
 
 
+def names_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
+    """Return the names of the areas down to the finest released levels, as in `Names`. Does not open the confidential table.
+
+    Raises:
+        InputError: as `read_names`.
+    """
+    return {
+        (axis.name, level): names
+        for axis, end in zip(source.axes, ends, strict=True)
+        if axis.labels
+        for level, names in read_names(
+            axis.labels,
+            down_to(end.codebook, end.finest),
+            axis.codebook if isinstance(axis.codebook, Table) else None,
+            own_area=axis.own_area,
+        ).items()
+    }
+
+
 def _tables(source: Source) -> list[Table]:
-    """Return the codebooks that are tables."""
-    return [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
+    """Return the public tables: codebooks, and names that are in tables of their own."""
+    codebooks = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
+    return [*codebooks, *(axis.labels.table for axis in source.axes if axis.labels and axis.labels.table)]
 
 
 def _confidential_codebook(codebook: Table) -> InputError:
@@ -154,6 +177,8 @@ def ingest(
     """
     remove_vault(release_id)
     for axis in source.axes:
+        if axis.labels and axis.labels.table and same_content(axis.labels.table, source.table):
+            raise _confidential_codebook(axis.labels.table)
         if not isinstance(axis.codebook, Table):
             continue
         if same_content(axis.codebook, source.table):
@@ -171,6 +196,8 @@ def ingest(
             else:
                 write_codebook(release_id, end.name, codebook)
         _write_derived(release_id, derived, source, ends)
+        for (name, level), names in names_of(source, ends).items():
+            write_names(release_id, name, level, names)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         if source.groups is None:
             ingest_trips(con, source.table, ends, source.count, units)

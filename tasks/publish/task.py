@@ -21,7 +21,7 @@ from storage.machine.files import replace, sha256_of_all
 from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
-from tasks.format.csv import csv_header, write_csv
+from tasks.format.csv import csv_header, names_in, write_csv
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     AboveNoise,
@@ -41,6 +41,7 @@ from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
+from tasks.publish.names import write_names
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.signal_tables import csv_files_of_signal, write_signal_tables
@@ -51,7 +52,7 @@ from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.stage import stage
-from tasks.tree.job import job_of, tree_of
+from tasks.tree.job import job_of, names_of, tree_of
 from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.verify.folder import SUMS, verify
@@ -79,7 +80,8 @@ def publish(release_id: str) -> None:
         csv = csv_kind(release.terms.csv, levels[-1].nonzero)
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
-        tree = tree_of(release)
+        tree, names = tree_of(release), names_of(release)
+        named = write_names(beside, tree, names, flat_features(release.terms.published_spec))
         collector, formulas = (
             Collector(
                 tree,
@@ -94,7 +96,7 @@ def publish(release_id: str) -> None:
             _entry(level, of_level, release.terms.intervals.confidence)
             for level, of_level in zip(levels, written.known, strict=True)
         ]
-        manifest = _write_manifest(beside, record, entries, written, ledger, csv=csv, noisy=noisy)
+        manifest = _write_manifest(beside, record, entries, written, ledger, named, csv=csv, noisy=noisy)
         how_counted = release.terms.how_counted
         (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
         page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
@@ -167,6 +169,7 @@ def _write_counts(
         levels = SizeLevels(job, sink)
     else:
         levels = ReleasedLevels(job, sink.add if sink else None)
+    names = names_in(folder)
     table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(levels.rows, 0)
@@ -178,11 +181,11 @@ def _write_counts(
             path = folder / "counts" / f"level_{level}.parquet"
             write_parquet(path, table(level, rows), tree.axes[0].name)
             if csv == "every_level":
-                write_csv(path.with_suffix(".csv"), table(level, rows))
+                write_csv(path.with_suffix(".csv"), table(level, rows), names)
         of_views = levels if isinstance(levels, UnbiasedLevels) else settled or SettledLevels(job, sink)
         views = write_views(folder, job, of_views, collector, csv=csv) if terms.views else []
     if csv is True:
-        write_csv(folder / "counts.csv", table(tree.depth, rows))
+        write_csv(folder / "counts.csv", table(tree.depth, rows), names)
     records = records_kind(int(rows.counts.sum())) if terms.records else None
     if records in {"csv", "parquet"}:
         flat = flat_features(terms.published_spec)
@@ -235,6 +238,7 @@ def _write_manifest(
     levels: list[LevelEntry],
     written: _Written,
     ledger: Head,
+    named: dict[str, list[str]],
     *,
     csv: CsvKind,
     noisy: bool,
@@ -264,6 +268,7 @@ def _write_manifest(
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
         rounding=written.rounding,
+        names=named,
     )
     if terms.rows == SIGNAL:
         tables = write_signal_tables(folder, manifest, csv=csv)
@@ -283,7 +288,10 @@ def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
     """Return the CSV files that exist, those of counts first."""
     tables = {level: pq.read_schema(folder / "counts" / f"level_{level}.parquet") for level in range(finest + 1)}
     of_counts = {f"counts/level_{level}.csv": level for level in tables} | {"counts.csv": finest}
-    files = [csv_file(url, level, tables[level]) for url, level in of_counts.items() if (folder / url).exists()]
+    names = names_in(folder)
+    files = [
+        csv_file(url, level, tables[level], names=names) for url, level in of_counts.items() if (folder / url).exists()
+    ]
     records = records_path(folder, "csv")
     if records.exists():
         files.append(CsvFile(records.name, finest, tuple(csv_header(records))))

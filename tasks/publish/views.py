@@ -11,7 +11,7 @@ from storage.counts.columns import COUNT, INTERVAL, column_name, flat_features
 from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
-from tasks.format.csv import write_csv
+from tasks.format.csv import names_in, write_csv
 from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelIntervals, PoorMargin, ViewEntry
 from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
@@ -49,7 +49,7 @@ def write_views(
         path = folder / VIEWS / f"{view.name}.parquet"
         pq.write_table(table, path, compression="zstd", compression_level=1, store_schema=False)
         if csv:
-            write_csv(path.with_suffix(".csv"), [table])
+            write_csv(path.with_suffix(".csv"), [table], names_in(folder))
         entries.append(_entry(made, settled, view))
         if not view.derived:
             cells = job.partition(view.number).cells().areas
@@ -109,7 +109,7 @@ def csv_files_of_views(folder: Path, views: Sequence[ViewEntry]) -> list[CsvFile
         url = f"{VIEWS}/{view.name}.csv"
         if (folder / url).exists():
             schema = pq.read_schema(folder / VIEWS / f"{view.name}.parquet")
-            found.append(csv_file(url, view.level, schema, view.name))
+            found.append(csv_file(url, view.level, schema, view.name, names=names_in(folder)))
     return found
 
 

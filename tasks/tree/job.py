@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.shards import derived_path, frontier_name, noisy_name, read_codebook, read_groups
+from storage.counts.shards import derived_path, frontier_name, noisy_name, read_codebook, read_groups, read_names
 from storage.counts.shelf import Shelf, folder_shelf
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
@@ -16,6 +16,7 @@ from storage.machine.locks import check_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
+from tasks.atlas.names import Names
 from tasks.tree.axis import IntArray, axis_from_codebook, numbered
 from tasks.tree.branches import RUNS, branch_name, pieces_of, slices_of
 from tasks.tree.frontier import Frontier
@@ -167,6 +168,14 @@ def job_of(record: Record) -> Job:
 def tree_of(release: Release) -> Tree:
     """Return the tree of a release that the store knows."""
     return load_tree(shard_folder(release.id), release.terms.axes, release.terms.steps)
+
+
+def names_of(release: Release) -> Names:
+    """Return the names of the areas of a release that the store knows, as they were kept when it was ingested."""
+    tree = tree_of(release)
+    places = ((axis.name, level) for axis in tree.axes for level in range(1, axis.depth + 1))
+    found = {place: read_names(shard_folder(release.id), *place) for place in places}
+    return Names({place: names for place, names in found.items() if names is not None})
 
 
 def derived_of(release: Release) -> dict[str, Derived]:

@@ -15,7 +15,7 @@ from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
 from tasks.format.areas import AxisAreas
 from tasks.format.batches import UNREADABLE
-from tasks.format.csv import csv_failures
+from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
@@ -26,6 +26,7 @@ from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.levels import check_level
+from tasks.verify.names import names_failures
 from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.verify.signal_tables import signal_failures
 from tasks.verify.unbiased import unbiased_failures
@@ -277,17 +278,22 @@ def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
     """Return where the other files differ from the tables."""
     csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
-    failures = csv_failures(csv, finest) if manifest.csv is True or csv.exists() else []
+    try:
+        names = names_in(folder)
+    except (*UNREADABLE, pl.exceptions.PolarsError):
+        return ["A table of names/ is not a Parquet file."]
+    failures = names_failures(folder, manifest)
+    failures += csv_failures(csv, finest, names=names) if manifest.csv is True or csv.exists() else []
     for entry in manifest.levels:
         table, level = _table(folder, entry), f"level {entry.level}"
         if manifest.csv == "every_level" or table.with_suffix(".csv").exists():
-            failures += csv_failures(table.with_suffix(".csv"), table, level)
+            failures += csv_failures(table.with_suffix(".csv"), table, level, names)
     if manifest.records in {"csv", "parquet"}:
         failures += records_failures(folder, manifest.records, finest, axes)
     for view in manifest.views:
         table = folder / "views" / f"{view.name}.parquet"
         if table.with_suffix(".csv").exists():
-            failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}")
+            failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}", names)
     return failures or metadata_failures(folder)
 
 

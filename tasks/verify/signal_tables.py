@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, HIGH, INTERVAL, LOW, REMAINDER, SIGNAL, SIMULTANEOUS
 from tasks.format.batches import UNREADABLE, has_columns
-from tasks.format.csv import csv_failures
+from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest, SignalTable
 from tasks.laws.named import noise_of
 from tasks.uncertainty.intervals import rounding_step, row_log_tail
@@ -95,7 +95,7 @@ def signal_failures(folder: Path, manifest: Manifest) -> list[str]:
                 )
             elif manifest.csv or path.with_suffix(".csv").exists():
                 of_rows = f"the rows that stand out at level {expected.level}"
-                failures += csv_failures(path.with_suffix(".csv"), path, of_rows)
+                failures += csv_failures(path.with_suffix(".csv"), path, of_rows, names_in(folder))
         except UNREADABLE:
             failures.append(f"{name} is missing or is not a Parquet file.")
         if stated != expected:

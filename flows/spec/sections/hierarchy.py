@@ -1,5 +1,6 @@
 """The keys of a spec that say where the codes of an axis are listed, and how its levels nest."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -49,11 +50,37 @@ class Hierarchy(Keys):
         levels: The columns of the codebook, coarse to fine.
         blank: What a blank code at a level above the finest is: an error (refuse), or own_area: the area stands alone at that
             level, with its own code, as districts do in a country without regions.
+        labels: The names of areas: {level: column of the codebook}, or a table with the columns code and name, and level if there are
+            several levels.
+        boundaries: The shapes of areas, to draw maps with: a .geojson file, or {level: file}. If one file is given, its level is the one that
+            has its codes. .parquet (GeoParquet) and .gpkg files need the extra trellis[maps].
+        code: The property of the shapes that holds the code of the area; code if left out.
     """
 
     table: str | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
     blank: Literal["refuse", "own_area"] = "refuse"
+    labels: str | dict[str, str] | None = None
+    boundaries: str | dict[str, str] | None = None
+    code: str | None = None
+
+    @model_validator(mode="after")
+    def _names_levels(self) -> "Hierarchy":
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        for key in ("labels", "boundaries"):
+            given = getattr(self, key)
+            for level in given if isinstance(given, dict) else ():
+                if level not in self.levels:
+                    yield f"{key} must name levels ({', '.join(self.levels)}), got {level}."
+        if self.labels and self.table is None:
+            yield "labels must be left out without table: the areas are then those in the records."
+        if self.boundaries and self.table is None:
+            yield "boundaries must be left out without table: the areas are then those in the records."
+        if self.code and not self.boundaries:
+            yield "code must be left out without boundaries, whose property it names."
 
 
 class HierarchyPerEnd(Keys):
@@ -73,9 +100,11 @@ class Values(Keys):
 
     Attributes:
         values: A number n, for the codes 0 to n − 1; or a list of all possible codes, such as [f, m].
+        labels: The names of the codes: a table with the columns code and name.
     """
 
     values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]
+    labels: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -111,11 +140,13 @@ class Ordered(Keys):
             2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
         branching: Into how many parts an area is cut at the next level.
         calendar: For days, the levels above those, of year, quarter and month.
+        labels: The names of single codes: a table with the columns code and name.
     """
 
     ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]
     branching: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=MOST_CODES, strict=True)] = 2
     calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
+    labels: str | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Ordered":

@@ -1,0 +1,1 @@
+"""What the areas of a release are called, and where they lie."""

@@ -1,0 +1,76 @@
+"""The names of areas: what people call them, beside the codes by which tables know them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import polars as pl
+
+NAME = "name"  # after the codes
+_NAME = "_name"  # at the end of the name of a column of codes
+
+
+def code_columns(level: int) -> list[str]:
+    """Return the columns of the codes of an area of an axis level, those of the areas that contain it first."""
+    return [f"code_{own}" for own in range(1, level + 1)]
+
+
+def name_column(column: str) -> str:
+    """Return the name of the column of names that belongs to a column of codes."""
+    return f"{column}{_NAME}"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of the areas of a release.
+
+    Attributes:
+        of_level: by axis and axis level (from 1 on), the areas that have a name: text columns `code_1` to `code_<level>`, coarse to
+            fine, and `name`; sorted by codes.
+    """
+
+    of_level: Mapping[tuple[str, int], pl.DataFrame] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return whether any area has a name."""
+        return bool(self.of_level)
+
+    def levels(self, axis: str) -> list[int]:
+        """Return the levels of an axis whose areas have names, coarse to fine."""
+        return sorted(level for of, level in self.of_level if of == axis)
+
+    def name_of(self, axis: str, path: Sequence[str]) -> str | None:
+        """Return the name of an area by the codes of its path, coarse to fine; None if it has none."""
+        return self._by_path.get((axis, tuple(path)))
+
+    def called(self, axis: str, path: Sequence[str]) -> str:
+        """Return what to call an area where people read it: its name with its code, or the code alone."""
+        if not path:
+            return ""
+        name = self.name_of(axis, path)
+        return path[-1] if name is None or name == path[-1] else f"{name} ({path[-1]})"
+
+    def paths(self, axis: str, name: str) -> list[tuple[str, ...]]:
+        """Return the areas of an axis that have a name, upper and lower case alike: the codes of their paths, coarser levels first."""
+        return self._by_name.get((axis, folded(name)), [])
+
+    @cached_property
+    def _by_path(self) -> dict[tuple[str, tuple[str, ...]], str]:
+        return {
+            (axis, tuple(codes)): name
+            for (axis, _), areas in self.of_level.items()
+            for *codes, name in areas.iter_rows()
+        }
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, str], list[tuple[str, ...]]]:
+        found: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+        for axis, level in sorted(self.of_level):
+            for *codes, name in self.of_level[axis, level].iter_rows():
+                found.setdefault((axis, folded(name)), []).append(tuple(codes))
+        return found
+
+
+def folded(name: str) -> str:
+    """Return a name as it is compared: without outer blanks, upper and lower case alike."""
+    return " ".join(name.split()).casefold()

@@ -1,0 +1,1 @@
+"""Published counts in the formats of their readers' trades: workbooks, matrices, maps, statistical data exchange."""
