@@ -13,7 +13,8 @@ from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
-from tasks.format.manifest import LevelEntry, Manifest
+from tasks.export.formats import unread_files
+from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
 from tasks.laws.law import Law, LevelCost
 from tasks.settle.task import Together
@@ -28,16 +29,24 @@ _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accou
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether a published folder is whole, and what is wrong with it."""
+    """Whether a published folder is whole, and what is wrong with it.
+
+    Attributes:
+        ok: whether nothing is wrong.
+        failures: what is wrong.
+        unread: files of which only the checksums were compared, since what reads them is not installed; None if there are none.
+    """
 
     ok: bool
     failures: Sequence[str]
+    unread: Sequence[str] | None = None
 
 
 def verify_answer(folder: Path) -> Verification:
     """Check a published folder by itself: no store, no codebook, no network."""
     failures = verify(folder) or _guarantee_failures(folder)
-    return Verification(not failures, failures)
+    manifest = published_manifest(folder)
+    return Verification(not failures, failures, (unread_files(manifest) if manifest else None) or None)
 
 
 def _guarantee_failures(folder: Path) -> list[str]:

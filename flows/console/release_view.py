@@ -196,6 +196,8 @@ def show_verification(found: "Verification") -> None:
     """Draw what `verify` found."""
     for failure in escaped(found).failures:
         out.print(f"[red]failed:[/] {failure}")
+    for files in escaped(found).unread or ():
+        out.print(f"[yellow]not read:[/] {files}")
     if found.ok:
         out.print(
             "[green]verified:[/] the checksums match, every level is consistent, the manifest is complete, and the noise"

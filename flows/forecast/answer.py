@@ -243,7 +243,7 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
         code_bytes=sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes),
         noisy_counts_kept=plan.file.spec.keep_noisy_counts,
         store_is_new=not books.charged_to,
-        csv=plan.file.spec.release.csv,
+        csv=plan.file.spec.release.as_csv,
         cells=expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None,
         records=plan.file.spec.release.records,
         bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,

@@ -33,6 +33,7 @@ from storage.releases.terms import (
     ViewTerms,
 )
 from tasks.accounting.floats import float_above
+from tasks.export.formats import check_formats
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.tables import Table
@@ -217,10 +218,10 @@ class Plan:
             covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
             statistic=self.scheme.sizes.of.statistic.name if self.scheme.sizes else "",
             measure=self.measure,
-            csv=spec.release.csv,
+            csv=spec.release.as_csv,
             records=spec.release.records,
             rows=spec.release.rows,
-            formats=tuple(spec.release.formats),
+            formats=spec.release.more_formats,
             noisy_counts=self.noisy_counts_asked,
             intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded, spec.release.signal_rate),
             privacy=self.privacy,
@@ -311,6 +312,7 @@ def _plan(file: SpecFile) -> Plan:
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run.max_memory)
+    check_formats(spec.release.formats, tree)
     mechanism = mechanism_of(spec, tree)
     check_leaves(spec, tree, mechanism)
     check_groups(source, ends)

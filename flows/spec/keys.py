@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from flows.spec.rules import Columns, Keys, Name, Slug, as_list, differ, no_boolean, refuse
+from flows.spec.sections.formats import CsvKeys, csv_of, faults_of_formats
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.group_sizes import (
     GroupSizesKeys,
@@ -209,7 +210,7 @@ class ReleaseKeys(Keys):
         views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
             a derived column counts as an axis. `margins` stands for the totals of every axis at every level.
         csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
-            finest level is published as CSV if it has at most five million rows.
+            finest level is published as CSV if formats lists csv; without formats, if it has at most five million rows.
         records: Whether to also publish the finest level as synthetic records, one row per record.
         intervals: The intervals around released counts.
         signal_rate: Of a level's rows that are marked as standing out from the noise (`signal`), the share that is expected
@@ -218,7 +219,9 @@ class ReleaseKeys(Keys):
             count above them, so that the rows still add up. all for the full tables alone.
         noisy_counts: Whether to also publish the sealed noisy counts. If left out, they are published if there are at most
             twenty million cells.
-        formats: More kinds of files for the counts, beside Parquet: csv, xlsx, omx, geoparquet, sdmx. csv is the same as csv: true.
+        formats: The kinds of files for the counts. parquet is always published. csv is the finest level as CSV. xlsx is a workbook,
+            with a sheet for each table. omx is matrices for transport models, for trips. geoparquet is tables with the shapes of
+            hierarchy.boundaries. sdmx is SDMX-CSV with its structure. xlsx, omx and sdmx need the extra trellis[formats].
     """
 
     tree: Literal["destination", "origin"] | None = None
@@ -235,13 +238,23 @@ class ReleaseKeys(Keys):
     ) = None
     group_sizes: GroupSizesKeys | None = None
     views: Views | None = None
-    csv: Annotated[Literal[True, False, "every_level"] | None, BeforeValidator(_which_csv)] = None
+    csv: Annotated[CsvKeys | None, BeforeValidator(_which_csv)] = None
     records: Annotated[bool, Field(strict=True)] = False
     intervals: IntervalKeys = IntervalKeys()
     signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
     rows: PublishedRows = "all"
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
     formats: Annotated[list[Format], AfterValidator(differ)] = Field(default_factory=list)
+
+    @property
+    def as_csv(self) -> CsvKeys | None:
+        """Which levels are to be published as CSV; None where that is open."""
+        return csv_of(self.formats, self.csv)
+
+    @property
+    def more_formats(self) -> tuple[Format, ...]:
+        """The kinds of files beside Parquet and CSV."""
+        return tuple(name for name in self.formats if name not in {"parquet", "csv"})
 
 
 class NoiseKeys(Keys):
@@ -365,6 +378,7 @@ class Spec(Keys):
             self._faults_of_sizes(),
             self._faults_of_levels(),
             self._faults_of_features(),
+            self._faults_of_formats(),
         )
         refuse(chain(*of_each, self._faults_of_utility()))
         refuse(self._faults_of_views())
@@ -455,6 +469,16 @@ class Spec(Keys):
             if column.casefold() in seen:
                 yield f"input.features would give two columns of the published tables the name {column}."
             seen.add(column.casefold())
+
+    def _faults_of_formats(self) -> Iterator[str]:
+        domains = [self.hierarchy_of(axis)[1] for axis in self.axes]
+        yield from faults_of_formats(
+            self.release.formats,
+            self.release.csv,
+            of_trips=self.axes == AXES and not self.input.features,
+            same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
+            has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
+        )
 
     def _faults_of_utility(self) -> Iterator[str]:
         if self.utility and self.utility.fleet and not any(self._faults_of_levels()):

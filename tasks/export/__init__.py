@@ -1,1 +1,1 @@
-"""Published counts in the formats of their readers' trades: workbooks, matrices, maps, statistical data exchange."""
+"""Published counts in the kinds of files that spreadsheets, transport models, maps and statistical offices read."""

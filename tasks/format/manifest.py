@@ -59,6 +59,7 @@ _OF_SOME_RELEASES = (
     "names",
     "boundaries",
     "formats",
+    "left_out",
 )
 
 
@@ -419,6 +420,7 @@ class Manifest(_Part):
         names: per axis, the levels whose areas have names, in `names/<column of codes>.parquet`. The file leaves it out if there are none.
         boundaries: per axis, the levels whose areas have shapes. The file leaves it out if there are none.
         formats: the kinds of files beside Parquet and CSV in which the counts are published. The file leaves out an empty list.
+        left_out: per kind of these files, the tables that are too large for it, by their paths. The file leaves it out if there are none.
     """
 
     id: str
@@ -448,6 +450,7 @@ class Manifest(_Part):
     names: dict[str, list[str]] = {}
     boundaries: dict[str, list[str]] = {}
     formats: list[Format] = []
+    left_out: dict[Format, list[str]] = {}
 
     @property
     def complete(self) -> int:

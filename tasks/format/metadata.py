@@ -20,6 +20,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.words.levels import place
 
 METADATA = "metadata.json"
+SDMX = "sdmx"  # the folder of CSV files with a structure of their own
 
 _DIALECT = {
     "encoding": "utf-8",
@@ -93,6 +94,11 @@ def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
     return json.dumps(group, indent=2, ensure_ascii=False) + "\n"
 
 
+def described_files(folder: Path) -> list[Path]:
+    """Return the CSV files of a published folder that `metadata.json` describes: all but those of SDMX, which have a structure."""
+    return [file for file in folder.rglob("*.csv") if file.relative_to(folder).parts[0] != SDMX]
+
+
 def metadata_failures(folder: Path) -> list[str]:
     """Return one sentence if `metadata.json` lists other CSV files or columns than the folder has, otherwise nothing."""
     path = folder / METADATA
@@ -101,7 +107,7 @@ def metadata_failures(folder: Path) -> list[str]:
     try:
         tables = json.loads(path.read_bytes())["tables"]
         listed = {table["url"]: [column["titles"] for column in table["tableSchema"]["columns"]] for table in tables}
-        there = {str(file.relative_to(folder)): csv_header(file) for file in folder.rglob("*.csv")}
+        there = {str(file.relative_to(folder)): csv_header(file) for file in described_files(folder)}
     except (*UNREADABLE, ValueError, LookupError, TypeError):
         return [f"{METADATA} or a CSV file has the wrong form."]
     return [] if listed == there else [f"{METADATA} does not list the CSV files and their columns as they are."]

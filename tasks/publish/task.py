@@ -21,6 +21,8 @@ from storage.machine.files import replace, sha256_of_all
 from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
+from tasks.export.formats import write_formats
+from tasks.export.tables import Tables
 from tasks.format.csv import csv_header, names_in, write_csv
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
@@ -273,6 +275,10 @@ def _write_manifest(
     if terms.rows == SIGNAL:
         tables = write_signal_tables(folder, manifest, csv=csv)
         manifest = manifest.model_copy(update={"signal_tables": tables})
+    if terms.formats:
+        manifest = manifest.model_copy(update={"formats": list(terms.formats)})
+        left_out = write_formats(Tables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
+        manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
     files = [
         *_csv_files(folder, len(levels) - 1),

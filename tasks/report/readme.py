@@ -83,7 +83,7 @@ Not protected, because it is published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_files_of_formats(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
@@ -501,6 +501,27 @@ def _files_of_signal(manifest: Manifest) -> str:
         "- `signal/level_<k>.parquet`: the rows of each level that stand out, and remainder rows, so that they add up: "
         f"{finest.rows:,} rows\n  at the finest level{also}.\n"
     )
+
+
+_FORMATS = {
+    "xlsx": "- `counts.xlsx`: a workbook for spreadsheets, with a sheet for each table. Its first sheet says how to read the others.\n",
+    "omx": "- `omx/level_<k>.omx`: matrices for transport models (Open Matrix), of each level with the same areas at both ends: rows are\n"
+    "  origins, columns destinations. A missing row has the count 0, and no `low` and `high`. The mapping `zone_code` has the codes.\n",
+    "geoparquet": "- `geo/level_<k>.parquet`: the tables of levels with the shapes of areas (GeoParquet), for maps. With two axes, a row is a\n"
+    "  line from a point in one area to a point in the other.\n",
+    "sdmx": "- `sdmx/level_<k>.csv`: the tables of levels as SDMX-CSV 2.0. `sdmx/structure.xml` has their structure, as SDMX-ML 3.0.\n",
+}
+
+
+def _files_of_formats(manifest: Manifest) -> str:
+    """Return the lines about the files of more kinds, and the tables that are too large for one; empty if there are none."""
+    lines = ""
+    for name in manifest.formats:
+        lines += _FORMATS[name]
+        if left_out := manifest.left_out.get(name):
+            tables = ", ".join(f"`{path}`" for path in left_out)
+            lines += f"  Tables that are too large for it are left out: {tables}.\n"
+    return lines
 
 
 def _files_of_views(manifest: Manifest) -> str:

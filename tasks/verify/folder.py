@@ -13,11 +13,13 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
+from tasks.export.formats import format_failures
+from tasks.export.tables import Tables
 from tasks.format.areas import AxisAreas
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.format.metadata import METADATA, metadata_failures
+from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.published_tree import tree_of_spec
 from tasks.format.synthetic_records import records_failures
@@ -193,7 +195,7 @@ def _margins(manifest: Manifest) -> list[str]:
 def _missing(folder: Path, manifest: Manifest) -> list[str]:
     """Return the files that every folder has and this one lacks."""
     files = ["README.md", REPORT]
-    files += [METADATA] if manifest.csv and any(folder.rglob("*.csv")) else []
+    files += [METADATA] if manifest.csv and described_files(folder) else []
     return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 
 
@@ -294,6 +296,7 @@ def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str
         table = folder / "views" / f"{view.name}.parquet"
         if table.with_suffix(".csv").exists():
             failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}", names)
+    failures += format_failures(Tables(folder, manifest))
     return failures or metadata_failures(folder)
 
 

@@ -1,0 +1,41 @@
+"""The rules for the kinds of files in which a release is published."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from storage.releases.terms import Format
+
+CsvKeys = Literal[True, False, "every_level"]
+
+
+def csv_of(formats: Sequence[Format], csv: CsvKeys | None) -> CsvKeys | None:
+    """Return which levels are to be published as CSV; None where a spec leaves that open.
+
+    A list of formats leaves nothing open: without csv in it, there is no CSV.
+    """
+    return bool("csv" in formats) if csv is None and formats else csv
+
+
+def faults_of_formats(
+    formats: Sequence[Format], csv: CsvKeys | None, *, of_trips: bool, same_codebook: bool, has_shapes: bool
+) -> Iterator[str]:
+    """Yield what keeps a list of formats from fitting the rest of a spec.
+
+    Args:
+        formats: the list.
+        csv: the value of release.csv.
+        of_trips: whether the spec is one of trips.
+        same_codebook: whether both ends of trips have the same codebook.
+        has_shapes: whether any axis has boundaries.
+    """
+    if "csv" in formats and csv is False:
+        yield "release.formats must not list csv where release.csv is false."
+    if "omx" in formats and not of_trips:
+        yield "release.formats must not list omx without input.origin and input.destination: a matrix has trips from zone to zone."
+    elif "omx" in formats and not same_codebook:
+        yield (
+            "release.formats must not list omx unless both ends have one hierarchy.table and the same levels: the rows and the columns"
+            " of a matrix are the same zones."
+        )
+    if "geoparquet" in formats and not has_shapes:
+        yield "release.formats must not list geoparquet without hierarchy.boundaries, which has the shapes of areas."
