@@ -1,0 +1,483 @@
+"""The kinds of files in which a release is published: what programs read in them, and that `verify` holds them to the tables."""
+
+import re
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastexcel
+import numpy as np
+import openmatrix
+import polars as pl
+import pytest
+import tables as hdf5
+import yaml
+from pysdmx.io import read_sdmx
+
+from flows.answers.verify import verify_answer
+from flows.api import plan, release
+from flows.console.release_view import show_verification
+from storage.errors import SpecError
+from tasks.export import formats, workbook
+from tasks.export.formats import write_formats
+from tasks.export.tables import Tables
+from tasks.format.manifest import Manifest, published_manifest
+from tasks.format.noisy_counts import CODEBOOK
+from tasks.format.published_tree import tree_of_codebook
+from tests.support.ages import people_released
+from tests.support.folders import rewrite, with_sums
+from tests.support.households import homes_released
+from tests.support.town import Town
+
+REGIONS = ["01", "#2"]
+PLACES = ["007", "=1+1", "@x", "+39", "-", "a,b", 'q"q', "n\nl", "c\rr", "é", " s ", "_x41_"]  # what spreadsheets spoil
+PRIVACY = {
+    "unit": "one made-up person",
+    "neighbours": "substitution",
+    "max_records_per_unit": 1,
+    "epsilon": 60.0,  # so that every pair with records is there
+    "delta": 1.0e-8,
+    "accountant": "zcdp",
+}
+TRIPS: dict[str, Any] = {
+    "name": "trips",
+    "dataset": "trips",
+    "input": {"table": "trips.parquet", "origin": "home", "destination": "work"},
+    "hierarchy": {"table": "areas.parquet", "levels": ["region", "place"], "labels": {"place": "called"}},
+    "release": {
+        "tree": "destination",
+        "finest": "place",
+        "rows": "signal",
+        "formats": ["parquet", "csv", "xlsx", "omx", "sdmx"],
+    },
+    "privacy": PRIVACY,
+    "budget": {"epsilon": 1000.0, "delta": 1.0e-6},
+    "run": {"prefect": False},
+}
+NAMES = {place: f"=NAME({' '.join(place.split())})" for place in PLACES[:-1]}  # as published; the last has none
+
+
+def write_tables(folder: Path) -> None:
+    """Write trips between areas whose codes and names a spreadsheet would compute, or take for numbers."""
+    regions = [REGIONS[number % 2] for number in range(len(PLACES))]
+    called = [NAMES.get(place) for place in PLACES]
+    pl.DataFrame({"region": regions, "place": PLACES, "called": called}).write_parquet(folder / "areas.parquet")
+    pairs = [(home, work) for number, home in enumerate(PLACES[:-1]) for work in PLACES[: number + 1]]
+    pl.DataFrame(pairs * 20, ["home", "work"], orient="row").write_parquet(folder / "trips.parquet")
+
+
+def trips_released(folder: Path, **keys: Any) -> Path:
+    """Release the trips with other keys under `release`, and return the published folder."""
+    write_tables(folder)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(TRIPS | {"release": TRIPS["release"] | keys}))
+    return release(folder / "spec.yaml").folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Release trips, an ordered axis, sizes of households, and views, in all kinds of files that each can have."""
+    place = tmp_path_factory.mktemp("formats")
+    more = {"formats": ["xlsx", "sdmx"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        for name in ("trips", "ages", "homes", "town"):
+            (place / name).mkdir()
+        yield {
+            "trips": trips_released(place / "trips"),
+            "ages": people_released(place / "ages", release={"order": ["zone", "age"], **more}).folder,
+            "homes": homes_released(
+                place / "homes", dataset="homes", release={"group_sizes": {"region": "county", "largest": 6}, **more}
+            ).folder,
+            "town": Town(place / "town").release(release__formats=["xlsx", "sdmx"], release__csv=None),
+        }
+
+
+@pytest.fixture
+def copy(made: dict[str, Path], tmp_path: Path) -> Path:
+    """Return a copy of the trips, to spoil."""
+    return Path(shutil.copytree(made["trips"], tmp_path / "copy"))
+
+
+def manifest_of(folder: Path) -> Manifest:
+    """Return the manifest of a folder."""
+    found = published_manifest(folder)
+    assert found is not None
+    return found
+
+
+def level(folder: Path, number: int) -> pl.DataFrame:
+    """Return the table of a level."""
+    return pl.read_parquet(folder / "counts" / f"level_{number}.parquet")
+
+
+def cells(folder: Path, sheet: str, **how: Any) -> pl.DataFrame:
+    """Return a sheet of a workbook, as a program reads it that is told nothing about it."""
+    return fastexcel.read_excel(folder / "counts.xlsx").load_sheet(sheet, **how).to_polars()
+
+
+@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+def test_what_is_published_is_verified(made: dict[str, Path], name: str) -> None:
+    """A folder with more kinds of files is intact, and its manifest and README list them."""
+    folder = made[name]
+    assert verify_answer(folder).failures == []
+    manifest, readme = manifest_of(folder), (folder / "README.md").read_text()
+    assert manifest.formats == (["xlsx", "omx", "sdmx"] if name == "trips" else ["xlsx", "sdmx"])
+    assert manifest.left_out == {}
+    assert "`counts.xlsx`" in readme
+    assert ("`omx/level_<k>.omx`" in readme) == (name == "trips")
+
+
+def test_listed_formats_are_all_there_is(made: dict[str, Path]) -> None:
+    """With a list of formats, there is CSV only where the list has it."""
+    assert (made["trips"] / "counts.csv").exists()
+    for name in ("ages", "homes", "town"):
+        assert {path.parent.name for path in made[name].rglob("*.csv")} == {"sdmx"}
+        assert manifest_of(made[name]).csv is False
+
+
+def test_a_sheet_has_the_rows_of_its_table(made: dict[str, Path]) -> None:
+    """A sheet has all rows of its table in their order, with names beside codes, and every table of counts has one."""
+    folder = made["trips"]
+    assert fastexcel.read_excel(folder / "counts.xlsx").sheet_names == [
+        *("Read me", "level 0", "level 1", "level 2", "level 3", "level 4"),
+        *("level 1 signal", "level 2 signal", "level 3 signal", "level 4 signal"),
+    ]
+    sheet, table = cells(folder, "level 4"), level(folder, 4)
+    assert sheet.columns == [
+        *("origin_region", "origin_place", "origin_place_name"),
+        *("destination_region", "destination_place", "destination_place_name"),
+        *("count", "low", "high", "signal"),
+    ]
+    assert sheet.select(table.columns).rows() == table.rows()
+    expected = [NAMES.get(place) for place in table["destination_place"]]
+    assert sheet["destination_place_name"].to_list() == expected
+    views = fastexcel.read_excel(made["town"] / "counts.xlsx").sheet_names
+    assert {"view by_mode", "view pairs"} <= {*views}
+    by_mode = pl.read_parquet(made["town"] / "views" / "by_mode.parquet")
+    assert cells(made["town"], "view by_mode").rows() == by_mode.rows()
+
+
+def test_no_code_is_a_formula_or_a_number(made: dict[str, Path]) -> None:
+    """Codes and names that begin like formulas, or look like numbers, are text cells; no cell of the workbook is a formula or a link."""
+    sheet = cells(made["trips"], "level 4")
+    assert sheet.schema["origin_place"] == pl.String
+    assert set(PLACES) >= set(sheet["origin_place"]) >= {"007", "=1+1", "@x", "+39", "-"}
+    assert any(name.startswith("=") for name in sheet["origin_place_name"].drop_nulls())
+    with zipfile.ZipFile(made["trips"] / "counts.xlsx") as parts:
+        sheets = [parts.read(name) for name in parts.namelist() if name.startswith("xl/worksheets/sheet")]
+        assert len(sheets) == 10
+        assert not any(b"<f" in of or b"<hyperlink" in of for of in sheets)
+        assert b'<c r="A2" t="inlineStr"' in re.sub(rb' s="\d+"', b"", sheets[2])
+        assert all(b'state="frozen"' in of and b"<autoFilter" in of for of in sheets[1:])
+
+
+def test_the_first_sheet_says_what_the_counts_are(made: dict[str, Path]) -> None:
+    """The first sheet names the release, ε and the unit, says what is not protected and what low, high and signal are, and lists the sheets."""
+    for name in ("trips", "ages", "homes", "town"):
+        words = cells(made[name], "Read me", header_row=None, dtypes="string").fill_null("")
+        manifest = manifest_of(made[name])
+        text = "\n".join(words["__UNNAMED__0"])
+        assert words.item(0, 0) == manifest.id
+        for said in (f"ε = {manifest.privacy.epsilon:.6g}", manifest.privacy.unit, "low and high", "signal is true"):
+            assert said in text
+        assert all(statement in text for statement in manifest.unprotected)
+        assert "`" not in text
+        assert "**" not in text
+        listed = words["__UNNAMED__1"].to_list()
+        assert [of for of in listed if of][1:] == fastexcel.read_excel(made[name] / "counts.xlsx").sheet_names[1:]
+
+
+def test_a_table_with_too_many_rows_is_left_out(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level of 1.2 million rows gets no sheet: the first sheet, the manifest and verify know, and the other levels are there."""
+    (copy / "counts.xlsx").unlink()
+    finest = level(copy, 4)
+    many = pl.concat([finest] * (1_200_000 // finest.height + 1))
+    assert many.height > 1_200_000
+    many.write_parquet(copy / "counts" / "level_4.parquet")
+    tables = Tables(copy, manifest_of(copy))
+    left_out = write_formats(tables, ["xlsx"], tree(copy), "in words")
+    assert left_out == {"xlsx": ["counts/level_4.parquet"]}
+    sheets = fastexcel.read_excel(copy / "counts.xlsx").sheet_names
+    assert "level 3" in sheets
+    assert "level 4" not in sheets
+    words = "\n".join(cells(copy, "Read me", header_row=None, dtypes="string")["__UNNAMED__0"].drop_nulls())
+    assert "Left out, because a sheet holds at most 1,048,575 rows: counts/level_4.parquet." in words
+    manifest = tables.manifest.model_copy(update={"formats": ["xlsx"], "left_out": left_out})
+    for folder in ("omx", "sdmx"):
+        shutil.rmtree(copy / folder)
+    assert formats.format_failures(Tables(copy, manifest)) == []
+    honest = manifest.model_copy(update={"left_out": {}})
+    assert formats.format_failures(Tables(copy, honest)) == [
+        "manifest.json leaves out other tables of xlsx than those that are too large."
+    ]
+
+
+def test_small_tables_may_not_be_left_out(copy: Path) -> None:
+    """A manifest that leaves out a table which is not too large is found."""
+    rewrite(copy, lambda manifest: manifest.update(left_out={"sdmx": ["counts/level_4.parquet"]}))
+    assert verify_answer(copy).failures == [
+        "manifest.json leaves out other tables of sdmx than those that are too large."
+    ]
+
+
+def tree(folder: Path) -> Any:
+    """Return the tree of a folder."""
+    return tree_of_codebook(manifest_of(folder), pl.read_parquet(folder / CODEBOOK))
+
+
+def test_the_same_release_is_the_same_bytes(made: dict[str, Path], copy: Path) -> None:
+    """Files of all kinds that are written again, in another second, are the same to the byte."""
+    files = [path.relative_to(copy) for of in ("omx/*", "sdmx/*", "counts.xlsx") for path in copy.glob(of)]
+    assert len(files) == 2 + 5 + 1
+    (copy / "counts.xlsx").unlink()
+    shutil.rmtree(copy / "omx")
+    shutil.rmtree(copy / "sdmx")
+    while int(time.time()) == int((made["trips"] / "omx" / "level_4.omx").stat().st_mtime):
+        time.sleep(0.05)  # HDF5 would write the second
+    how_counted = re.search(r"one measurement,\s+([^.]+)\.", (copy / "README.md").read_text())
+    assert how_counted
+    write_formats(Tables(copy, manifest_of(copy)), ["xlsx", "omx", "sdmx"], tree(copy), how_counted[1])
+    for file in files:
+        assert (copy / file).read_bytes() == (made["trips"] / file).read_bytes(), file
+
+
+def test_matrices_have_the_counts_of_pairs_of_zones(made: dict[str, Path]) -> None:
+    """Each level with the same zones at both ends has matrices: rows are origins, a missing row is 0, and has no interval."""
+    folder = made["trips"]
+    assert sorted(path.name for path in (folder / "omx").iterdir()) == ["level_2.omx", "level_4.omx"]
+    with openmatrix.open_file(str(folder / "omx" / "level_4.omx")) as file:
+        assert file.version() == b"0.2"
+        assert file.list_matrices() == ["count", "high", "low"]
+        assert file.list_mappings() == ["zone", "zone_code", "zone_code_1", "zone_name"]
+        assert file.mapping("zone") == {number: number - 1 for number in range(1, len(PLACES) + 1)}
+        codes, names = ([text.decode() for text in file.map_entries(name)] for name in ("zone_code", "zone_name"))
+        regions = [text.decode() for text in file.map_entries("zone_code_1")]
+        matrices = {name: file[name][:] for name in file.list_matrices()}
+        assert file.root._v_attrs["trellis_release"] == manifest_of(folder).id
+    assert sorted(codes) == sorted(PLACES)
+    assert list(zip(regions, codes, strict=True)) == sorted(zip(regions, codes, strict=True))
+    assert names == [NAMES.get(code, "") for code in codes]
+    table = level(folder, 4)
+    for name, matrix in matrices.items():
+        expected = np.full((len(PLACES), len(PLACES)), 0.0 if name == "count" else np.nan)
+        for row in table.iter_rows(named=True):
+            expected[codes.index(row["origin_place"]), codes.index(row["destination_place"])] = row[name]
+        np.testing.assert_array_equal(matrix, expected)
+    assert np.isnan(matrices["low"]).sum() == len(PLACES) ** 2 - table.height > 0
+
+
+def test_aequilibrae_reads_the_matrices(made: dict[str, Path]) -> None:
+    """AequilibraE, which assigns trips to networks, loads the matrices with their zones; the test needs it installed."""
+    matrix = pytest.importorskip("aequilibrae.matrix", reason="aequilibrae is not installed")
+    found = matrix.AequilibraeMatrix()
+    found.load(str(made["trips"] / "omx" / "level_4.omx"))
+    found.computational_view(["count"])
+    assert found.index.tolist() == list(range(1, len(PLACES) + 1))
+    assert found.matrix_view.sum() == level(made["trips"], 4)["count"].sum()
+
+
+@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+def test_the_structure_is_valid_and_has_all_codes(made: dict[str, Path], name: str) -> None:
+    """The structure is valid by the schemas of SDMX-ML 3.0, and has a data structure per level and every code with its name."""
+    folder = made[name]
+    message = read_sdmx((folder / "sdmx" / "structure.xml").read_text(), validate=True)
+    flows = {of.id for of in message.get_dataflows()}
+    assert len(flows) == len(manifest_of(folder).levels) - 1
+    lists = {of.id: {code.id: code.name for code in of.items} for of in message.get_codelists()}
+    if name == "trips":
+        codes = lists["CL_origin_place"]
+        assert len(codes) == len(PLACES)
+        assert codes["007"] == "=NAME(007)"
+        assert codes["_x3D_1_x2B_1"] == "=NAME(=1+1)"
+        assert codes["_x5F_x41_"] == "_x41_"
+    for of in message.get_data_structure_definitions():
+        number = of.id.rpartition("_")[2]
+        table = pl.read_csv(folder / "sdmx" / f"level_{number}.csv", infer_schema=False)
+        assert table.columns[:3] == ["STRUCTURE", "STRUCTURE_ID", "ACTION"]
+        assert set(table.columns[3:]) == {component.id for component in of.components}
+        assert set(table["STRUCTURE_ID"]) == {f"TRELLIS:{of.id}(1.0)"}
+        for component in of.components.dimensions:
+            assert set(table[component.id]) <= lists[f"CL_{component.id}"].keys()
+        assert table["OBS_VALUE"].cast(pl.Int64).sum() == level(folder, int(number))["count"].sum()
+
+
+@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+def test_a_library_of_statistical_offices_reads_the_counts(made: dict[str, Path], name: str) -> None:
+    """pysdmx reads every level with the structure; the test needs pandas installed."""
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    from pysdmx.io import get_datasets
+
+    for file in (made[name] / "sdmx").glob("*.csv"):
+        [found] = get_datasets(file, made[name] / "sdmx" / "structure.xml")
+        assert found.data["OBS_VALUE"].sum() == level(made[name], int(file.stem[6:]))["count"].sum()
+
+
+def change_part(name: str, old: bytes, new: bytes) -> Callable[[Path], None]:
+    """Return what changes the first place of a part of the workbook that matches."""
+
+    def of_folder(folder: Path) -> None:
+        path = folder / "counts.xlsx"
+        with zipfile.ZipFile(path) as book:
+            parts = {info: book.read(info) for info in book.infolist()}
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
+            for info, content in parts.items():
+                changed = re.sub(old, new, content, count=1) if info.filename == name else content
+                assert (changed != content) == (info.filename == name)
+                book.writestr(info, changed)
+
+    return of_folder
+
+
+def change_matrices(change: Callable[[Any], object]) -> Callable[[Path], None]:
+    """Return what changes the matrices of level 4."""
+
+    def of_folder(folder: Path) -> None:
+        with hdf5.open_file(str(folder / "omx" / "level_4.omx"), "a") as file:
+            change(file)
+
+    return of_folder
+
+
+def change_text(name: str, old: str, new: str) -> Callable[[Path], None]:
+    """Return what changes the first place of a text file that matches."""
+
+    def of_folder(folder: Path) -> None:
+        text = (folder / name).read_text()
+        changed = re.sub(old, new, text, count=1)
+        assert changed != text
+        (folder / name).write_text(changed)
+
+    return of_folder
+
+
+def one_more(file: Any) -> None:
+    """Count one more trip between the first two zones."""
+    file.root.data.count[0, 1] += 1
+
+
+def swapped(file: Any) -> None:
+    """Call the first two zones by each other's numbers."""
+    file.root.lookup.zone[:2] = [2, 1]
+
+
+def without_interval(file: Any) -> None:
+    """Leave out a matrix."""
+    file.remove_node("/data/low")
+
+
+def stray(folder: Path) -> None:
+    """Publish one more file."""
+    shutil.copy(folder / "omx" / "level_4.omx", folder / "omx" / "level_3.omx")
+
+
+SPOIL: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a count of the workbook": (
+        change_part("xl/worksheets/sheet6.xml", rb"<v>\d+</v>", b"<v>5555</v>"),
+        "counts.xlsx: the sheet level 4 differs from counts/level_4.parquet.",
+    ),
+    "a code of the workbook": (
+        change_part("xl/worksheets/sheet3.xml", rb">01<", b">1<"),
+        "counts.xlsx: the sheet level 1 differs from counts/level_1.parquet.",
+    ),
+    "a formula that shows a count": (
+        change_part("xl/worksheets/sheet6.xml", rb"<v>(\d+)</v>", rb"<f>1+1</f><v>\1</v>"),
+        "counts.xlsx has a cell that is a formula.",
+    ),
+    "the first sheet of the workbook": (
+        change_part("xl/worksheets/sheet1.xml", rb">trips-", b">other-"),
+        "counts.xlsx: the first sheet is that of another release.",
+    ),
+    "a workbook that is none": (
+        lambda folder: (folder / "counts.xlsx").write_text("none"),
+        "counts.xlsx is missing or is not a workbook.",
+    ),
+    "no workbook": (lambda folder: (folder / "counts.xlsx").unlink(), "counts.xlsx is missing."),
+    "a cell of a matrix": (
+        change_matrices(one_more),
+        "omx/level_4.omx: the matrix count differs from counts/level_4.parquet.",
+    ),
+    "the zones of a matrix": (
+        change_matrices(swapped),
+        "omx/level_4.omx: its zones are not the areas of the codebook, numbered in the order of their codes.",
+    ),
+    "no matrix of low": (
+        change_matrices(without_interval),
+        "omx/level_4.omx: its matrices are not those of the numbers of counts/level_4.parquet.",
+    ),
+    "a matrix more": (stray, "omx/level_3.omx is no file that manifest.json lists."),
+    "an observation": (
+        change_text("sdmx/level_4.csv", r",\d+,(\d+,\d+,(true|false))\n", r",5555,\1\n"),
+        "sdmx/level_4.csv differs from counts/level_4.parquet.",
+    ),
+    "a name in the structure": (
+        change_text("sdmx/structure.xml", r"=NAME\(007\)", "other"),
+        "sdmx/structure.xml has other names than names/.",
+    ),
+    "a code that the structure lacks": (
+        change_text("sdmx/structure.xml", r'<str:Code id="007">', '<str:Code id="7">'),
+        "sdmx/structure.xml lacks codes of sdmx/level_3.csv.",
+    ),
+    "a structure that is none": (
+        change_text("sdmx/structure.xml", "isPartial=", "isWhole="),
+        "sdmx/structure.xml is missing or is not SDMX-ML (Invalid).",
+    ),
+    "no file of a level": (lambda folder: (folder / "sdmx" / "level_1.csv").unlink(), "sdmx/level_1.csv is missing."),
+}
+
+
+@pytest.mark.parametrize("what", SPOIL)
+def test_verify_finds_what_differs_from_the_tables(copy: Path, what: str) -> None:
+    """Whatever is changed in a file is found, although its checksum is right, in one sentence that names the file."""
+    spoil, said = SPOIL[what]
+    spoil(copy)
+    with_sums(copy)
+    found = verify_answer(copy)
+    assert not found.ok
+    assert list(found.failures) == [said]
+
+
+def test_files_of_a_kind_that_is_not_listed_are_found(copy: Path) -> None:
+    """Files that are there although the manifest does not list their kind are found."""
+    rewrite(copy, lambda manifest: manifest.update(formats=["xlsx", "omx"]))
+    failures = verify_answer(copy).failures
+    assert "sdmx/structure.xml is there, but manifest.json does not list sdmx." in failures
+    assert len(failures) == 5
+
+
+def test_verify_says_what_it_cannot_read(
+    made: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a package is not installed, verify compares only the checksums of its files, says so, and finds no fault in it."""
+    monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "openmatrix" else package)
+    found = verify_answer(made["trips"])
+    assert found.ok
+    assert found.unread is not None
+    [said] = found.unread
+    assert said.startswith("omx/*: only the checksum was compared, because the package openmatrix is not installed.")
+    show_verification(found)
+    assert "not read: omx/*" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spec whose formats need a package that is not installed is refused while it is planned, with what to install."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "xlsxwriter" else package)
+    write_tables(tmp_path)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(TRIPS))
+    for refused in (plan, release):
+        with pytest.raises(SpecError, match="lists xlsx, which needs the package xlsxwriter") as fault:
+            refused(tmp_path / "spec.yaml")
+        assert fault.value.field == "release.formats"
+        assert "pip install 'trellis[formats]'" in fault.value.hint
+
+
+def test_names_of_sheets_are_short_and_differ() -> None:
+    """Names of views that a spreadsheet cannot have as names of sheets are cut, and made to differ."""
+    long = "view " + "x" * 40
+    found = workbook.sheets_of(
+        [workbook.Table(f"{n}", title, "", {}) for n, title in enumerate([long, long.upper(), "a/b"])]
+    )
+    assert list(found) == [long[:31], long.upper()[:27] + " (2)", "a_b"]
