@@ -13,12 +13,12 @@ from tasks.format.published_tree import axes_of, axis_columns, names_path
 
 def names_failures(folder: Path, manifest: Manifest) -> list[str]:
     """Return where the tables of names are not those that the manifest lists, or do not name each area once."""
-    listed = {
-        names_path(folder, columns[-1]): columns
-        for axis, named in manifest.names.items()
-        for level in named
-        if (columns := axis_columns(manifest, axis)[: axes_of(manifest)[axis].index(level) + 1])
-    }
+    axes = axes_of(manifest)
+    if any(level not in axes.get(axis, ()) for axis, named in manifest.names.items() for level in named):
+        return ["manifest.json: names must list levels that are released."]
+    places = [(axis, axes[axis].index(level) + 1) for axis, named in manifest.names.items() for level in named]
+    paths = [axis_columns(manifest, axis)[:level] for axis, level in places]
+    listed = {names_path(folder, columns[-1]): columns for columns in paths}
     there = {path for path in (folder / NAMES).rglob("*") if path.is_file()}
     if there != listed.keys():
         return [f"{NAMES}/ does not hold the tables that manifest.json lists."]
