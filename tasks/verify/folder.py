@@ -25,8 +25,8 @@ from tasks.laws.named import noise_of
 from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
+from tasks.verify.atlas import atlas_failures
 from tasks.verify.levels import check_level
-from tasks.verify.names import names_failures
 from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.verify.signal_tables import signal_failures
 from tasks.verify.unbiased import unbiased_failures
@@ -241,11 +241,8 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         above = level
     if wrong:
         return wrong
-    try:
-        if wrong_names := names_failures(folder, manifest):
-            return wrong_names
-    except (*UNREADABLE, pl.exceptions.PolarsError):
-        return ["A table of names/ is not a Parquet file."]
+    if wrong_areas := atlas_failures(folder, manifest):
+        return wrong_areas
     do_not_add_up += [
         f"level_{entry.level}: the rows are not those of level {entry.same_as}."
         for entry in manifest.levels
