@@ -40,10 +40,12 @@ class AreaCounted:
     Attributes:
         level: the name of its level.
         path: its code, behind the codes of the areas that it lies in; of a range its ends, first..last.
+        name: what it is called; None where the release has no name for it.
     """
 
     level: str
     path: Sequence[str]
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,9 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
 def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, names: Sequence[str]) -> AreaCounted | None:
     if isinstance(area, AreaRange):
         return AreaCounted(names[area.level - 1], [RANGE.join(codes_of(published.ordered[axis], area))])
-    return AreaCounted(names[area.level - 1], list(area.path)) if area.level else None
+    if not area.level:
+        return None
+    return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))
 
 
 def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:

@@ -28,7 +28,7 @@ def query(
         str | None,
         typer.Option(
             metavar="AREA",
-            help="A code, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique.",
+            help="A code or a name, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique.",
         ),
     ] = None,
     destination: Annotated[str | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,

@@ -9,7 +9,7 @@ from flows.console.terminal import escaped, out, print_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flows.answers.query import QueryAnswer, QueryAnswers
+    from flows.answers.query import AreaCounted, QueryAnswer, QueryAnswers
 
 
 def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
@@ -20,7 +20,7 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
         _show_several(escaped(answer).answers)
         return
     answer = escaped(answer)
-    asked = [f"{axis} {_named(area.path)} ({area.level})" for axis, area in answer.where.items() if area]
+    asked = [f"{axis} {_called(area)} ({area.level})" for axis, area in answer.where.items() if area]
     print_line(f"[bold]{', '.join(asked) or 'everything'}[/]")
     print_line(f"count: [bold]{answer.count:,}[/]")
     if answer.sd is not None:
@@ -40,12 +40,13 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
     print_line(f"how: {answer.how}")
 
 
-def _named(path: "Sequence[str]") -> str:
-    """Return the codes of an area, without those of made ranges above it."""
+def _called(area: "AreaCounted") -> str:
+    """Return the name of an area, if it has one, and its codes, without those of made ranges above it."""
     from tasks.tree.ordered import RANGE
 
-    *above, own = path
-    return " ".join([*(code for code in above if RANGE not in code), own])
+    *above, own = area.path
+    codes = " ".join([*(code for code in above if RANGE not in code), own])
+    return codes if area.name is None or area.name == codes else f"{area.name}, {codes}"
 
 
 def _show_several(answers: "Sequence[QueryAnswer]") -> None:
@@ -61,7 +62,7 @@ def _show_several(answers: "Sequence[QueryAnswer]") -> None:
         areas = (answer.where[axis] for axis in axes)
         count, *ends = ("–" if number is None else f"{number:,}" for number in (answer.count, answer.low, answer.high))
         deviation = [f"{answer.sd or 0:,.3g}"] if deviations else []
-        table.add_row(*(_named(area.path) if area else "all" for area in areas), count, *deviation, *ends)
+        table.add_row(*(_called(area) if area else "all" for area in areas), count, *deviation, *ends)
     out.print(table)
     if first.confidence is not None:
         held = "all at once" if first.simultaneous else "each by itself, if it was asked for beforehand"

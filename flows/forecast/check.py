@@ -44,8 +44,18 @@ class FailedCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class ShapedLevel:
+    """How many areas of a level of an axis have a shape, and how many areas there are."""
+
+    axis: str
+    level: str
+    shaped: int
+    areas: int
+
+
+@dataclass(frozen=True, slots=True)
 class PassedCheck:
-    """A spec that can be released, down to which level, and what that would cost."""
+    """A spec that can be released, down to which level, what that would cost, and which of its areas maps would show."""
 
     ok: Literal[True]
     problems: Sequence[Problem]
@@ -59,6 +69,7 @@ class PassedCheck:
     statement: str
     unprotected: Sequence[str]
     budget: BudgetForecast
+    shapes: Sequence[ShapedLevel]
 
 
 def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedCheck:
@@ -81,7 +92,7 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
     found += about_spec
     plan = None if about_spec else _kept(lambda: make_plan(parse_spec(text, path)), found)
     forecast = _about_ledger(plan, found) if plan else None
-    return _failed(found, text) if found or forecast is None else _passed(forecast)
+    return _failed(found, text) if found or forecast is None or plan is None else _passed(forecast, plan)
 
 
 def _failed(found: Sequence[TrellisError], text: str) -> FailedCheck:
@@ -90,7 +101,12 @@ def _failed(found: Sequence[TrellisError], text: str) -> FailedCheck:
     return FailedCheck(False, list(dict.fromkeys(Problem(str(fault), fault.field, fault.hint) for fault in told)))
 
 
-def _passed(forecast: Forecast) -> PassedCheck:
+def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:
+    axes = {axis.name: axis for axis in plan.tree.axes}
+    shapes = [
+        ShapedLevel(axis, axes[axis].level_names[level - 1], shaped, axes[axis].areas(level))
+        for (axis, level), shaped in plan.shaped.items()
+    ]
     return PassedCheck(
         ok=True,
         problems=[],
@@ -104,6 +120,7 @@ def _passed(forecast: Forecast) -> PassedCheck:
         statement=forecast.statement,
         unprotected=forecast.unprotected,
         budget=forecast.budget,
+        shapes=shapes,
     )
 
 

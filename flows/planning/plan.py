@@ -37,7 +37,7 @@ from tasks.export.formats import check_formats
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.tables import Table
-from tasks.ingest.task import Source, check_groups, read_ends
+from tasks.ingest.task import Source, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
 from tasks.laws.law import LevelNoise
 from tasks.tree.order import Tree
@@ -69,6 +69,7 @@ class Plan:
         named_views: every view that the spec names.
         derived: the derived columns, by name.
         derived_sources: where they come from.
+        shaped: by axis and axis level, how many areas have a shape, where some have one.
     """
 
     file: SpecFile
@@ -86,6 +87,7 @@ class Plan:
     named_views: tuple[ViewTerms, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
     derived_sources: tuple[DerivedSource, ...] = ()
+    shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def rho(self) -> Fraction:
@@ -316,6 +318,7 @@ def _plan(file: SpecFile) -> Plan:
     mechanism = mechanism_of(spec, tree)
     check_leaves(spec, tree, mechanism)
     check_groups(source, ends)
+    shaped = check_areas(source, ends)
     if mechanism.is_of_sizes:
         check_memory_of_sizes(tree, spec.run.max_memory)
     sources = derived_sources(file)
@@ -345,6 +348,7 @@ def _plan(file: SpecFile) -> Plan:
         tuple(terms for terms, _ in views),
         derived,
         sources,
+        shaped,
     )
 
 

@@ -20,10 +20,11 @@ from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from storage.machine.files import sha256_of
 from storage.releases.terms import RELEASED_CODES
+from tasks.ingest.boundaries import ANY_LEVEL, CODE, Boundaries
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.names import Labels
-from tasks.ingest.tables import Table, table_at
+from tasks.ingest.tables import Table, shapes_at, table_at
 from tasks.ingest.task import AxisSource, Source
 from tasks.tree.ordered import OrderedAxis
 from tasks.words.nearest import did_you_mean
@@ -69,6 +70,7 @@ class SpecFile:
                 finest=spec.finest(axis),
                 own_area=spec.has_own_areas(axis),
                 labels=self._labels(axis),
+                boundaries=self._boundaries(axis),
             )
             for axis in spec.axes
         )
@@ -121,6 +123,19 @@ class SpecFile:
         if isinstance(hierarchy.labels, str):
             return Labels(field, {}, self.table(field, hierarchy.labels))
         return Labels(field, hierarchy.labels)
+
+    def _boundaries(self, axis: str) -> Boundaries | None:
+        key, hierarchy = self.spec.hierarchy_of(axis)
+        if not isinstance(hierarchy, Hierarchy) or hierarchy.boundaries is None:
+            return None
+        field, given = f"{key}.boundaries", hierarchy.boundaries
+        of_level = {ANY_LEVEL: given} if isinstance(given, str) else given
+        fields = {level: f"{field}.{level}" if level else field for level in of_level}
+        files = {
+            level: shapes_at(fields[level], expand_variables(fields[level], file), self.folder)
+            for level, file in of_level.items()
+        }
+        return Boundaries(field, files, hierarchy.code or CODE)
 
 
 def load_spec(path: Path) -> SpecFile:

@@ -44,7 +44,10 @@ from flows.spec.sections.views import (
     margins_of,
 )
 from storage.counts.columns import NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, column_name
+from storage.machine.files import is_file_name
 from storage.releases.terms import SIGNAL_RATE, Format, PublishedRows
+from tasks.atlas.names import name_column
+from tasks.atlas.shapes import GEOMETRY
 from tasks.uncertainty.intervals import CONFIDENCE
 from tasks.words.refinements import faults_of_order, refinement
 
@@ -379,6 +382,7 @@ class Spec(Keys):
             self._faults_of_levels(),
             self._faults_of_features(),
             self._faults_of_formats(),
+            self._faults_of_areas(),
         )
         refuse(chain(*of_each, self._faults_of_utility()))
         refuse(self._faults_of_views())
@@ -479,6 +483,24 @@ class Spec(Keys):
             same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
         )
+
+    def _faults_of_areas(self) -> Iterator[str]:
+        """Yield what is wrong with the columns and files of names and shapes."""
+        of_axis = {axis: self.hierarchy_of(axis) for axis in self.axes}
+        flat, taken = self.flat_features, {*NUMBERS, SIGNAL, NOISY, VARIANCE, REMAINDER}
+        columns = {axis: [column_name(axis, level, flat) for level in self.levels(axis)] for axis in self.axes}
+        taken |= {column.casefold() for of in columns.values() for column in of}
+        for axis, (key, hierarchy) in of_axis.items():
+            boundaries = hierarchy.boundaries if isinstance(hierarchy, Hierarchy) else None
+            if not (hierarchy.labels or boundaries):
+                continue
+            for column in columns[axis]:
+                if hierarchy.labels and name_column(column).casefold() in taken:
+                    yield f"{key}.labels would give two columns of the published tables the name {name_column(column)}."
+                if boundaries and column.casefold() == GEOMETRY:
+                    yield f"{key}.boundaries would give two columns of a published file the name {GEOMETRY}."
+                if not is_file_name(column):
+                    yield f"{key} must have levels whose names can be names of files, to have labels or boundaries; {column} cannot."
 
     def _faults_of_utility(self) -> Iterator[str]:
         if self.utility and self.utility.fleet and not any(self._faults_of_levels()):

@@ -133,7 +133,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             field="--codebook",
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
-    given = _given(place, folder, columns, _levels_of(codebook, folder) if codebook else None)
+    given = _given(place, folder, columns, _codebook_at(codebook, folder) if codebook else None)
     said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in said for line in _comment(text.format(table=ascii(place.path.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
@@ -251,8 +251,23 @@ def _place(table: Table, folder: Path) -> str:
     return f"{place}::{table.inner}" if table.inner else place
 
 
-def _levels_of(codebook: str, folder: Path) -> tuple[str, list[str]]:
-    """Return the place of a codebook, and its levels, coarse to fine: each column whose areas hold those of the next.
+@dataclass(frozen=True, slots=True)
+class _Codebook:
+    """A public codebook.
+
+    Attributes:
+        place: its path, as the spec names it.
+        levels: its columns of codes, coarse to fine.
+        labels: by level, the column that seems to hold its names.
+    """
+
+    place: str
+    levels: list[str]
+    labels: dict[str, str]
+
+
+def _codebook_at(codebook: str, folder: Path) -> _Codebook:
+    """Return a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
 
     The finest level is the first column that has another code in every row. A column that says nothing new, such as a
     name beside a code, is no level.
@@ -277,12 +292,22 @@ def _levels_of(codebook: str, folder: Path) -> tuple[str, list[str]]:
         pairs = areas.select(levels[0], name).n_unique() if name != levels[0] else 0
         if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
             levels.insert(0, name)
-    return _place(table, folder), levels
+    return _Codebook(_place(table, folder), levels, _labels(levels, areas))
 
 
-def _given(
-    table: Table, folder: Path, columns: Columns, codebook: tuple[str, list[str]] | None = None
-) -> dict[str, str]:
+def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
+    """Return, by level, the column that has its name with `name` behind or before it and gives every area one name."""
+    folded = {re.sub(r"[\W_]+", "", column).casefold(): column for column in areas.columns}
+    found = {}
+    for level in levels:
+        stem = re.sub(r"[\W_]+|code$|id$", "", level.casefold())
+        column = next((folded[name] for name in (f"{stem}name", f"name{stem}") if name in folded), None)
+        if column and areas.select(level, column).n_unique() == areas[level].n_unique():
+            found[level] = column
+    return found
+
+
+def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | None = None) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
     name = _slug(table.path.name.split(".")[0])
     decide = f" # {FILL_IN}"
@@ -301,9 +326,11 @@ def _given(
     if columns.features:
         given["release.order"] = _yaml(list(columns.features))
     else:
-        place, levels = codebook or ("codebook.csv", _levels(columns))
-        given["hierarchy.table"] = _yaml(place) + (decide if codebook is None else "")
+        levels = codebook.levels if codebook else _levels(columns)
+        given["hierarchy.table"] = _yaml(codebook.place) if codebook else "codebook.csv" + decide
         given["hierarchy.levels"] = _yaml(levels) + decide
+        if codebook and codebook.labels:
+            given["hierarchy.labels"] = _yaml(codebook.labels) + " # guessed from the names of columns"
         given["release.tree"] = "destination"
         given["release.finest"] = _yaml(levels[-1]) + decide
     return given | {
@@ -394,9 +421,9 @@ def _comment(text: str, indent: str) -> list[str]:
     )
 
 
-def _yaml(value: str | Sequence[str]) -> str:
-    """Return a text, or a list of texts, as YAML in one line."""
-    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+def _yaml(value: str | Sequence[str] | Mapping[str, str]) -> str:
+    """Return a text, or texts in a list or by key, as YAML in one line."""
+    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
     return written.removesuffix("...\n").strip()
 
 

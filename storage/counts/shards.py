@@ -120,6 +120,22 @@ def _names_path(shards: Path, axis: str, level: int) -> Path:
     return shards / f"names_{level}_{axis}.parquet"
 
 
+def write_shapes(release_id: str, axis: str, level: int, shapes: pl.DataFrame) -> None:
+    """Write the shapes of the areas of an axis level to the folder of a release's shards."""
+    with beside(_shapes_path(shard_folder(release_id), axis, level)) as file:
+        shapes.write_parquet(file)
+
+
+def read_shapes(shards: Path, axis: str, level: int) -> pl.DataFrame | None:
+    """Return the shapes of the areas of an axis level from the folder of a release's shards; None where they have none."""
+    path = _shapes_path(shards, axis, level)
+    return pl.read_parquet(path, glob=False) if path.exists() else None
+
+
+def _shapes_path(shards: Path, axis: str, level: int) -> Path:
+    return shards / f"shapes_{level}_{axis}.parquet"
+
+
 def write_groups(release_id: str, groups: IntArray) -> None:
     """Write how many groups there are in each finest region, by a public list, to the folder of a release's shards."""
     with beside(_groups_path(release_id)) as file:

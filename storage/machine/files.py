@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _BLOCK = 2**20  # bytes that are hashed at once
+_LONGEST_NAME = 200  # bytes; systems take 255
 
 
 @contextmanager
@@ -49,3 +50,8 @@ def sha256_of_all(paths: Iterable[Path]) -> list[str]:
     """Return the sha256 of each file, two at a time: hashing releases the interpreter lock."""
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(sha256_of, paths))
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a name, with a short ending, can be that of a file on any system."""
+    return name.isprintable() and not set(name) & set('/\\:*?"<>|') and len(name.encode()) <= _LONGEST_NAME

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 
 import polars as pl
@@ -53,6 +54,13 @@ class Names:
     def paths(self, axis: str, name: str) -> list[tuple[str, ...]]:
         """Return the areas of an axis that have a name, upper and lower case alike: the codes of their paths, coarser levels first."""
         return self._by_name.get((axis, folded(name)), [])
+
+    def like(self, axis: str, asked: str) -> list[tuple[str, ...]]:
+        """Return the areas of an axis whose names have a text in them, coarser levels and shorter names first; else those spelled nearly so."""
+        text, known = folded(asked), [name for of, name in self._by_name if of == axis]
+        found = sorted((name for name in known if text in name), key=len) or get_close_matches(text, known, 3, 0.7)
+        paths = [path for name in found for path in self._by_name[axis, name]]
+        return sorted(paths, key=len)  # stable
 
     @cached_property
     def _by_path(self) -> dict[tuple[str, tuple[str, ...]], str]:

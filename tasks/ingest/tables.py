@@ -37,6 +37,7 @@ class Table:
 
 
 _SHEET = "Save the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
+_TO_GEOJSON = "Convert it, for example with `ogr2ogr -t_srs EPSG:4326 areas.geojson FILE`."
 _SHAPES = "Export its table of attributes as CSV: only the codes of the areas are read, not their shapes."
 _CONVERT = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), _SHEET),
@@ -55,23 +56,39 @@ def table_at(field: str, location: str, base: Path) -> Table:
         InputError: the file does not exist, cannot be read, or has another ending.
     """
     file, _, inner = location.partition("::")
+    kinds = (".csv", ".csv.gz", ".parquet")
+    known = (".duckdb",) if inner else kinds
+    path = _file_at(field, file, base, known, f"{', '.join(kinds)} or .duckdb::<table>")
+    return Table(field, path, inner or None)
+
+
+def shapes_at(field: str, location: str, base: Path) -> Table:
+    """Return the file of shapes at `file.geojson`, `file.parquet` or `file.gpkg`, relative to `base`.
+
+    Raises:
+        InputError: as `table_at`.
+    """
+    kinds = (".geojson", ".parquet", ".gpkg")
+    return Table(field, _file_at(field, location, base, kinds, f"{', '.join(kinds[:-1])} or {kinds[-1]}", _TO_GEOJSON))
+
+
+def _file_at(field: str, file: str, base: Path, kinds: tuple[str, ...], in_words: str, hint: str | None = None) -> Path:
     path = (base / Path(file).expanduser()).absolute()
     try:
         is_file = path.is_file()
     except OSError as fault:
         raise InputError(f"{field}: cannot access {path} ({fault.strerror}).", field=field) from None
-    kinds = (".csv", ".csv.gz", ".parquet")
-    if not (path.name.endswith(".duckdb") if inner else path.name.endswith(kinds)):
+    if not path.name.endswith(kinds):
         raise InputError(
-            f"{field} must end in {', '.join(kinds)} or .duckdb::<table>, got {path.name}.",
+            f"{field} must end in {in_words}, got {path.name}.",
             field=field,
-            hint=_CONVERT.get(path.suffix.lower(), ""),
+            hint=_CONVERT.get(path.suffix.lower(), "") if hint is None else hint,
         )
     if not is_file:
         raise InputError(f"{field}: there is no file {path}.", field=field)
     if not os.access(path, os.R_OK):
         raise InputError(f"{field}: you must have permission to read {path}.", field=field)
-    return Table(field, path, inner or None)
+    return path
 
 
 def same_table(one: Table, other: Table) -> bool:

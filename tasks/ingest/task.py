@@ -6,15 +6,17 @@ from functools import cache
 
 import polars as pl
 
-from storage.counts.shards import write_codebook, write_derived, write_groups, write_names
+from storage.counts.shards import write_codebook, write_derived, write_groups, write_names, write_shapes
 from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.files import sha256_of
+from tasks.ingest.boundaries import Boundaries, read_shapes
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
 from tasks.ingest.names import Labels, read_names
+from tasks.ingest.shape_files import read_features
 from tasks.ingest.tables import Table, same_content, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
@@ -38,6 +40,7 @@ class AxisSource:
         finest: the level down to which the axis is released.
         own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
         labels: where the names of its areas are; None where they have none.
+        boundaries: where their shapes are; None where they have none.
     """
 
     name: str
@@ -49,6 +52,7 @@ class AxisSource:
     finest: str
     own_area: bool = False
     labels: Labels | None = None
+    boundaries: Boundaries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +141,52 @@ def names_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.Da
     }
 
 
+def shapes_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
+    """Return the shapes of the areas down to the finest released levels, as in `Shapes`. Does not open the confidential table.
+
+    Raises:
+        InputError: as `read_shapes`.
+    """
+    read = cache(read_features)  # both ends often use the same file
+    found: dict[tuple[str, int], pl.DataFrame] = {}
+    done: list[tuple[Boundaries, End, dict[int, pl.DataFrame]]] = []
+    for axis, end in zip(source.axes, ends, strict=True):
+        if axis.boundaries is None:
+            continue
+        same = (
+            shapes
+            for boundaries, other, shapes in done
+            if boundaries == axis.boundaries and other.finest == end.finest and other.codebook.equals(end.codebook)
+        )
+        shapes = next(same, None)
+        if shapes is None:
+            depth = down_to(end.codebook, end.finest).width
+            shapes = read_shapes(axis.boundaries, end.codebook, depth, read)
+            done.append((axis.boundaries, end, shapes))
+        found |= {(axis.name, level): of_level for level, of_level in shapes.items()}
+    return found
+
+
+def check_areas(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], int]:
+    """Refuse names and shapes of areas that break a rule, and return how many areas of each axis level have a shape.
+
+    Raises:
+        InputError: as `names_of` and `shapes_of`.
+    """
+    names_of(source, ends)
+    return {place: shapes.height for place, shapes in shapes_of(source, ends).items()}
+
+
 def _tables(source: Source) -> list[Table]:
-    """Return the public tables: codebooks, and names that are in tables of their own."""
+    """Return the public tables: codebooks, and names and shapes that are in files of their own."""
     codebooks = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
-    return [*codebooks, *(axis.labels.table for axis in source.axes if axis.labels and axis.labels.table)]
+    return [*codebooks, *(table for axis in source.axes for table in _of_areas(axis))]
+
+
+def _of_areas(axis: AxisSource) -> list[Table]:
+    """Return the files that hold the names and the shapes of the areas of an axis."""
+    names = [axis.labels.table] if axis.labels and axis.labels.table else []
+    return [*names, *(axis.boundaries.files.values() if axis.boundaries else ())]
 
 
 def _confidential_codebook(codebook: Table) -> InputError:
@@ -177,8 +223,9 @@ def ingest(
     """
     remove_vault(release_id)
     for axis in source.axes:
-        if axis.labels and axis.labels.table and same_content(axis.labels.table, source.table):
-            raise _confidential_codebook(axis.labels.table)
+        for table in _of_areas(axis):
+            if same_content(table, source.table):
+                raise _confidential_codebook(table)
         if not isinstance(axis.codebook, Table):
             continue
         if same_content(axis.codebook, source.table):
@@ -198,6 +245,8 @@ def ingest(
         _write_derived(release_id, derived, source, ends)
         for (name, level), names in names_of(source, ends).items():
             write_names(release_id, name, level, names)
+        for (name, level), shapes in shapes_of(source, ends).items():
+            write_shapes(release_id, name, level, shapes)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         if source.groups is None:
             ingest_trips(con, source.table, ends, source.count, units)

@@ -43,6 +43,7 @@ from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import level_tables, write_parquet
+from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
@@ -54,7 +55,7 @@ from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.stage import stage
-from tasks.tree.job import job_of, names_of, tree_of
+from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.verify.folder import SUMS, verify
@@ -83,7 +84,8 @@ def publish(release_id: str) -> None:
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree, names = tree_of(release), names_of(release)
-        named = write_names(beside, tree, names, flat_features(release.terms.published_spec))
+        flat = flat_features(release.terms.published_spec)
+        atlas = _Atlas(write_names(beside, tree, names, flat), write_boundaries(beside, tree, shapes_of(release), flat))
         collector, formulas = (
             Collector(
                 tree,
@@ -98,7 +100,7 @@ def publish(release_id: str) -> None:
             _entry(level, of_level, release.terms.intervals.confidence)
             for level, of_level in zip(levels, written.known, strict=True)
         ]
-        manifest = _write_manifest(beside, record, entries, written, ledger, named, csv=csv, noisy=noisy)
+        manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
         how_counted = release.terms.how_counted
         (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
         page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
@@ -127,6 +129,14 @@ def _beside(folder: Path) -> Iterator[Path]:
         if refusal is None:
             raise
         raise refusal from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Atlas:
+    """Per axis, the levels whose areas have names, and those whose areas have shapes."""
+
+    names: dict[str, list[str]]
+    boundaries: dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +250,7 @@ def _write_manifest(
     levels: list[LevelEntry],
     written: _Written,
     ledger: Head,
-    named: dict[str, list[str]],
+    atlas: _Atlas,
     *,
     csv: CsvKind,
     noisy: bool,
@@ -270,7 +280,8 @@ def _write_manifest(
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
         rounding=written.rounding,
-        names=named,
+        names=atlas.names,
+        boundaries=atlas.boundaries,
     )
     if terms.rows == SIGNAL:
         tables = write_signal_tables(folder, manifest, csv=csv)

@@ -1,4 +1,4 @@
-"""The areas that a query names: by a code, by a level and a code, or by a path where a code is not unique."""
+"""The areas that a query names: by a code or a name, by a level and a code, or by a path where a code is not unique."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,8 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
         catalogue: its catalogue.
         axis: the axis of the area.
         asked: a code that only one level of the axis has; `LEVEL=CODE`; several of these, separated by commas, where only the
-            path identifies the area; a mapping of levels to codes; `all` or None for everything.
+            path identifies the area; a mapping of levels to codes; `all` or None for everything. A name may stand for a code that
+            is not found.
     Raises:
         UsageError: there is no such area, or there are several. The hint lists the levels, or how to name one of the areas.
     """
@@ -114,7 +115,7 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
     else:
         raise UsageError(f"{axis}: a code must be text, got {asked!r}.", field=axis)
     if codes is not None:
-        return _at_levels(catalogue, axis, names, codes)
+        return _at_levels(folder, catalogue, axis, names, codes)
     found = {level: catalogue.areas(axis, level, {level: str(asked)}) for level in range(1, len(names) + 1)}
     found = {level: areas for level, areas in found.items() if areas}
     if len(found) > 1:
@@ -125,7 +126,7 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
             hint=f"Write {' or '.join(written)}.",
         )
     if not found:
-        raise _unknown(catalogue, axis, names, f"{axis}: no level has an area {asked}.")
+        return _called(folder, catalogue, axis, names, str(asked))
     return _only(axis, names, *found.values())
 
 
@@ -141,8 +142,35 @@ def _by_level(axis: str, text: str, names: Sequence[str]) -> dict[object, object
     return codes
 
 
-def _at_levels(catalogue: Catalogue, axis: str, names: Sequence[str], codes: Mapping[object, object]) -> Area:
-    """Return the area whose path has these codes."""
+def _called(folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Sequence[str], asked: str) -> Area:
+    """Return the area that has a name; refuse a name that no area has, or several have."""
+    paths = folder.names.paths(axis, asked)
+    if not paths:
+        raise _unknown(folder, catalogue, axis, names, f"{axis}: no level has an area {asked}.", asked)
+    if len(paths) > 1:
+        written = [_written(names, path) for path in paths[:_SHOWN]]
+        raise UsageError(
+            f"{axis}: {len(paths)} areas are called {asked}.",
+            field=axis,
+            hint=f"Write {' or '.join(written)}{', or another' if paths[_SHOWN:] else ''}.",
+        )
+    return _on_path(catalogue, axis, paths[0])
+
+
+def _on_path(catalogue: Catalogue, axis: str, path: Sequence[str]) -> Area:
+    """Return an area that exists, by the codes of its path; it may have no row."""
+    areas = catalogue.areas(axis, len(path), dict(enumerate(path, 1)))
+    return areas[0] if areas else Area(len(path), tuple(path))
+
+
+def _written(names: Sequence[str], path: Sequence[str]) -> str:
+    return ",".join(f"{name}={code}" for name, code in zip(names, path, strict=False))
+
+
+def _at_levels(
+    folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Sequence[str], codes: Mapping[object, object]
+) -> Area:
+    """Return the area whose path has these codes or names."""
     by_number = {}
     for name, code in codes.items():
         if name not in names or not isinstance(code, str):
@@ -155,9 +183,26 @@ def _at_levels(catalogue: Catalogue, axis: str, names: Sequence[str], codes: Map
         return Area(0, ())
     areas = catalogue.areas(axis, max(by_number), by_number)
     if not areas:
+        areas = [_on_path(catalogue, axis, path) for path in _named_so(folder, axis, by_number)]
+    if not areas:
         written = ",".join(f"{name}={code}" for name, code in codes.items())
-        raise _unknown(catalogue, axis, names, f"{axis}: there is no area {written}.")
+        finest = by_number[max(by_number)]
+        raise _unknown(folder, catalogue, axis, names, f"{axis}: there is no area {written}.", finest)
     return _only(axis, names, areas)
+
+
+def _named_so(folder: PublishedFolder, axis: str, asked: Mapping[int, str]) -> list[tuple[str, ...]]:
+    """Return the areas of the finest level asked for whose paths have these names, or codes at other levels than that."""
+    finest = max(asked)
+    return [
+        path
+        for path in folder.names.paths(axis, asked[finest])
+        if len(path) == finest
+        and all(
+            path[level - 1] == value or path[:level] in folder.names.paths(axis, value)
+            for level, value in asked.items()
+        )
+    ]
 
 
 def _only(axis: str, names: Sequence[str], areas: Sequence[Area]) -> Area:
@@ -165,7 +210,7 @@ def _only(axis: str, names: Sequence[str], areas: Sequence[Area]) -> Area:
     if len(areas) == 1:
         return areas[0]
     level, code = names[areas[0].level - 1], areas[0].path[-1]
-    paths = [",".join(f"{name}={part}" for name, part in zip(names, area.path, strict=False)) for area in areas]
+    paths = [_written(names, area.path) for area in areas]
     more = ", or another" if len(paths) > _SHOWN else ""
     raise UsageError(
         f"{axis}: several areas of the level {level} have the code {code}; only a path identifies one of them.",
@@ -174,8 +219,15 @@ def _only(axis: str, names: Sequence[str], areas: Sequence[Area]) -> Area:
     )
 
 
-def _unknown(catalogue: Catalogue, axis: str, names: Sequence[str], message: str) -> UsageError:
-    """Return the refusal of an area that is not found; its hint lists the levels, with an example of each."""
+def _unknown(
+    folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Sequence[str], message: str, asked: str
+) -> UsageError:
+    """Return the refusal of an area that is not found; its hint says which names are like it, and lists the levels, with an example of each."""
+    alike = [
+        f"{folder.names.name_of(axis, path)} ({_written(names[len(path) - 1 :], path[-1:])})"
+        for path in folder.names.like(axis, asked)[:_SHOWN]
+    ]
+    meant = f"Did you mean {' or '.join(alike)}? " if alike else ""
     first = [catalogue.areas(axis, level, {}) for level in range(1, len(names) + 1)]
     levels = [
         f"{name} (such as {name}={areas[0].path[-1]})" if areas else name
@@ -184,5 +236,5 @@ def _unknown(catalogue: Catalogue, axis: str, names: Sequence[str], message: str
     return UsageError(
         message + catalogue.missing,
         field=axis,
-        hint=f"The levels of {axis} are {', '.join(levels)}; `{EVERYTHING}` means everything.",
+        hint=f"{meant}The levels of {axis} are {', '.join(levels)}; `{EVERYTHING}` means everything.",
     )

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from storage.counts.columns import COUNT, NOISY
 from storage.errors import StoreError, UsageError
+from tasks.atlas.names import Names
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
@@ -18,6 +19,7 @@ from tasks.format.published_tree import (
     axes_of,
     axis_columns,
     derived_columns,
+    published_names,
     released_of,
     steps_of,
     tree_of_codebook,
@@ -77,6 +79,14 @@ class PublishedFolder:
         """The derived columns by name, where views are published."""
         try:
             return derived_columns(self.path, self.manifest)
+        except (OSError, pl.exceptions.PolarsError):
+            raise _altered(self.path) from None
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of areas."""
+        try:
+            return published_names(self.path, self.manifest)
         except (OSError, pl.exceptions.PolarsError):
             raise _altered(self.path) from None
 

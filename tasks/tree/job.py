@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.shards import derived_path, frontier_name, noisy_name, read_codebook, read_groups, read_names
+from storage.counts.shards import (
+    derived_path,
+    frontier_name,
+    noisy_name,
+    read_codebook,
+    read_groups,
+    read_names,
+    read_shapes,
+)
 from storage.counts.shelf import Shelf, folder_shelf
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
@@ -17,6 +25,7 @@ from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
 from tasks.atlas.names import Names
+from tasks.atlas.shapes import Shapes
 from tasks.tree.axis import IntArray, axis_from_codebook, numbered
 from tasks.tree.branches import RUNS, branch_name, pieces_of, slices_of
 from tasks.tree.frontier import Frontier
@@ -172,10 +181,21 @@ def tree_of(release: Release) -> Tree:
 
 def names_of(release: Release) -> Names:
     """Return the names of the areas of a release that the store knows, as they were kept when it was ingested."""
-    tree = tree_of(release)
-    places = ((axis.name, level) for axis in tree.axes for level in range(1, axis.depth + 1))
-    found = {place: read_names(shard_folder(release.id), *place) for place in places}
-    return Names({place: names for place, names in found.items() if names is not None})
+    return Names(_of_places(release, read_names))
+
+
+def shapes_of(release: Release) -> Shapes:
+    """Return the shapes of the areas of a release that the store knows, as they were kept when it was ingested."""
+    return Shapes(_of_places(release, read_shapes))
+
+
+def _of_places(
+    release: Release, read: Callable[[Path, str, int], pl.DataFrame | None]
+) -> dict[tuple[str, int], pl.DataFrame]:
+    """Return what the axis levels of a release have of a kind, by axis and axis level."""
+    places = ((axis.name, level) for axis in tree_of(release).axes for level in range(1, axis.depth + 1))
+    found = {place: read(shard_folder(release.id), *place) for place in places}
+    return {place: areas for place, areas in found.items() if areas is not None}
 
 
 def derived_of(release: Release) -> dict[str, Derived]:

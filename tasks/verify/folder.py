@@ -27,8 +27,8 @@ from tasks.laws.named import noise_of
 from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
+from tasks.verify.atlas import atlas_failures
 from tasks.verify.levels import check_level
-from tasks.verify.names import names_failures
 from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.verify.signal_tables import signal_failures
 from tasks.verify.unbiased import unbiased_failures
@@ -243,6 +243,8 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
         above = level
     if wrong:
         return wrong
+    if wrong_areas := atlas_failures(folder, manifest):
+        return wrong_areas
     do_not_add_up += [
         f"level_{entry.level}: the rows are not those of level {entry.same_as}."
         for entry in manifest.levels
@@ -280,12 +282,8 @@ def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
     """Return where the other files differ from the tables."""
     csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
-    try:
-        names = names_in(folder)
-    except (*UNREADABLE, pl.exceptions.PolarsError):
-        return ["A table of names/ is not a Parquet file."]
-    failures = names_failures(folder, manifest)
-    failures += csv_failures(csv, finest, names=names) if manifest.csv is True or csv.exists() else []
+    names = names_in(folder)
+    failures = csv_failures(csv, finest, names=names) if manifest.csv is True or csv.exists() else []
     for entry in manifest.levels:
         table, level = _table(folder, entry), f"level {entry.level}"
         if manifest.csv == "every_level" or table.with_suffix(".csv").exists():

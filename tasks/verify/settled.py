@@ -23,8 +23,7 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, ViewCells
 from tasks.uncertainty.intervals import row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, measured_sums, single
-from tasks.verify.sources import best_source_failures
-from tasks.verify.views import noisy_view_failures, view_table
+from tasks.verify.views import best_source_failures, noisy_view_failures, view_table
 
 
 @dataclass(slots=True)

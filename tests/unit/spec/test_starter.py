@@ -113,14 +113,18 @@ def test_identifiers_are_no_features(header: str, tmp_path: Path) -> None:
 
 
 def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
-    """Columns that nest are levels, coarse to fine; names beside codes, coordinates and columns with gaps are none."""
+    """Columns that nest are levels, coarse to fine, with the names beside them; coordinates and columns with gaps are none."""
     (tmp_path / "areas.csv").write_text(
         "name,tract,lat,county,county_name,nation,zone\n"
         + "".join(f"N{k},T{k},{k}.5,C{k // 4},County {k // 4},X,{'' if k % 3 else k}\n" for k in range(16))
     )
     begun = starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
     keys = yaml.safe_load(begun.text)
-    assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"]}
+    assert keys["hierarchy"] == {
+        "table": "areas.csv",
+        "levels": ["county", "name"],
+        "labels": {"county": "county_name"},
+    }
     assert keys["release"]["finest"] == "name"
     with pytest.raises(UsageError, match="--codebook is for trips"):
         starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))

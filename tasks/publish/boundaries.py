@@ -1,0 +1,42 @@
+"""The shapes of areas as they are published: a GeoParquet file for each level that has some, with the codes of the counts' tables."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.counts.columns import column_name
+from tasks.atlas.shapes import GEOMETRY, Shapes, geo_metadata
+from tasks.format.published_tree import BOUNDARIES, shapes_path
+from tasks.tree.order import Tree
+
+
+def write_boundaries(folder: Path, tree: Tree, shapes: Shapes, flat: Collection[str]) -> dict[str, list[str]]:
+    """Write the files of shapes, and return per axis the levels that have one.
+
+    Args:
+        folder: the folder being published.
+        tree: the axes.
+        shapes: of their areas.
+        flat: the features that have one level.
+    """
+    if shapes:
+        (folder / BOUNDARIES).mkdir()
+    written = {}
+    for axis in tree.axes:
+        columns = [column_name(axis.name, level, flat) for level in axis.level_names]
+        for level in shapes.levels(axis.name):
+            areas = shapes.of_level[axis.name, level]
+            table = pa.table(
+                {
+                    column: areas[own].to_arrow().cast(pa.string())
+                    for column, own in zip(columns, areas.columns[:-1], strict=False)
+                }
+                | {GEOMETRY: areas[GEOMETRY].to_arrow().cast(pa.binary())},
+                metadata=geo_metadata(GEOMETRY, areas[GEOMETRY].to_list()),
+            )
+            pq.write_table(table, shapes_path(folder, columns[level - 1]), compression="zstd")
+        if found := shapes.levels(axis.name):
+            written[axis.name] = [axis.level_names[level - 1] for level in found]
+    return written

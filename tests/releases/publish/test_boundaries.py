@@ -1,0 +1,528 @@
+"""Shapes of areas: read from public files, put together for coarser levels, and published beside the counts."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyogrio
+import pyproj
+import pytest
+import shapely
+import yaml
+from shapely.geometry import box, mapping
+
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
+from flows.forecast.check import PassedCheck, check_answer
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
+from storage.errors import InputError, SpecError
+from storage.machine.files import sha256_of
+from tasks.atlas.shapes import GEOMETRY
+from tasks.format.manifest import Manifest
+from tasks.format.published_tree import published_shapes
+from tasks.ingest.task import read_ends, shapes_of
+from tasks.verify.folder import verify
+
+AREAS = [("01", "0101"), ("01", "0102"), ("02", "0201"), ("02", "0202")]
+SQUARES = {"0101": box(0, 50, 1, 51), "0102": box(1, 50, 2, 51), "0201": box(2, 50, 3, 51)}  # 0202 has none
+METRES = "EPSG:3035"
+SPEC: dict[str, Any] = {
+    "name": "drawn",
+    "dataset": "drawn",
+    "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
+    "hierarchy": {"table": "areas.csv", "levels": ["county", "town"], "boundaries": "towns.geojson"},
+    "release": {"tree": "destination", "finest": "town", "csv": "every_level"},
+    "privacy": {
+        "unit": "one made-up person",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 20.0,
+        "delta": 1e-8,
+    },
+    "budget": {"epsilon": 1000.0, "delta": 1e-5},
+}
+
+Features = list[tuple[Any, Any]]
+
+
+def collection(features: Features, **more: Any) -> dict[str, Any]:
+    """Return codes and shapes as GeoJSON; each feature also has a property that no message may show."""
+    return {
+        "type": "FeatureCollection",
+        "features": [
+            {
+                "type": "Feature",
+                "properties": {"code": code, "who": "Sentinel 4711"},
+                "geometry": None if shape is None else mapping(shape),
+            }
+            for code, shape in features
+        ],
+    } | more
+
+
+def write(folder: Path, hierarchy: dict[str, Any] | None = None, features: Features | None = None) -> Path:
+    """Write the tables and a spec of them, and return the spec."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(AREAS, ["county", "town"], orient="row").write_csv(folder / "areas.csv")
+    towns = [town for _, town in AREAS]
+    pairs = [(home, work) for home in towns for work in towns] * 30
+    pl.DataFrame(pairs, ["home", "work"], orient="row").write_csv(folder / "trips.csv")
+    content = collection(list(SQUARES.items()) if features is None else features)
+    (folder / "towns.geojson").write_text(json.dumps(content))
+    spec = SPEC | {"hierarchy": SPEC["hierarchy"] | (hierarchy or {})}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    return folder / "spec.yaml"
+
+
+def shaped(spec: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return the shapes that ingest would keep, by axis and level, and by the codes of areas."""
+    source = load_spec(spec).source()
+    return {
+        place: {codes[-1]: shapely.from_wkb(shape) for *codes, shape in areas.iter_rows()}
+        for place, areas in shapes_of(source, read_ends(source)).items()
+    }
+
+
+def refusal(spec: Path) -> InputError:
+    """Return the error with which shapes are refused, having checked that it shows no property of a feature."""
+    with pytest.raises(InputError) as refused:
+        make_plan(load_spec(spec))
+    assert "4711" not in f"{refused.value} {refused.value.hint}"
+    return refused.value
+
+
+def release(spec: Path) -> Path:
+    """Make the release of a spec, and return its folder."""
+    with ThreadPoolExecutor(1) as threads:
+        plan = make_plan(load_spec(spec))
+        made = new_release(plan)
+        make_release(plan, made, submit_to(threads), report_nothing)
+        return Path(made.folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the published folder of the spec above."""
+    place = tmp_path_factory.mktemp("drawn")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        yield release(write(place))
+
+
+def test_every_level_has_its_shapes_as_geoparquet(folder: Path) -> None:
+    """Towns have the shapes of the file, counties what their towns cover, and the files say that they hold degrees."""
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    assert manifest.boundaries == {"origin": ["county", "town"], "destination": ["county", "town"]}
+    assert manifest.spec["hierarchy"]["boundaries"] == "towns.geojson"
+    for axis in manifest.boundaries:
+        towns = pq.read_table(folder / f"boundaries/{axis}_town.parquet")
+        assert towns.column_names == [f"{axis}_county", f"{axis}_town", GEOMETRY]
+        assert towns[f"{axis}_town"].to_pylist() == ["0101", "0102", "0201"]
+        assert all(shapely.equals(shapely.from_wkb(towns[GEOMETRY].to_pylist()), list(SQUARES.values())))
+        geo = json.loads(towns.schema.metadata[b"geo"])
+        assert (geo["version"], geo["primary_column"]) == ("1.1.0", GEOMETRY)
+        column = geo["columns"][GEOMETRY]
+        assert (column["encoding"], column["geometry_types"], column["bbox"]) == ("WKB", ["Polygon"], [0, 50, 3, 51])
+        assert "crs" not in column  # longitude and latitude, WGS 84
+        counties = pq.read_table(folder / f"boundaries/{axis}_county.parquet")
+        found = dict(zip(counties[0].to_pylist(), shapely.from_wkb(counties[GEOMETRY].to_pylist()), strict=True))
+        assert found.keys() == {"01", "02"}
+        assert found["01"].equals(box(0, 50, 2, 51))
+        assert found["02"].equals(SQUARES["0201"])
+    assert verify(folder) == []
+
+
+def test_published_shapes_are_read_back(folder: Path) -> None:
+    """The shapes of a folder are found by axis and axis level, with the codes of each area's path."""
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    shapes = published_shapes(folder, manifest)
+    assert shapes.levels("origin") == shapes.levels("destination") == [1, 2]
+    assert shapes.paths("origin", 2) == [("01", "0101"), ("01", "0102"), ("02", "0201")]
+    assert shapes.are_alike("origin", "destination", 2)
+
+
+def test_a_check_says_how_many_areas_have_a_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`trellis check` counts the areas of each level that maps will show."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    answer = check_answer(write(tmp_path))
+    assert isinstance(answer, PassedCheck)
+    told = [(of.axis, of.level, of.shaped, of.areas) for of in answer.shapes]
+    assert told[:2] == [("origin", "county", 2, 2), ("origin", "town", 3, 4)]
+
+
+def _as_table(crs: str) -> tuple[list[str], np.ndarray]:
+    turn = pyproj.Transformer.from_crs("OGC:CRS84", crs, always_xy=True).transform
+    shapes = [shapely.transform(shape, turn, interleaved=False) for shape in SQUARES.values()]
+    return list(SQUARES), shapely.to_wkb(np.array(shapes, dtype=object))
+
+
+def _write_geoparquet(path: Path, crs: str | None, name: str = "code") -> None:
+    codes, wkb = _as_table(crs or "OGC:CRS84")
+    about: dict[str, Any] = {"encoding": "WKB", "geometry_types": ["Polygon"]}
+    about |= {} if crs is None else {"crs": pyproj.CRS(crs).to_json_dict()}
+    geo = {"version": "1.1.0", "primary_column": "geom", "columns": {"geom": about}}
+    pq.write_table(pa.table({name: codes, "geom": list(wkb)}, metadata={"geo": json.dumps(geo)}), path)
+
+
+def _write_geopackage(path: Path, crs: str | None, name: str = "code") -> None:
+    codes, wkb = _as_table(crs or "OGC:CRS84")
+    fields = np.array(codes, dtype=object)
+    pyogrio.raw.write(path, wkb, [fields], [name], geometry_type="Polygon", crs=crs, driver="GPKG")
+
+
+@pytest.mark.parametrize(
+    ("name", "writer", "crs"),
+    [
+        ("towns.parquet", _write_geoparquet, None),
+        ("towns.parquet", _write_geoparquet, METRES),
+        ("towns.gpkg", _write_geopackage, "EPSG:4326"),
+        ("towns.gpkg", _write_geopackage, METRES),
+    ],
+)
+def test_other_kinds_of_files_give_the_same_shapes(
+    tmp_path: Path, name: str, writer: Callable[..., None], crs: str | None
+) -> None:
+    """GeoParquet and GeoPackage are read like GeoJSON; coordinates in metres become degrees."""
+    spec = write(tmp_path, {"boundaries": name, "code": "GEOID"})
+    writer(tmp_path / name, crs, "GEOID")
+    found = shaped(spec)["destination", 2]
+    assert found.keys() == SQUARES.keys()
+    for code, shape in found.items():
+        assert shapely.hausdorff_distance(shape, SQUARES[code]) < 1e-6
+
+
+def test_a_geopackage_without_coordinates_is_refused(tmp_path: Path) -> None:
+    """Nobody can draw a file that does not say what its coordinates are."""
+    spec = write(tmp_path, {"boundaries": "towns.gpkg"})
+    codes, wkb = _as_table(METRES)
+    with pytest.warns(UserWarning, match="crs"):
+        pyogrio.raw.write(tmp_path / "towns.gpkg", wkb, [np.array(codes, object)], ["code"], geometry_type="Polygon")
+    told = refusal(spec)
+    assert str(told).endswith("towns.gpkg cannot be read as a file that says what its coordinates are.")
+    assert "EPSG:4326" in told.hint
+
+
+@pytest.mark.parametrize("package", ["pyogrio", "pyproj"])
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    """A file that needs the extra says what to install; a GeoParquet file in degrees needs nothing."""
+    spec = write(tmp_path, {"boundaries": "towns.gpkg"})
+    _write_geopackage(tmp_path / "towns.gpkg", METRES)
+    monkeypatch.setitem(sys.modules, package, None)
+    told = refusal(spec)
+    assert str(told) == f"hierarchy.boundaries: to read towns.gpkg, Trellis needs {package}, which is not installed."
+    assert "pip install 'trellis[maps]'" in told.hint
+    _write_geoparquet(tmp_path / "towns.parquet", None)
+    assert shaped(write(tmp_path, {"boundaries": "towns.parquet"}))["origin", 2].keys() == SQUARES.keys()
+
+
+def test_what_has_no_code_of_the_axis_is_passed_over(tmp_path: Path) -> None:
+    """Unknown codes, missing codes and empty shapes do not matter; a code that comes twice has its shapes together."""
+    bow_tie = shapely.Polygon([(2, 50), (3, 51), (3, 50), (2, 51)])
+    features = [
+        ("0101", box(0, 50, 0.5, 51)),
+        ("elsewhere", shapely.Point(0, 0)),
+        (None, shapely.Point(0, 0)),
+        ("0102", None),
+        ("0101", box(0.5, 50, 1, 51)),
+        ("0201", bow_tie),
+    ]
+    found = shaped(write(tmp_path, features=features))["origin", 2]
+    assert found.keys() == {"0101", "0201"}
+    assert found["0101"].equals(SQUARES["0101"])
+    assert found["0201"].is_valid
+    assert found["0201"].area == pytest.approx(0.5)
+
+
+def test_whole_numbers_are_codes(tmp_path: Path) -> None:
+    """A code that the file holds as a number is read as its digits."""
+    spec = write(tmp_path, features=[(101, box(0, 50, 1, 51)), (102.0, box(1, 50, 2, 51))])
+    (tmp_path / "areas.csv").write_text("county,town\n1,101\n1,102\n")
+    assert shaped(spec)["origin", 2].keys() == {"101", "102"}
+
+
+def test_one_file_has_the_level_whose_codes_it_has(tmp_path: Path) -> None:
+    """A file of counties gives shapes to counties alone."""
+    found = shaped(write(tmp_path, features=[("01", box(0, 50, 1, 51)), ("02", box(1, 50, 2, 51))]))
+    assert found.keys() == {("origin", 1), ("destination", 1)}
+
+
+def test_each_level_may_have_a_file(tmp_path: Path) -> None:
+    """A level with a file of its own takes its shapes from there, and not from its parts."""
+    spec = write(tmp_path, {"boundaries": {"town": "towns.geojson", "county": "counties.geojson"}})
+    (tmp_path / "counties.geojson").write_text(json.dumps(collection([("02", box(5, 50, 6, 51))])))
+    found = shaped(spec)
+    assert found["origin", 1].keys() == {"02"}
+    assert found["origin", 1]["02"].equals(box(5, 50, 6, 51))
+    assert found["origin", 2].keys() == SQUARES.keys()
+
+
+def test_shapes_of_levels_that_stay_inside_make_those_above(tmp_path: Path) -> None:
+    """Where towns are not released, counties still have what their towns cover, and towns have no shapes."""
+    write(tmp_path)
+    keys = yaml.safe_load((tmp_path / "spec.yaml").read_text())
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys | {"release": keys["release"] | {"finest": "county"}}))
+    found = shaped(tmp_path / "spec.yaml")
+    assert found.keys() == {("origin", 1), ("destination", 1)}
+    assert found["origin", 1]["01"].equals(box(0, 50, 2, 51))
+
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "not JSON": ("{", "hierarchy.boundaries: towns.geojson cannot be read as GeoJSON with a list of features."),
+    "no features": ("[]", "hierarchy.boundaries: towns.geojson cannot be read as GeoJSON with a list of features."),
+    "a point": (
+        json.dumps(collection([("0101", SQUARES["0101"]), ("0102", shapely.Point(1, 50))])),
+        "hierarchy.boundaries: feature 2 of towns.geojson must be a polygon or several, got a Point.",
+    ),
+    "metres": (
+        json.dumps(collection([("0101", box(400_000, 50, 400_001, 51))])),
+        "hierarchy.boundaries: feature 1 of towns.geojson must lie between -180 and 180 degrees of longitude and -90 and 90 of latitude.",
+    ),
+    "no number": (
+        json.dumps(collection([("0101", box(0, 0, 1, 1))])).replace("1.0, 0.0", "NaN, 0.0"),
+        "hierarchy.boundaries: feature 1 of towns.geojson has no shape that can be read.",
+    ),
+    "other coordinates": (
+        json.dumps(
+            collection(
+                list(SQUARES.items()), crs={"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::25832"}}
+            )
+        ),
+        "hierarchy.boundaries: towns.geojson cannot be read as GeoJSON in degrees of longitude and latitude.",
+    ),
+    "other codes": (
+        json.dumps(collection([("101", SQUARES["0101"])])),
+        "hierarchy.boundaries: no code of towns.geojson in code is a code of the axis.",
+    ),
+    "another property": (
+        json.dumps(collection(list(SQUARES.items()))).replace('"code"', '"GEOID"'),
+        "hierarchy.boundaries: no feature of towns.geojson has a code in code.",
+    ),
+    "a list for a code": (
+        json.dumps(collection([(["4711"], SQUARES["0101"])])),
+        "hierarchy.boundaries: feature 1 of towns.geojson must have a code that is text or a whole number.",
+    ),
+    "no shape": (
+        json.dumps(collection([("0101", None)])),
+        "hierarchy.boundaries: no area of towns.geojson has a shape.",
+    ),
+    "a broken shape": (
+        json.dumps(collection([("0101", None)])).replace("null", '{"type": "Polygon", "coordinates": [4711]}'),
+        "hierarchy.boundaries: feature 1 of towns.geojson has no shape that can be read.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_files_that_break_a_rule_are_refused(tmp_path: Path, kind: str) -> None:
+    """A plan refuses what cannot be drawn, before anything is reserved, and names the number of a feature at most."""
+    spec = write(tmp_path)
+    content, told = REFUSED[kind]
+    (tmp_path / "towns.geojson").write_text(content)
+    assert str(refusal(spec)) == told
+
+
+def test_degrees_of_old_geojson_are_accepted(tmp_path: Path) -> None:
+    """A file that states WGS 84, as GeoJSON once did, is read."""
+    spec = write(tmp_path)
+    for name in ("urn:ogc:def:crs:OGC:1.3:CRS84", "urn:ogc:def:crs:EPSG::4326", "EPSG:4269"):
+        crs = {"type": "name", "properties": {"name": name}}
+        (tmp_path / "towns.geojson").write_text(json.dumps(collection(list(SQUARES.items()), crs=crs)))
+        assert shaped(spec)["origin", 2].keys() == SQUARES.keys()
+
+
+def test_a_code_of_two_areas_is_refused(tmp_path: Path) -> None:
+    """A shape cannot be that of two areas, which only their counties tell apart."""
+    spec = write(tmp_path)
+    keys = yaml.safe_load(spec.read_text())
+    keys["input"] |= {"origin": ["county", "home"], "destination": ["county", "work"]}
+    spec.write_text(yaml.safe_dump(keys))
+    (tmp_path / "areas.csv").write_text("county,town\n01,0101\n02,0101\n")
+    assert str(refusal(spec)) == (
+        "hierarchy.boundaries: the codes of level town must differ to have shapes; one is that of two areas."
+    )
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    """A shapefile is refused with the command that converts it, and so is a file that is not there."""
+    with pytest.raises(InputError, match=r"must end in .geojson, .parquet or .gpkg, got towns.shp") as refused:
+        load_spec(write(tmp_path, {"boundaries": "towns.shp"})).source()
+    assert "ogr2ogr" in refused.value.hint
+    with pytest.raises(InputError, match=r"hierarchy.boundaries.town: there is no file"):
+        load_spec(write(tmp_path, {"boundaries": {"town": "none.geojson"}})).source()
+
+
+def test_the_confidential_table_is_no_file_of_shapes(tmp_path: Path) -> None:
+    """The table of records is refused as boundaries, by its path."""
+    spec = write(tmp_path, {"boundaries": "trips.parquet"})
+    _write_geoparquet(tmp_path / "trips.parquet", None, "home")
+    keys = yaml.safe_load(spec.read_text())
+    spec.write_text(yaml.safe_dump(keys | {"input": keys["input"] | {"table": "trips.parquet"}}))
+    assert str(refusal(spec)).startswith("hierarchy.boundaries must not be the confidential table")
+
+
+def test_a_copy_of_the_confidential_table_is_no_file_of_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of records is refused as boundaries, also by its content, and nothing is published."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    spec = write(tmp_path, {"boundaries": "shapes.parquet", "code": "home"})
+    _write_geoparquet(tmp_path / "shapes.parquet", None, "home")
+    shutil.copy(tmp_path / "shapes.parquet", tmp_path / "trips.parquet")
+    keys = yaml.safe_load(spec.read_text())
+    features = {"input": {"table": "trips.parquet", "features": ["home"]}, "release": {"order": ["home"]}}
+    codebook = {"home": keys["hierarchy"]}
+    spec.write_text(yaml.safe_dump(keys | features | {"hierarchy": codebook}))
+    with pytest.raises(InputError, match=r"hierarchy.home.boundaries must not be the confidential table"):
+        release(spec)
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("levels", "more", "told"),
+    [
+        (
+            ["county", "a/b"],
+            {"boundaries": "towns.geojson"},
+            "hierarchy.home must have levels whose names can be names of files, to have labels or boundaries; home_a/b cannot.",
+        ),
+        (
+            ["county", "a/b"],
+            {"labels": {"county": "name"}},
+            "hierarchy.home must have levels whose names can be names of files, to have labels or boundaries; home_a/b cannot.",
+        ),
+        (
+            ["county", "county_name"],
+            {"labels": {"county": "name"}},
+            "hierarchy.home.labels would give two columns of the published tables the name home_county_name.",
+        ),
+    ],
+)
+def test_levels_whose_files_or_columns_cannot_be_are_refused(
+    tmp_path: Path, levels: list[str], more: dict[str, Any], told: str
+) -> None:
+    """A level whose name is no name of a file, and a column of names that another column is called, are refused."""
+    keys = SPEC | {
+        "input": {"table": "trips.csv", "features": ["home"]},
+        "release": {"order": [f"home.{level}" for level in levels]},
+        "hierarchy": {"home": {"table": "areas.csv", "levels": levels} | more},
+    }
+    write(tmp_path)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
+    with pytest.raises(SpecError) as refused:
+        load_spec(tmp_path / "spec.yaml")
+    assert str(refused.value) == told
+
+
+def test_a_feature_called_geometry_has_no_shapes(tmp_path: Path) -> None:
+    """The files of shapes have a column of that name."""
+    keys = SPEC | {
+        "input": {"table": "trips.csv", "features": ["geometry"]},
+        "release": {"order": ["geometry"]},
+        "hierarchy": {"geometry": {"table": "areas.csv", "levels": ["town"], "boundaries": "towns.geojson"}},
+    }
+    write(tmp_path)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
+    with pytest.raises(SpecError, match=r"would give two columns of a published file the name geometry"):
+        load_spec(tmp_path / "spec.yaml")
+
+
+def _changed(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / "boundaries/origin_town.parquet"
+        metadata = pq.read_schema(path).metadata
+        pq.write_table(change(pl.read_parquet(path)).to_arrow().replace_schema_metadata(metadata), path)
+
+    return spoil
+
+
+def _with_shape(shape: Any) -> Callable[[Path], None]:
+    wkb = pl.lit(shapely.to_wkb(shape), dtype=pl.Binary)
+    return _changed(
+        lambda areas: areas.with_columns(
+            pl.when(pl.col("origin_town") == "0101").then(wkb).otherwise(GEOMETRY).alias(GEOMETRY)
+        )
+    )
+
+
+def _without_metadata(folder: Path) -> None:
+    path = folder / "boundaries/origin_county.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+
+
+def _another_level(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["boundaries"]["origin"] = ["block"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+BOW_TIE = shapely.Polygon([(0, 50), (1, 51), (1, 50), (0, 51)])
+SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a file less": (
+        lambda folder: (folder / "boundaries/origin_town.parquet").unlink(),
+        "boundaries/ does not hold the files that manifest.json lists.",
+    ),
+    "a file more": (
+        lambda folder: (folder / "boundaries/more.parquet").write_text(""),
+        "boundaries/ does not hold the files that manifest.json lists.",
+    ),
+    "no file of its kind": (
+        lambda folder: (folder / "boundaries/origin_town.parquet").write_text("none"),
+        "A table of boundaries/ is not a Parquet file.",
+    ),
+    "a level that is not released": (_another_level, "manifest.json: boundaries must list levels that are released."),
+    "another order": (
+        _changed(lambda areas: areas.reverse()),
+        "boundaries/origin_town.parquet does not have each area once, in the order of codes.",
+    ),
+    "an area twice": (
+        _changed(lambda areas: pl.concat([areas[:1], areas])),
+        "boundaries/origin_town.parquet does not have each area once, in the order of codes.",
+    ),
+    "a column less": (
+        _changed(lambda areas: areas.drop("origin_county")),
+        "boundaries/origin_town.parquet must have columns of codes, and geometry.",
+    ),
+    "a ring that crosses itself": (
+        _with_shape(BOW_TIE),
+        "boundaries/origin_town.parquet has a shape that is not a valid polygon or several.",
+    ),
+    "a point": (
+        _with_shape(shapely.Point(0, 50)),
+        "boundaries/origin_town.parquet has a shape that is not a valid polygon or several.",
+    ),
+    "nothing": (
+        _with_shape(shapely.Polygon()),
+        "boundaries/origin_town.parquet has an area whose shape is empty.",
+    ),
+    "another place": (
+        _with_shape(box(-1, 50, 1, 51)),
+        "boundaries/origin_town.parquet does not say what its shapes are, as GeoParquet does.",
+    ),
+    "no word of shapes": (
+        _without_metadata,
+        "boundaries/origin_county.parquet does not say what its shapes are, as GeoParquet does.",
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_verify_reads_shapes(folder: Path, tmp_path: Path, spoil: str) -> None:
+    """Files of shapes that are not as they should be are found though all checksums fit."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    change, failure = SPOILT[spoil]
+    change(copy)
+    files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    lines = (f"{sha256_of(path)}  {path.relative_to(copy)}\n" for path in files)
+    (copy / "SHA256SUMS").write_text("".join(lines))
+    assert failure in verify(copy)

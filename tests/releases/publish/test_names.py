@@ -1,0 +1,322 @@
+"""Names of areas: read from codebooks or tables of their own, published beside the codes, and taken by queries."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+import yaml
+from csvw import CSVW
+
+from flows.answers.query import query_answer
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
+from storage.errors import InputError, SpecError, UsageError
+from storage.machine.files import sha256_of
+from tasks.ingest.task import names_of, read_ends
+from tasks.verify.folder import verify
+
+AREAS = pl.DataFrame(
+    {
+        "county": ["01", "01", "02", "02"],
+        "county called": ["Ashford", "Ashford", "  Bel\tmont ", "  Bel\tmont "],
+        "town": ["0101", "0102", "0201", "0202"],
+        "town called": ["Ashford", "Mill, Old", "=Mill", ""],
+    }
+)
+SPEC: dict[str, Any] = {
+    "name": "named",
+    "dataset": "named",
+    "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
+    "hierarchy": {
+        "table": "areas.csv",
+        "levels": ["county", "town"],
+        "labels": {"county": "county called", "town": "town called"},
+    },
+    "release": {"tree": "destination", "finest": "town", "csv": "every_level", "rows": "signal"},
+    "privacy": {
+        "unit": "one made-up person",
+        "neighbours": "substitution",
+        "max_records_per_unit": 1,
+        "epsilon": 20.0,
+        "delta": 1e-8,
+    },
+    "budget": {"epsilon": 1000.0, "delta": 1e-5},
+}
+
+
+def write(folder: Path, spec: dict[str, Any], areas: pl.DataFrame = AREAS) -> Path:
+    """Write the tables and a spec of them, and return the spec."""
+    folder.mkdir(parents=True, exist_ok=True)
+    areas.write_csv(folder / "areas.csv")
+    pairs = [(home, work) for home in AREAS["town"] for work in AREAS["town"]] * 30
+    pl.DataFrame(pairs, ["home", "work"], orient="row").write_csv(folder / "trips.csv")
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    return folder / "spec.yaml"
+
+
+def release(spec: Path) -> Path:
+    """Make the release of a spec, and return its folder."""
+    with ThreadPoolExecutor(1) as threads:
+        plan = make_plan(load_spec(spec))
+        made = new_release(plan)
+        make_release(plan, made, submit_to(threads), report_nothing)
+        return Path(made.folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the published folder of the spec above."""
+    place = tmp_path_factory.mktemp("named")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        yield release(write(place, SPEC))
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    """Return a copy of the folder that a test may change."""
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def resummed(folder: Path) -> Path:
+    """Return a folder whose checksums fit its files again."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    lines = (f"{sha256_of(path)}  {path.relative_to(folder)}\n" for path in files)
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    return folder
+
+
+def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> dict[tuple[str, int], list[Any]]:
+    """Return the names that ingest would keep, by axis and level."""
+    source = load_spec(write(folder, spec, areas)).source()
+    return {place: names.rows() for place, names in names_of(source, read_ends(source)).items()}
+
+
+def with_labels(labels: object, **hierarchy: object) -> dict[str, Any]:
+    """Return the spec with other labels, or other keys of its hierarchy."""
+    return SPEC | {"hierarchy": SPEC["hierarchy"] | {"labels": labels} | hierarchy}
+
+
+def test_every_csv_has_names_beside_codes(folder: Path) -> None:
+    """A column of names follows each column of codes that has names, in the tables of levels and of the rows that stand out."""
+    calls = dict(AREAS.select("town", pl.Series("name", ["Ashford", "Mill, Old", "=Mill", None])).iter_rows())
+    for name in ("counts/level_4.csv", "signal/level_4.csv"):
+        table = pl.read_csv(folder / name, infer_schema=False)
+        axes = [
+            f"{end}_{level}{of}"
+            for end in ("origin", "destination")
+            for level in ("county", "town")
+            for of in ("", "_name")
+        ]
+        assert table.columns[:8] == axes
+        rows = table.filter(pl.col("origin_town").is_not_null() & (pl.col("origin_town") != ""))
+        assert rows.height
+        assert rows["origin_town_name"].to_list() == [calls[code] for code in rows["origin_town"]]
+        assert set(rows["origin_county_name"]) == {"Ashford", "Bel mont"}
+    assert "origin_county_name" not in pl.read_parquet(folder / "counts/level_4.parquet").columns
+
+
+def test_tables_of_names_join_by_their_codes(folder: Path) -> None:
+    """The tables of names have the columns of codes of the counts, so that a natural join adds the names."""
+    names = pl.read_parquet(folder / "names/origin_town.parquet")
+    assert names.rows() == [("01", "0101", "Ashford"), ("01", "0102", "Mill, Old"), ("02", "0201", "=Mill")]
+    with duckdb.connect() as con:
+        joined = con.sql(
+            f"SELECT origin_town_name FROM '{folder}/counts/level_4.parquet' NATURAL LEFT JOIN '{folder}/names/origin_town.parquet'"
+        ).fetchall()
+    assert {name for (name,) in joined} == {"Ashford", "Mill, Old", "=Mill", None}
+
+
+def test_the_metadata_describes_names(folder: Path) -> None:
+    """The validator of CSVW accepts the metadata; names are no part of the key, and may be missing."""
+    described = CSVW(str(folder / "metadata.json"), validate=True, strict=True)
+    assert described.is_valid
+    tables = {
+        table["url"]: table["tableSchema"] for table in json.loads((folder / "metadata.json").read_text())["tables"]
+    }
+    schema = tables["counts/level_4.csv"]
+    assert schema["primaryKey"] == ["origin_county", "origin_town", "destination_county", "destination_town"]
+    columns = {column["name"]: column for column in schema["columns"]}
+    assert columns["origin_town_name"]["required"] is False
+    assert "origin_town" in columns["origin_town_name"]["dc:description"]
+
+
+def test_the_manifest_publishes_no_path_of_names(folder: Path) -> None:
+    """The manifest lists the levels that have names, and the spec in it has columns, or the name of a file."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["names"] == {"origin": ["county", "town"], "destination": ["county", "town"]}
+    assert manifest["spec"]["hierarchy"]["labels"] == SPEC["hierarchy"]["labels"]
+
+
+def test_a_path_of_labels_stays_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table of names, the published spec has the name of the file."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "secret place").mkdir()
+    pl.DataFrame({"level": ["town"], "code": ["0101"], "name": ["A"]}).write_csv(
+        tmp_path / "secret place" / "names.csv"
+    )
+    published = release(write(tmp_path, with_labels("secret place/names.csv")))
+    assert json.loads((published / "manifest.json").read_text())["spec"]["hierarchy"]["labels"] == "names.csv"
+    assert verify(published) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "name"),
+    [
+        ("bel mont", ["02"], "Bel mont"),
+        ("Mill,  OLD", ["01", "0102"], "Mill, Old"),
+        ("town=ashford", ["01", "0101"], "Ashford"),
+        ("county=Ashford", ["01"], "Ashford"),
+        ("county=Bel mont,town==Mill", ["02", "0201"], "=Mill"),
+        ("0202", ["02", "0202"], None),
+    ],
+)
+def test_areas_are_found_by_their_names(folder: Path, asked: str, path: list[str], name: str | None) -> None:
+    """A name stands for a code, whatever its case and blanks; the answer has code and name, and is that of the code."""
+    told = query_answer(folder, asked, None, [], simultaneous=False)
+    assert told.where["origin"] is not None
+    assert (told.where["origin"].path, told.where["origin"].name) == (path, name)
+    assert told.count == query_answer(folder, path[-1], None, [], simultaneous=False).count
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "hint"),
+    [
+        ("Ashford", "origin: 2 areas are called Ashford.", "Write county=01 or county=01,town=0101."),
+        ("mill", "origin: no level has an area mill.", "Did you mean =Mill (town=0201) or Mill, Old (town=0102)?"),
+        ("Ashfrod", "origin: no level has an area Ashfrod.", "Did you mean Ashford (county=01)"),
+        ("county=Mill, Old", "origin: there is no area county=Mill, Old.", "Did you mean Mill, Old"),
+    ],
+)
+def test_a_name_that_is_not_one_areas_is_refused(folder: Path, asked: str, told: str, hint: str) -> None:
+    """Several areas of one name, a part of a name and a misspelt name are refused with the areas that may be meant."""
+    with pytest.raises(UsageError) as refusal:
+        query_answer(folder, asked, None, [], simultaneous=False)
+    assert str(refusal.value) == told
+    assert refusal.value.hint.startswith(hint)
+
+
+def _rename(folder: Path) -> None:
+    path = folder / "names/origin_town.parquet"
+    pl.read_parquet(path).with_columns(pl.lit("Elsewhere").alias("origin_town_name")).write_parquet(path)
+
+
+def _twice(folder: Path) -> None:
+    path = folder / "names/origin_county.parquet"
+    areas = pl.read_parquet(path)
+    pl.concat([areas, areas[:1]]).sort("origin_county").write_parquet(path)
+
+
+SPOILT = {
+    "other names than in the CSV": (_rename, "level_4.csv differs from the table of level 4."),
+    "an area with two rows": (
+        _twice,
+        "names/origin_county.parquet does not name each area once, in the order of codes.",
+    ),
+    "a table less": (
+        lambda folder: (folder / "names/origin_town.parquet").unlink(),
+        "names/ does not hold the tables that manifest.json lists.",
+    ),
+    "no table": (
+        lambda folder: (folder / "names/origin_town.parquet").write_text("none"),
+        "A table of names/ is not a Parquet file.",
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_verify_reads_names(copy: Path, spoil: str) -> None:
+    """Names that differ from the CSV, or are not as the manifest says, are found though all checksums fit."""
+    change, failure = SPOILT[spoil]
+    assert verify(copy) == []
+    change(copy)
+    assert failure in verify(resummed(copy))
+
+
+def test_names_come_from_a_table_of_their_own(tmp_path: Path) -> None:
+    """A table of codes and names names the areas of each level that it has; other codes in it do not matter."""
+    labels = pl.DataFrame(
+        {"level": ["town", "county", "town", "block"], "code": ["0201", "01", "9", "01"], "name": ["A", "B", "C", "D"]}
+    )
+    (tmp_path / "names").mkdir()
+    labels.write_csv(tmp_path / "names/names.csv")
+    found = named(with_labels("names/names.csv"), tmp_path)
+    assert found["origin", 1] == found["destination", 1] == [("01", "B")]
+    assert found["origin", 2] == [("02", "0201", "A")]
+
+
+def test_a_feature_takes_a_table_of_codes_and_names(tmp_path: Path) -> None:
+    """Values that the spec lists have one level, which the table need not name."""
+    pl.DataFrame({"code": ["f", "m"], "name": ["women", "men"]}).write_csv(tmp_path / "sexes.csv")
+    pl.DataFrame({"sex": ["f", "m"]}).write_csv(tmp_path / "people.csv")
+    spec = SPEC | {
+        "input": {"table": "people.csv", "features": ["sex"]},
+        "hierarchy": {"sex": {"values": ["m", "f"], "labels": "sexes.csv"}},
+        "release": {"order": ["sex"]},
+    }
+    assert named(spec, tmp_path) == {("sex", 1): [("f", "women"), ("m", "men")]}
+
+
+def test_an_area_that_stands_alone_keeps_its_name_at_the_level_above(tmp_path: Path) -> None:
+    """With blank: own_area, an area without a county is its own county, and is called there as it is at its own level."""
+    areas = AREAS.with_columns(
+        pl.Series("county", ["01", "01", "02", None]), pl.Series("town called", ["Ashford", "Old", "Mill", "Free"])
+    )
+    found = named(with_labels(SPEC["hierarchy"]["labels"], blank="own_area"), tmp_path, areas)
+    assert ("0202", "Free") in found["origin", 1]
+    assert ("0202", "0202", "Free") in found["origin", 2]
+
+
+@pytest.mark.parametrize(
+    ("spec", "areas", "told"),
+    [
+        (with_labels({"county": "called"}), AREAS, "hierarchy.table: areas.csv has no column called."),
+        (
+            with_labels({"county": "town called"}),
+            AREAS,
+            "hierarchy.labels: an area of level county has two names.",
+        ),
+        (
+            with_labels({"town": "town called"}),
+            AREAS.with_columns(pl.lit(" ").alias("town called")),
+            "hierarchy.labels: no code of the codebook that has a name is a code of the axis.",
+        ),
+        (
+            with_labels("trips.csv"),
+            AREAS,
+            "hierarchy.labels must not be the confidential table: its areas would reveal who is in them.",
+        ),
+    ],
+)
+def test_names_that_break_a_rule_are_refused(
+    tmp_path: Path, spec: dict[str, Any], areas: pl.DataFrame, told: str
+) -> None:
+    """A missing column, two names of one area, no name at all, and the confidential table are refused with the key."""
+    with pytest.raises(InputError) as refusal:
+        named(spec, tmp_path, areas)
+    assert str(refusal.value) == told.replace("in them", "in it")
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"labels": {"block": "x"}}, "hierarchy.labels must name levels (county, town), got block."),
+        ({"code": "GEOID"}, "hierarchy.code must be left out without boundaries, whose property it names."),
+        ({"boundaries": {"block": "x.geojson"}}, "hierarchy.boundaries must name levels (county, town), got block."),
+    ],
+)
+def test_keys_that_name_no_level_are_refused(tmp_path: Path, keys: dict[str, Any], told: str) -> None:
+    """Names and boundaries are of levels that the hierarchy has."""
+    with pytest.raises(SpecError) as refusal:
+        load_spec(write(tmp_path, SPEC | {"hierarchy": {"table": "areas.csv", "levels": ["county", "town"]} | keys}))
+    assert str(refusal.value) == told
