@@ -36,6 +36,7 @@ check: .venv/.built
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/oxlint --deny-warnings tasks/explore/assets
 
 format: .venv/.built
 	$(BIN)/ruff check --fix .

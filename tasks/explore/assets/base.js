@@ -1,0 +1,166 @@
+// What all parts of the explorer share: the data, texts, numbers, and the pieces of the page that are made again and again.
+
+
+export const data = JSON.parse(document.getElementById("data").textContent);
+export const release = data.release;
+export const percent = `${+(100 * release.confidence).toFixed(2)}%`;
+
+export const MOST_IN_MATRIX = 60; // areas on a side
+
+/** Return a number with separators of thousands; "?" where it is unknown. */
+export function number(value) {
+  return value === null || value === undefined ? "?" : value.toLocaleString("en-GB").replace("-", "−");
+}
+
+/** Return a share in per cent, rounded up to the next whole one where it is above 1. */
+export function share(value) {
+  const percents = 100 * value;
+  return `${percents > 1 ? Math.ceil(percents) : +percents.toPrecision(2)}%`;
+}
+
+/** Return a number of records in words, such as "1,240 jobs". */
+export function counted(value) {
+  return `${number(value)} ${Math.abs(value) === 1 ? release.one : release.many}`;
+}
+
+/** Return an element with attributes and children; text is never read as HTML. */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Replace the children of the element with an id. */
+export function fill(id, ...children) {
+  document.getElementById(id).replaceChildren(...children.filter(Boolean));
+}
+
+/** Return what an area of a level of an axis is called: its name with its code, or its code alone. */
+export function called(axis, level, area) {
+  const of = axis.levels[level - 1];
+  const code = of.codes[area];
+  const name = of.names ? of.names[area] : null;
+  return name && name !== code ? `${name} (${code})` : code;
+}
+
+/** Return the interval of a count in words; empty where none is stated. */
+export function interval(low, high) {
+  if (low === null || low === undefined) return "";
+  return low === high ? "exact" : `${number(low)} to ${number(high)}`;
+}
+
+/** Return how far a count can be trusted: a word for a style, and a sentence. */
+function judged(count, low, high, signal = true) {
+  if (low === null || low === undefined) return ["unknown", "No interval can be stated for this number."];
+  if (low === high) return ["sure", "This number is published exactly. It has no noise."];
+  if (low <= 0 || !signal) {
+    return [
+      "noise",
+      `This number is too small to be told from noise: the true number may be 0, and is at most ${number(high)}.`,
+    ];
+  }
+  const wide = Math.max(high - count, count - low) / Math.max(count, 1);
+  const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, with ${percent} confidence.`;
+  if (wide <= 0.05) return ["sure", `This number is reliable. ${within}`];
+  if (wide <= 0.25) return ["fair", `This number is good enough to compare sizes. ${within}`];
+  return ["rough", `This number is rough. ${within}`];
+}
+
+/** Return a sentence that quotes a count correctly. */
+function quoted(count, low, high, what, signal = true) {
+  const source = `Source: ${release.id}, differentially private (ε = ${+release.epsilon.toPrecision(4)}).`;
+  if (low === null || low === undefined) {
+    return `${capital(counted(count))} ${what}, a number with noise of unknown size. ${source}`;
+  }
+  if (low === high) return `${capital(counted(count))} ${what}. ${source}`;
+  if (low <= 0 || !signal) {
+    return `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)} (${percent} confidence). ${source}`;
+  }
+  return `About ${counted(count)} ${what} (between ${number(low)} and ${number(high)} with ${percent} confidence). The number has noise added to protect individuals. ${source}`;
+}
+
+export function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Return a card about one number: what it is, its interval, how far to trust it, and how to quote it. */
+export function card(title, what, { count, low, high, signal = true, note = "" }) {
+  const [kind, sentence] = judged(count, low, high, signal);
+  const quote = quoted(count, low, high, what, signal);
+  const exact = low === high && low !== null;
+  const said = make("span", { role: "status", class: "copied" });
+  const copy = make(
+    "button",
+    {
+      type: "button",
+      class: "copy",
+      onclick: () => {
+        const text = make("textarea", { class: "away", "aria-hidden": "true" });
+        text.value = quote;
+        document.body.append(text);
+        text.select();
+        said.textContent = document.execCommand("copy") ? "Copied." : "Select the sentence and copy it.";
+        text.remove();
+      },
+    },
+    "Copy",
+  );
+  return make(
+    "article",
+    { class: `card ${kind}` },
+    make("h3", {}, title),
+    make(
+      "p",
+      { class: "figure" },
+      make("b", { class: "count" }, number(count)),
+      ` ${Math.abs(count) === 1 ? release.one : release.many}`,
+      interval(low, high) && !exact
+        ? make("span", { class: "interval" }, ` ${interval(low, high)}, with ${percent} confidence`)
+        : null,
+    ),
+    make("p", { class: "judged" }, sentence),
+    note ? make("p", { class: "note" }, note) : null,
+    make("p", { class: "quote" }, make("q", {}, quote), " ", copy, " ", said),
+  );
+}
+
+/** Return a table with a caption, headings and rows; the first column heads its row, numbers stand at the right. */
+export function tableOf(caption, headings, rows) {
+  const head = make("tr", {}, ...headings.map((text) => make("th", { scope: "col" }, text)));
+  const body = rows.map((cells) =>
+    make(
+      "tr",
+      {},
+      ...cells.map((cell, place) => {
+        const attributes = typeof cell === "number" || /^[−\d][\d,]*$/.test(cell) ? { class: "number" } : {};
+        const content = typeof cell === "number" ? number(cell) : cell;
+        return place ? make("td", attributes, content) : make("th", { scope: "row" }, content);
+      }),
+    ),
+  );
+  return make(
+    "div",
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
+    make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...body)),
+  );
+}
+
+/** Keep the state of the page in its address, so that a link leads back to it. */
+export const address = {
+  read() {
+    return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  },
+  write(state) {
+    const given = Object.entries(state).filter(([, value]) => value !== null && value !== undefined && value !== "");
+    history.replaceState(null, "", `#${new URLSearchParams(given)}`);
+  },
+};
+
+/** Say something to readers who do not see the page change. */
+export function announce(text) {
+  document.getElementById("announced").textContent = text;
+}

@@ -1,0 +1,53 @@
+// The beginning: the parts that every page has, and then what fits the kind of the release.
+
+import { data, fill, make, number, percent, release } from "./base.js";
+import { dark } from "./charts.js";
+import { beginTrips, showMap, showMatrix } from "./trips.js";
+import { beginAttributes, showAttributes } from "./attributes.js";
+
+/** Say what numbers mean, in words that fit the release. */
+function showMeaning() {
+  const exact = release.unprotected.length ? `Published exactly, without noise: ${release.unprotected.join("; ")}.` : "Every number has noise.";
+  fill(
+    "meaning",
+    make("p", {}, `${release.statement} Noise was added to every count that is not listed as exact, so no number tells whether any one ${release.one} is in the data.`),
+    make(
+      "p",
+      {},
+      `An interval such as “90 to 110” holds the true number with ${percent} probability, over all noise, if you choose the number before you look at it. ` +
+        "In lists, where the largest counts stand first, the intervals hold for rows on average.",
+    ),
+    make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
+    make("p", {}, exact),
+  );
+  const left = [
+    ...(data.left_out ?? []).map((level) => `Level ${level.level} (${number(level.rows)} rows) is not in this page; it is in ${level.file}.`),
+    ...(data.tables_left_out ?? []),
+  ];
+  fill("left-out", ...left.map((sentence) => make("li", {}, sentence)));
+  document.getElementById("left-out-part").hidden = !left.length;
+}
+
+function begin() {
+  showMeaning();
+  if (data.kind === "trips") beginTrips();
+  else beginAttributes();
+}
+
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth === width) return;
+  width = innerWidth;
+  redraw();
+});
+dark.addEventListener("change", redraw);
+
+/** Draw again what depends on the width of the window or on the scheme of colours. */
+function redraw() {
+  if (data.kind === "trips") {
+    showMap();
+    showMatrix();
+  } else showAttributes();
+}
+
+begin();
