@@ -4,6 +4,12 @@ import re
 from functools import cache
 from html import escape
 from importlib.resources import files
+from pathlib import Path
+
+from storage.errors import TrellisError
+from tasks.explore.payload import payload_text
+from tasks.format.manifest import Manifest
+from tasks.query.folder import PublishedFolder
 
 EXPLORER = "explorer.html"
 
@@ -13,8 +19,51 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.MULTILINE)
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
+def explorer(folder: PublishedFolder) -> str:
+    """Return the page of a folder. The same folder always gives the same page.
+
+    Raises:
+        StoreError: a file is missing, or differs from what was published.
+    """
+    return explorer_page(folder.manifest.id, data_of(folder))
+
+
+def data_of(folder: PublishedFolder) -> str:
+    """Return the payload of a folder as it stands in its page: JSON in which every `<` is escaped.
+
+    Raises:
+        StoreError: a file is missing, or differs from what was published.
+    """
+    return payload_text(folder).replace("<", "\\u003c")
+
+
+def explorer_failures(folder: Path, manifest: Manifest) -> list[str]:
+    """Return whether the explorer shows other numbers than the folder has; releases of before it have none.
+
+    Args:
+        folder: published, with tables that are as the manifest says.
+        manifest: its manifest.
+    """
+    page = folder / EXPLORER
+    if not page.is_file():
+        return []
+    try:
+        shown = data_in(page.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        return [f"{EXPLORER} is not a page of text."]
+    try:
+        expected = data_of(PublishedFolder(folder, manifest))
+    except TrellisError as fault:
+        return [f"{EXPLORER} cannot be checked: {fault}"]
+    return (
+        []
+        if shown == expected
+        else [f"{EXPLORER} does not show what the tables, names and manifest of the folder say."]
+    )
+
+
 def explorer_page(title: str, data: str) -> str:
-    """Return the page.
+    """Return the page with some data.
 
     Args:
         title: of the page, text.

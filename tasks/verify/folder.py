@@ -13,6 +13,7 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
+from tasks.explore.page import explorer_failures
 from tasks.export.formats import format_failures
 from tasks.export.tables import Tables
 from tasks.format.areas import AxisAreas
@@ -62,7 +63,8 @@ def verify(folder: Path) -> list[str]:
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
-    return failures + _tables(folder, manifest)
+    failures += _tables(folder, manifest)
+    return failures or explorer_failures(folder, manifest)
 
 
 def _releases_in(folder: Path) -> list[str]:
