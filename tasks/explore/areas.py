@@ -7,10 +7,9 @@ import polars as pl
 
 from tasks.atlas.shapes import Place
 from tasks.explore.shapes import drawn_shapes
-from tasks.explore.tables import AxisLevels, Tables
-from tasks.format.manifest import ViewEntry
-from tasks.format.published_tree import axis_columns, published_shapes, view_columns
+from tasks.format.published_tree import published_shapes
 from tasks.query.folder import PublishedFolder
+from tasks.tabulate.tables import AxisLevels, Tables
 from tasks.tree.axis import Axis
 
 Path = tuple[str, ...]  # the codes of an area, coarse to fine
@@ -38,7 +37,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
                 {
                     "name": name,
                     "codes": [path[-1] for path in paths.get((axis.name, level), [])],
-                    "names": _names(folder, axis.name, paths.get((axis.name, level), [])),
+                    "names": names_of(folder, axis.name, paths.get((axis.name, level), [])),
                     "parent": axis.parent[level - 1].tolist() if level > 1 and (axis.name, level) in paths else None,
                     "shape": keys.get((axis.name, level)),
                 }
@@ -57,22 +56,7 @@ def paths_of(axis: Axis, level: int) -> list[Path]:
     return list(zip(*codes, strict=True))
 
 
-def view_columns_of(folder: PublishedFolder, view: ViewEntry, rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of codes of a view, each with the names of its areas, None where there are none."""
-    found = []
-    of_axis = {
-        column: (axis, axis_columns(folder.manifest, axis)[: level + 1])
-        for axis in folder.axes
-        for level, column in enumerate(axis_columns(folder.manifest, axis))
-    }
-    for column in view_columns(folder.manifest, view):
-        axis, path = of_axis.get(column, ("", []))
-        names = _names(folder, axis, list(rows.select(path).iter_rows())) if path else None
-        found.append({"title": column, "values": rows[column].to_list(), "names": names})
-    return found
-
-
-def _names(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[str | None] | None:
+def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[str | None] | None:
     """Return the names of areas; None where none of them has one."""
     names = [folder.names.name_of(axis, path) for path in paths] if folder.manifest.names else []
     return names if any(name is not None for name in names) else None

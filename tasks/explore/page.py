@@ -4,11 +4,8 @@ import re
 from functools import cache
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 
-from storage.errors import TrellisError
-from tasks.explore.payload import payload_text
-from tasks.format.manifest import Manifest
+from tasks.explore.payload import embedded
 from tasks.query.folder import PublishedFolder
 
 EXPLORER = "explorer.html"
@@ -25,41 +22,7 @@ def explorer(folder: PublishedFolder) -> str:
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    return explorer_page(folder.manifest.id, data_of(folder))
-
-
-def data_of(folder: PublishedFolder) -> str:
-    """Return the payload of a folder as it stands in its page: JSON in which every `<` is escaped.
-
-    Raises:
-        StoreError: a file is missing, or differs from what was published.
-    """
-    return payload_text(folder).replace("<", "\\u003c")
-
-
-def explorer_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return whether the explorer shows other numbers than the folder has; releases of before it have none.
-
-    Args:
-        folder: published, with tables that are as the manifest says.
-        manifest: its manifest.
-    """
-    page = folder / EXPLORER
-    if not page.is_file():
-        return []
-    try:
-        shown = data_in(page.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        return [f"{EXPLORER} is not a page of text."]
-    try:
-        expected = data_of(PublishedFolder(folder, manifest))
-    except TrellisError as fault:
-        return [f"{EXPLORER} cannot be checked: {fault}"]
-    return (
-        []
-        if shown == expected
-        else [f"{EXPLORER} does not show what the tables, names and manifest of the folder say."]
-    )
+    return explorer_page(folder.manifest.id, embedded(folder))
 
 
 def explorer_page(title: str, data: str) -> str:
@@ -77,12 +40,6 @@ def explorer_page(title: str, data: str) -> str:
         library=_library(),
         script=_script(),
     )
-
-
-def data_in(page: str) -> str:
-    """Return the payload of a page as it is there; empty if there is none."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    return found[1] if found else ""
 
 
 @cache

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import COUNT
-from tasks.explore.answers import answers
 from tasks.explore.areas import axes_shown
-from tasks.explore.tables import AxisLevels, Boxes, Tables
+from tasks.explore.attributes import attributes
 from tasks.explore.trips import levels_that_fit, trips
 from tasks.query.folder import PublishedFolder
+from tasks.tabulate.answers import answers
+from tasks.tabulate.tables import AxisLevels, Boxes, Tables
 from tasks.words.units import unit_words
 
 MOST_ROWS = 200_000
@@ -28,15 +29,22 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
         StoreError: a file is missing, or differs from what was published.
     """
     tables, kind = Tables(folder), kind_of(folder)
-    finest = folder.reached(levels_that_fit(tables, most_rows) - 1 if kind == "trips" else len(folder.steps))
+    if kind == "trips":
+        content, finest = trips(tables, most_rows), folder.reached(levels_that_fit(tables, most_rows) - 1)
+    else:
+        content, finest = attributes(tables, most_rows)
     axes, shapes = axes_shown(tables, finest)
-    shown = {"kind": kind, "release": _release(tables), "axes": axes}
-    return shown | trips(tables, most_rows) | {"shapes": shapes}
+    return {"kind": kind, "release": _release(tables), "axes": axes, **content, "shapes": shapes}
 
 
 def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:
     """Return what the explorer shows of a folder as compact JSON; arguments and errors are those of `payload`."""
     return json.dumps(payload(folder, most_rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def embedded(folder: PublishedFolder) -> str:
+    """Return that JSON as it stands in a page, where no `<` may end a script; errors are those of `payload`."""
+    return payload_text(folder).replace("<", "\\u003c")
 
 
 def kind_of(folder: PublishedFolder) -> str:

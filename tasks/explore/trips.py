@@ -1,15 +1,14 @@
 """The part of the explorer's data that is about trips: the levels, the totals of areas, and the views."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
-from tasks.explore.answers import absent_high, answers
-from tasks.explore.areas import view_columns_of
-from tasks.explore.tables import Boxes, Tables
+from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
+from tasks.tabulate.answers import absent_high, answers
+from tasks.tabulate.tables import Boxes, Tables
 
 _ENDS = ("from", "to")
 _ONE_BY_ONE = 500_000  # cells without a row that are asked about one by one
@@ -17,8 +16,10 @@ _ONE_BY_ONE = 500_000  # cells without a row that are asked about one by one
 
 def levels_that_fit(tables: Tables, most_rows: int) -> int:
     """Return how many levels have at most so many rows together, coarse ones first; everything fits always."""
-    rows = np.cumsum([entry.nonzero for entry in tables.folder.manifest.levels])
-    return max(int(np.searchsorted(rows, most_rows, side="right")), 1)
+    entries, tree = tables.folder.manifest.levels, tables.tree
+    rows = np.cumsum([entry.nonzero for entry in entries])
+    areas = np.array([sum(tree.sizes(entry.level)) for entry in entries])  # which have totals too
+    return max(int(np.searchsorted(np.maximum(rows, areas), most_rows, side="right")), 1)
 
 
 def trips(tables: Tables, most_rows: int) -> dict[str, Any]:
@@ -29,7 +30,9 @@ def trips(tables: Tables, most_rows: int) -> dict[str, Any]:
         most_rows: so many rows of levels and views are taken in at most.
     """
     entries, fit = tables.folder.manifest.levels, levels_that_fit(tables, most_rows)
-    views, views_left_out = _views(tables, most_rows - sum(entry.nonzero for entry in entries[:fit]))
+    views, views_left_out = views_shown(
+        tables, tables.folder.manifest.views, most_rows - sum(entry.nonzero for entry in entries[:fit])
+    )
     return {
         "levels": [_level(tables, entry) for entry in entries[:fit]],
         "left_out": [
@@ -91,24 +94,3 @@ def _totals(tables: Tables, axis: int, level: int) -> dict[str, Any]:
     areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
     found = answers(tables, Boxes(levels, areas))
     return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends()}
-
-
-def _views(tables: Tables, most_rows: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the views that have room, in their order, and those that have none."""
-    shown, left_out = list[dict[str, Any]](), list[dict[str, Any]]()
-    for view in tables.folder.manifest.views:
-        rows = tables.view(view).table
-        if rows.height > most_rows:
-            left_out.append({"name": view.name, "rows": rows.height, "file": f"views/{view.name}.parquet"})
-            continue
-        most_rows -= rows.height
-        ends: Sequence[str] = [COUNT, LOW, HIGH]
-        shown.append(
-            {
-                "name": view.name,
-                "axes": dict(view.axes),
-                "columns": view_columns_of(tables.folder, view, rows),
-                **{end: rows[end].to_list() if end in rows.columns else None for end in ends},
-            }
-        )
-    return shown, left_out

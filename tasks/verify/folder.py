@@ -13,7 +13,7 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
-from tasks.explore.page import explorer_failures
+from tasks.explore.check import explorer_failures
 from tasks.export.formats import format_failures
 from tasks.export.tables import Tables
 from tasks.format.areas import AxisAreas
@@ -63,8 +63,7 @@ def verify(folder: Path) -> list[str]:
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
-    failures += _tables(folder, manifest)
-    return failures or explorer_failures(folder, manifest)
+    return failures + _tables(folder, manifest)
 
 
 def _releases_in(folder: Path) -> list[str]:
@@ -297,7 +296,7 @@ def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str
         if table.with_suffix(".csv").exists():
             failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}", names)
     failures += format_failures(Tables(folder, manifest))
-    return failures or metadata_failures(folder)
+    return failures or metadata_failures(folder) or explorer_failures(folder)
 
 
 def _table(folder: Path, entry: LevelEntry) -> Path:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tasks.explore.measured import possible_cells
-from tasks.explore.tables import Boxes, Tables
 from tasks.query.boxes import level_of
+from tasks.tabulate.measured import possible_cells
+from tasks.tabulate.tables import Boxes, Tables
 from tasks.tree.axis import IntArray
 from tasks.unbiased.released import ReleasedCounts
 from tasks.unbiased.variance import FloatArray

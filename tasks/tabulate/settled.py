@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY
-from tasks.explore.measured import each, possible_cells
-from tasks.explore.tables import Boxes, Groups, Tables
 from tasks.format.manifest import LevelEntry, ViewEntry
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
 from tasks.query.boxes import level_of
+from tasks.tabulate.measured import each, possible_cells
+from tasks.tabulate.tables import Boxes, Groups, Tables
 from tasks.tree.axis import BoolArray, IntArray
 
 Ends = tuple[IntArray, IntArray]

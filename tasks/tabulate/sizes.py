@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY
-from tasks.explore.measured import each
-from tasks.explore.tables import Boxes, Groups, Rows, Tables
 from tasks.groups.released import MeasuredSizes, SizesNoisy
 from tasks.groups.task import by_region
 from tasks.laws.named import noise_of
 from tasks.query.boxes import level_of
+from tasks.tabulate.measured import each
+from tasks.tabulate.tables import Boxes, Groups, Rows, Tables
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
 

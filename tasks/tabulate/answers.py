@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW
-from tasks.explore.measured import measured_intervals, most_without_a_row, possible_cells
-from tasks.explore.settled import margin_intervals, settled_intervals
-from tasks.explore.sizes import sizes_intervals
-from tasks.explore.tables import Boxes, Groups, Tables
-from tasks.explore.unbiased import unbiased_intervals
 from tasks.laws.named import noise_of
 from tasks.query.boxes import level_of
+from tasks.tabulate.measured import measured_intervals, most_without_a_row, possible_cells
+from tasks.tabulate.settled import margin_intervals, settled_intervals
+from tasks.tabulate.sizes import sizes_intervals
+from tasks.tabulate.tables import Boxes, Groups, Tables
+from tasks.tabulate.unbiased import unbiased_intervals
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.unbiased.variance import FloatArray
 from tasks.uncertainty.intervals import sum_margins

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import NOISY
-from tasks.explore.tables import Boxes, Groups, Tables, lifted
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
 from tasks.query.boxes import level_of
+from tasks.tabulate.tables import Boxes, Groups, Tables, lifted
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import locate
 from tasks.tree.order import Tree
