@@ -1,6 +1,7 @@
 """Checks the confidential table, replaces codes by area numbers, and sums the records into the vault. Shows no value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import polars as pl
@@ -131,7 +132,8 @@ def sum_table(
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*(column for end in ends for column in end.columns), *also]
         check_columns(table, rows, wanted)
-        con.execute(_summed(rows.scan(wanted), ends, count, units, group))
+        with _joined_as_written(con):
+            con.execute(_summed(rows.scan(wanted), ends, count, units, group))
     _refuse_faults(con, table, ends, count, units, group)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
@@ -144,6 +146,16 @@ def sum_table(
         _bound_contributions(con, len(ends), units)
     if units.exact:
         _refuse_inexact(con, table, units)
+
+
+@contextmanager
+def _joined_as_written(con: Connection) -> Iterator[None]:
+    """Keep the codes in memory and let the rows pass: of rows that are streamed DuckDB expects one, and would keep them all."""
+    con.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    try:
+        yield
+    finally:
+        con.execute("RESET disabled_optimizers")
 
 
 def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
