@@ -18,6 +18,7 @@ from tasks.tree.axis import Axis
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support import universe  # noqa: E402 (after the line before, or its asserts would not say why they fail)
+from tests.support.postgresql import Postgres, running  # noqa: E402
 from tests.support.server import Prefect, copy_database, shared_server  # noqa: E402
 from tests.support.user import User  # noqa: E402
 
@@ -100,6 +101,13 @@ def loner(newcomer: User) -> User:
     home.parent.mkdir(mode=0o700)
     copy_database(newcomer.prefect, home)
     return replace(newcomer, prefect=Prefect(home, {}))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Hold a PostgreSQL server open."""
+    with running() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

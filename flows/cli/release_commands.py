@@ -59,7 +59,7 @@ def release(
         return
     began = time.monotonic()
     planned = _planned(spec, records=records)
-    terminal.doing(f"reading {planned.source.table.path.name}")
+    terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
     on_prefect = planned.file.spec.run.prefect if server is None else server
     if on_prefect:

@@ -12,19 +12,19 @@ from storage.database.connections import store, transaction
 from storage.errors import InputError, SpecError
 from storage.ledger.events import note, read_books
 from storage.ledger.recognition import same_place
-from storage.machine.files import sha256_of
 from storage.releases.register import (
     Release,
     find_release,
     set_terms,
 )
 from storage.releases.terms import DerivedTerms
+from tasks.ingest.sources.locations import sha256_at
 
 
 def check_unchanged(release: Release) -> None:
     """Refuse to resume a release whose spec or codebooks have changed since it was reserved.
 
-    Files that no longer exist do not matter here: the store keeps the spec, and the shards keep a copy of each codebook
+    Files that no longer exist, and databases that do not answer, do not matter here: the store keeps the spec, and the shards keep a copy of each codebook
     once it is ingested.
 
     Raises:
@@ -38,11 +38,11 @@ def check_unchanged(release: Release) -> None:
             field="SPEC",
             hint=f"Put it back (`trellis show {release.id} --spec` prints it), or run `trellis abandon {release.id}`.",
         )
-    for axis, path in release.terms.files.codebooks.items():
-        if Path(path).is_file():
-            _check_codebook(release, axis, release.terms.codebooks[axis], sha256_of(Path(path)))
+    for axis, location in release.terms.files.codebooks.items():
+        if (now := sha256_at(location)) is not None:
+            _check_codebook(release, axis, release.terms.codebooks[axis], now)
     for column in release.terms.derived:
-        if Path(column.path).is_file() and sha256_of(Path(column.path)) != column.sha256:
+        if sha256_at(column.path) not in {None, column.sha256}:
             raise _derived_changed(release, column)
 
 

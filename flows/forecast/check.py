@@ -5,6 +5,7 @@ Of the confidential table only the header is read, and no row.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +22,8 @@ from flows.spec.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
 from storage.ledger.events import read_books
-from tasks.ingest.tables import check_columns, opened, table_at
+from tasks.ingest.sources.locations import matrix_at, table_at
+from tasks.ingest.tables import Table, check_columns, opened
 
 T = TypeVar("T")
 
@@ -166,7 +168,12 @@ def _about_tables(keys: dict[str, Any], folder: Path) -> list[TrellisError]:
     """
     found: list[TrellisError] = []
     for field, location, columns in _tables_in(keys):
-        found += _about_table(folder, field, location, columns)
+        found += _about_table(partial(table_at, field), folder, field, location, columns)
+    given = keys.get("input")
+    if isinstance(given, dict) and isinstance(given.get("matrix"), str):
+        zones = next(iter(_texts(given.get("zones"))), None)
+        at = partial(matrix_at, "input.matrix", zones=zones)
+        found += _about_table(at, folder, "input.matrix", given["matrix"], [])
     output = keys.get("output", "out")
     if isinstance(output, str):
         _kept(lambda: check_writable(output_below(folder, output)), found)
@@ -199,16 +206,18 @@ def _texts(value: object) -> list[str]:
     return [text for text in several if isinstance(text, str) and text]
 
 
-def _about_table(folder: Path, field: str, location: str, columns: list[str]) -> list[TrellisError]:
+def _about_table(
+    at: Callable[[str, Path], Table], folder: Path, field: str, location: str, columns: list[str]
+) -> list[TrellisError]:
     found: list[TrellisError] = []
-    table = _kept(lambda: table_at(field, expand_variables(field, location), folder), found)
+    table = _kept(lambda: at(expand_variables(field, location), folder), found)
     if table is None:
         return found
     try:
         with duckdb.connect() as con, opened(con, table) as rows:
             for column in dict.fromkeys(columns):
                 try:
-                    check_columns(con, table, rows, [column], columns)
+                    check_columns(table, rows, [column], columns)
                 except InputError as fault:
                     found.append(fault)
     except TrellisError as fault:

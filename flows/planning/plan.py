@@ -17,7 +17,7 @@ from flows.spec.keys import RunKeys
 from storage.errors import SpecError, TrellisError
 from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
-from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
+from storage.ledger.recognition import SeenTable
 from storage.releases.terms import (
     GRID,
     SURVIVORS,
@@ -109,15 +109,16 @@ class Plan:
     @property
     def place_of_table(self) -> SeenTable:
         """The confidential table, as the ledger recognises it by its place. Does not open it."""
-        return table_at_place(self.source.table.path, self.source.table.inner)
+        return self.source.table.at_place()
 
     def read_table(self) -> SeenTable:
-        """Return the confidential table as the ledger recognises it, also by its content. Reads the whole file.
+        """Return the confidential table as the ledger recognises it, also by its content. Reads all of it.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: it is a file that cannot be read.
+            InputError: it is in a database that cannot be read.
         """
-        return table_as_read(self.source.table.path, self.source.table.inner)
+        return self.source.table.as_read()
 
     @property
     def exact_by_choice(self) -> list[str]:
@@ -230,11 +231,11 @@ class Plan:
             run=run_terms(spec.run),
             files=FileTerms(
                 spec=str(self.file.path),
-                codebooks={axis: str(table.path) for axis, table in tables.items() if isinstance(table, Table)},
+                codebooks={axis: table.location for axis, table in tables.items() if isinstance(table, Table)},
             ),
             views=self.named_views,
             derived=tuple(
-                DerivedTerms(of.name, self.derived[of.name].of, of.sha256, str(of.table.path))
+                DerivedTerms(of.name, self.derived[of.name].of, of.sha256, of.table.location)
                 for of in self.derived_sources
             ),
         )

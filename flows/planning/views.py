@@ -9,7 +9,6 @@ from flows.spec.file import SpecFile
 from flows.spec.keys import Spec
 from flows.spec.sections.views import MARGINS
 from storage.errors import SpecError
-from storage.machine.files import sha256_of
 from storage.releases.terms import ViewTerms
 from tasks.capacity import default_memory
 from tasks.ingest.derived import DerivedSource, read_derived
@@ -34,7 +33,7 @@ def derived_sources(file: SpecFile) -> tuple[DerivedSource, ...]:
     for name, keys in spec.derived.items():
         of = tuple(place for one in keys.of if (place := refinement(one, spec.released_levels)))
         table = file.table(f"derived.{name}.table", keys.table)
-        found.append(DerivedSource(name, table, of, sha256_of(table.path)))
+        found.append(DerivedSource(name, table, of, table.sha256()))
     return tuple(found)
 
 

@@ -18,13 +18,14 @@ from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
-from storage.machine.files import sha256_of
 from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.boundaries import ANY_LEVEL, CODE, Boundaries
 from tasks.ingest.codebook import Unlisted, Values
 from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.names import Labels
-from tasks.ingest.tables import Table, shapes_at, table_at
+from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
+from tasks.ingest.sources.matrices import COUNT
+from tasks.ingest.tables import Table
 from tasks.ingest.task import AxisSource, Source
 from tasks.tree.ordered import OrderedAxis
 from tasks.words.nearest import did_you_mean
@@ -74,7 +75,14 @@ class SpecFile:
             )
             for axis in spec.axes
         )
-        return Source(self.table("input.table", spec.input.table), spec.input.count, axes, self._groups())
+        return Source(self._confidential(), COUNT if spec.input.matrix else spec.input.count, axes, self._groups())
+
+    def _confidential(self) -> Table:
+        keys = self.spec.input
+        if keys.matrix is not None:
+            location = expand_variables("input.matrix", keys.matrix)
+            return matrix_at("input.matrix", location, self.folder, keys.zones)
+        return self.table("input.table", keys.table or "")
 
     def _groups(self) -> GroupSource | None:
         keys, sizes = self.spec.input, self.spec.release.group_sizes
@@ -84,7 +92,7 @@ class SpecFile:
         if keys.groups is not None:
             table = self.table("input.groups.table", keys.groups.table)
             columns = tuple(keys.groups.group or keys.group)
-            listed = ListedGroups(table, columns, keys.groups.levels[0], sha256_of(table.path))
+            listed = ListedGroups(table, columns, keys.groups.levels[0], table.sha256())
         return GroupSource(tuple(keys.group), sizes.largest, listed)
 
     def with_records(self) -> "SpecFile":
@@ -101,7 +109,7 @@ class SpecFile:
         return output_below(self.folder, self.spec.output)
 
     def published(self) -> dict[str, Any]:
-        """Return the spec as written, unexpanded, with file names in place of paths, and without what says nothing of the counts."""
+        """Return the spec as written, unexpanded, with file names in place of paths and table names in place of databases, and without what says nothing of the counts."""
         kept = {key: value for key, value in keys_in(self.text).items() if key not in _NOT_PUBLISHED}
         return _without_paths(kept)
 
@@ -294,7 +302,7 @@ def expand_variables(field: str, text: str) -> str:
                 f"{field}: the environment variable {match[1]} is not set.", field=field, hint=f"Set {match[1]}."
             )
         given = os.environ[match[1]]
-        return given if match.start() else str(Path(given).expanduser().absolute())
+        return given if match.start() or is_url(given) else str(Path(given).expanduser().absolute())
 
     return re.sub(r"\$\{(\w+)\}", value, text)
 
@@ -306,7 +314,7 @@ def output_below(folder: Path, output: str) -> Path:
 
 def _known_by(codebook: Table | Values | OrderedAxis | Unlisted) -> str:
     if isinstance(codebook, Table):
-        return sha256_of(codebook.path)
+        return codebook.sha256()
     return RELEASED_CODES if isinstance(codebook, Unlisted) else codebook.sha256
 
 
@@ -388,24 +396,22 @@ def _as_yaml(value: object) -> str:
         )
     if isinstance(value, dict | list):
         return "keys with values" if isinstance(value, dict) else "a list"
+    if isinstance(value, str) and is_url(value):  # which may hold a password
+        return "a location"
     return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)
 
 
-_OF_FILES = {"table", "labels", "boundaries"}
+_OF_FILES = {"table", "matrix", "labels", "boundaries"}
 
 
 def _without_paths(keys: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: {level: _file_name(file) for level, file in value.items()}
+        key: {level: published_location(file) if isinstance(file, str) else file for level, file in value.items()}
         if key == "boundaries" and isinstance(value, dict)
         else _without_paths(value)
         if isinstance(value, dict)
-        else _file_name(value)
-        if key in _OF_FILES
+        else published_location(value)
+        if key in _OF_FILES and isinstance(value, str)
         else value
         for key, value in keys.items()
     }
-
-
-def _file_name(value: object) -> object:
-    return Path(value).name if isinstance(value, str) else value

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.rules import Columns, Keys, Name, Slug, as_list, differ, no_boolean, refuse
+from flows.spec.rules import Columns, Keys, Location, Name, Slug, as_list, differ, no_boolean, refuse
 from flows.spec.sections.formats import CsvKeys, csv_of, faults_of_formats
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.group_sizes import (
@@ -59,13 +59,18 @@ DEFAULT_MECHANISM = "inftda_reconciled"
 DEFAULT_FOR_SIZES = "group_sizes"
 
 _OF_TRIPS = ("input.origin", "input.destination", "release.tree")
+_IN_MATRIX = ("input.origin", "input.destination")  # of which a matrix has no columns
 _OF_FEATURES = ("input.features", "release.order")
 _OF_GROUPS = ("input.group", "release.group_sizes")
 GRID = "release.grid"  # takes the place of release.order
 
 # Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {
+    "input.table": "must be given for trips without input.matrix, and for features and group sizes",
     **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features and group sizes"),
+    **dict.fromkeys(
+        _IN_MATRIX, "must be given for trips, left out with input.matrix, for features and for group sizes"
+    ),
     **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips and group sizes"),
     **dict.fromkeys(_OF_GROUPS, "must be given for group sizes, left out for trips and features"),
     "release.order": f"must be given for features without {GRID}, left out for trips and group sizes",
@@ -144,8 +149,15 @@ class Input(Keys):
     """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
 
     Attributes:
-        table: A .csv, .csv.gz or .parquet file, or file.duckdb::table. The path is relative to the spec; ${NAME} comes from
-            the environment.
+        table: A .csv, .csv.gz, .parquet or .xlsx file, file.xlsx::sheet, file.duckdb::table, or
+            postgresql://host:port/database::schema.table, or a query in place of schema.table. A path is relative to the spec;
+            ${NAME} comes from the environment, and so do the user and the password of a database, as PGUSER and PGPASSWORD or
+            PGPASSFILE. Must be given without matrix.
+        matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv or .csv.gz file with
+            destinations in the first line and origins in the first column. Its rows are origins. It needs no origin,
+            destination and count.
+        zones: For an OMX matrix, the lookup that holds the codes of the zones. If left out, the only lookup, or the numbers from 1
+            on if there is none.
         origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
             coarse to fine. Must be given for trips.
         destination: The same for the area where a trip ends. Must be given for trips.
@@ -161,7 +173,9 @@ class Input(Keys):
         unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
     """
 
-    table: str
+    table: Location | None = None
+    matrix: Location | None = None
+    zones: Name | None = None
     origin: Columns | None = None
     destination: Columns | None = None
     features: Annotated[Columns, AfterValidator(_fit_for_tables)] | None = None
@@ -552,14 +566,17 @@ class Spec(Keys):
         )
 
     def columns(self, axis: str) -> list[str]:
-        """Return the columns of an axis in the confidential table; a feature's column has the feature's name.
+        """Return the columns of an axis in the confidential table; that of a feature or of an end of a matrix has its name.
 
         Sizes have none, and neither have regions where the list of groups says which group is in which.
         """
         if self.release.group_sizes:
             in_list = axis == SIZE or self.input.groups is not None
             return [] if in_list else [self.input.region or self.levels(REGION)[-1]]
-        return [axis] if self.input.features is not None else getattr(self.input, axis)
+        if self.input.features is not None or self.input.matrix is not None:
+            return [axis]
+        columns: list[str] = getattr(self.input, axis)
+        return columns
 
     def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values | Ordered]:
         """Return the spec's key that describes an axis, and the codebook or the codes that it holds."""
@@ -610,9 +627,33 @@ def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
     return keys
 
 
+def _faults_of_matrix(given: set[str]) -> Iterator[str]:
+    """Yield the faults of a spec with a matrix, which is of trips, given its dotted keys of `input` and `release`."""
+    for key in ("release.tree", "release.finest"):
+        if key not in given:
+            yield f"{key} must be given."
+    if "input.table" in given:
+        yield "input.table must be left out with input.matrix, which replaces it."
+    for key in ("input.origin", "input.destination", "input.count"):
+        if key in given:
+            yield f"{key} must be left out with input.matrix: rows are origins, columns are destinations, cells are counts."
+    if "input.unit" in given:
+        yield "input.unit must be left out with input.matrix: a matrix has counts, and no units."
+    for key in (*_OF_FEATURES, *_OF_GROUPS, GRID, "input.region", "input.groups"):
+        if key in given:
+            yield f"{key} must be left out with input.matrix: a matrix holds trips."
+
+
 def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
     """Yield the faults of a spec that mixes trips, features and group sizes, before each key is checked alone."""
     given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
+    if "input.matrix" in given:
+        yield from _faults_of_matrix(given)
+        return
+    if "input.table" not in given:
+        yield "input.table must be given."
+    if "input.zones" in given:
+        yield "input.zones must be left out without input.matrix: it names the zones of a matrix."
     if is_of_groups(keys):
         yield from faults_of_groups_kind(keys, given, (*_OF_GROUPS, *_OF_TRIPS, *_OF_FEATURES))
         return

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from tasks.ingest.sources.databases import fault_of_url
+
 
 class Keys(BaseModel):
     """A section of a spec. Unknown keys are refused."""
@@ -68,11 +70,19 @@ def _between(value: float) -> float:
     return value
 
 
+def _without_credentials(location: str) -> str:
+    """Refuse a user, a password or settings in the location of a database."""
+    if fault := fault_of_url(location):  # which does not repeat the location
+        raise ValueError(fault)
+    return location
+
+
 Number = Annotated[float, BeforeValidator(no_boolean)]
 Positive = Annotated[Number, AfterValidator(_positive)]
 Delta = Annotated[Number, AfterValidator(_between)]
 Confidence = Annotated[Number, AfterValidator(_between)]
 Name = Annotated[str, Field(min_length=1)]
+Location = Annotated[str, AfterValidator(_without_credentials)]
 Slug = Annotated[
     str,
     Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="lower-case letters, digits and hyphens, at most 64"),

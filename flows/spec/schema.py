@@ -11,7 +11,7 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, explanation, options, sections_in, summary, takes_one_for_a_list
-from flows.spec.keys import Spec
+from flows.spec.keys import Input, Spec
 from flows.spec.sections.hierarchy import Ordered, Values
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # comes with the package
@@ -40,6 +40,7 @@ def spec_schema(mechanisms: Sequence[str]) -> dict[str, Any]:
         {"type": "array", "items": _CODE, "minItems": 1},
     ]
     schema["$defs"][Values.__name__] = {"anyOf": [values, {"type": "array", "items": _CODE, "minItems": 1}]}
+    schema["$defs"][Input.__name__]["anyOf"] = [{"required": ["table"]}, {"required": ["matrix"]}]
     ordered = schema["$defs"][Ordered.__name__]["properties"]["ordered"]["anyOf"]
     ordered[:] = [{**kind, "items": _CODE, "minItems": 1} if kind.get("type") == "array" else kind for kind in ordered]
     schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A release spec of Trellis"}

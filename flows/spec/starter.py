@@ -24,7 +24,9 @@ from flows.spec.keys import MOST_FEATURES, Spec
 from flows.spec.schema import SCHEMA
 from flows.spec.sections.hierarchy import Hierarchy, Values
 from storage.errors import InputError, UsageError
-from tasks.ingest.tables import Table, column_names, identifier, opened, table_at
+from tasks.ingest.sources.files import FileTable
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import Table, opened, text_columns
 
 FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
 
@@ -35,6 +37,8 @@ _EXAMPLES = {
     "input.features": "[sex, age]",
     "input.count": "count",
     "input.unit": "person_id",
+    "input.matrix": "od.omx::trips",
+    "input.zones": "zones",
     "input.origin": "home",
     "input.destination": "work",
     "release.order": "[sex, age]",
@@ -123,7 +127,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
     columns = guess_columns(_header(place), MOST_FEATURES)
     if not columns.origin and not columns.features:
         raise InputError(
-            f"TABLE: {place.path.name} has no column that could hold codes of areas or features.",
+            f"TABLE: {place.name} has no column that could hold codes of areas or features.",
             field="TABLE",
             hint="Give a table with columns such as origin and destination, or sex and age.",
         )
@@ -135,7 +139,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         )
     given = _given(place, folder, columns, _codebook_at(codebook, folder) if codebook else None)
     said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
-    head = [line for text in said for line in _comment(text.format(table=ascii(place.path.name)[1:-1]), "")]
+    head = [line for text in said for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
     return Starter("\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
 
@@ -197,17 +201,17 @@ def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
 
 def _header(table: Table) -> list[str]:
     with duckdb.connect() as con, opened(con, table) as rows:
-        names = column_names(con, rows)
+        names = list(rows.names)
     # Without a header the first line is a confidential record. A spec must not copy it.
     if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
         raise InputError(
-            f"TABLE: the first line of {table.path.name} must hold the column names; some fields are blank or numbers.",
+            f"TABLE: the first line of {table.name} must hold the column names; some fields are blank or numbers.",
             field="TABLE",
             hint="Add a line of column names above the rows.",
         )
     if sum(name.strip()[0].isdigit() for name in names) * 2 >= len(names):
         raise InputError(
-            f"TABLE: the first line of {table.path.name} must hold the column names; half of the fields or more begin with a"
+            f"TABLE: the first line of {table.name} must hold the column names; half of the fields or more begin with a"
             " digit, as values do.",
             field="TABLE",
             hint="Add a line of column names above the rows, or rename the columns.",
@@ -247,6 +251,8 @@ def _left_over(columns: Columns) -> str:
 
 
 def _place(table: Table, folder: Path) -> str:
+    if not isinstance(table, FileTable):
+        return table.location
     place = os.path.relpath(table.path, folder) if table.path.is_relative_to(folder) else str(table.path)
     return f"{place}::{table.inner}" if table.inner else place
 
@@ -274,14 +280,13 @@ def _codebook_at(codebook: str, folder: Path) -> _Codebook:
     """
     table = table_at("--codebook", codebook, Path.cwd())
     with duckdb.connect() as con, opened(con, table) as rows:
-        columns = ", ".join(f"{identifier(name)}::VARCHAR AS {identifier(name)}" for name in column_names(con, rows))
-        areas: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+        areas: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
     finest = next((name for name, number in numbers.items() if number == areas.height), None)
     if finest is None:
         raise InputError(
-            f"--codebook: {table.path.name} has no column with another code in every row.",
+            f"--codebook: {table.name} has no column with another code in every row.",
             field="--codebook",
             hint="A codebook has one row per finest area, and a column for each level above it.",
         )
@@ -309,7 +314,7 @@ def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
 
 def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | None = None) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
-    name = _slug(table.path.name.split(".")[0])
+    name = _slug(table.name.split(".")[0])
     decide = f" # {FILL_IN}"
     given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
     for end in ("origin", "destination") if columns.origin else ():

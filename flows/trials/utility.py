@@ -14,7 +14,8 @@ from flows.spec.sections.hierarchy import Values
 from flows.spec.sections.utility import UtilityKeys
 from flows.trials.coverage import spread_of
 from storage.errors import InputError, SpecError, UsageError
-from tasks.ingest.tables import Table, opened, table_at
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import opened, text_columns
 from tasks.report.trial_results import Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
@@ -149,7 +150,7 @@ def _names_a_table(value: str) -> bool:
 
 def _read(file: SpecFile, field: str, location: str) -> pl.DataFrame:
     """Return a public table; every column is text."""
-    table: Table = table_at(field, expand_variables(field, location), file.folder)
+    table = table_at(field, expand_variables(field, location), file.folder)
     with duckdb.connect() as con, opened(con, table) as rows:
-        found: pl.DataFrame = con.sql(f"SELECT COLUMNS(*)::VARCHAR FROM {rows}").pl()
+        found: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
     return found

@@ -15,7 +15,7 @@ class SeenTable:
     """A confidential table as the ledger recognises it.
 
     Attributes:
-        place: the path of its file, and behind `::` its name inside a DuckDB file.
+        place: the path of its file, or the server and the name of its database; behind `::` its name inside of that.
         fingerprint: of its content; empty if it was not read.
         copies: the releases whose table had the same content.
     """

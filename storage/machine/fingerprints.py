@@ -60,6 +60,15 @@ def _fingerprint(key: bytes, path: Path, inner: str | None, seen: tuple[int, ...
         return of(file)
 
 
+def fingerprint_of_digest(digest: bytes) -> str:
+    """Return the fingerprint of a table that is in no file, in hex, given a digest of its content.
+
+    Raises:
+        StoreError: the key has been altered.
+    """
+    return hashlib.blake2b(digest, key=_key(), person=b"relation", digest_size=_FINGERPRINT_BYTES).hexdigest()
+
+
 def _key() -> bytes:
     """Return the key of this store's fingerprints; make it if there is none yet."""
     path = home() / KEY

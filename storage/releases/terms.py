@@ -107,7 +107,8 @@ class FileTerms:
 
     Attributes:
         spec: the path of the spec.
-        codebooks: the path of each axis' codebook; axes that list their codes in the spec have none.
+        codebooks: the path of each axis' codebook, or its location in a database, without credentials; axes that list their codes
+            in the spec have none.
         fingerprint: of the table as it was read last, keyed; empty if it was not read.
     """
 
@@ -141,7 +142,7 @@ class DerivedTerms:
         name: of the column.
         of: the axis levels on which it depends: the number of the axis, and the axis level.
         sha256: of its public table.
-        path: where the table was when the release was reserved; not published.
+        path: where the table was when the release was reserved, likewise; not published.
     """
 
     name: str

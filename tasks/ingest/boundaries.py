@@ -11,7 +11,7 @@ from storage.errors import InputError
 from tasks.atlas.names import code_columns
 from tasks.atlas.shapes import GEOMETRY
 from tasks.ingest.shape_files import Feature, polygon, polygons, read_features
-from tasks.ingest.tables import Table
+from tasks.ingest.sources.files import FileTable
 
 CODE = "code"  # the property that holds codes, where a spec says nothing
 ANY_LEVEL = ""  # of a file whose level is the one that has its codes
@@ -30,7 +30,7 @@ class Boundaries:
     """
 
     field: str
-    files: Mapping[str, Table]
+    files: Mapping[str, FileTable]
     code: str = CODE
 
 
@@ -38,7 +38,7 @@ def read_shapes(
     boundaries: Boundaries,
     codebook: pl.DataFrame,
     released: int,
-    read: Callable[[Table, str], list[Feature]] = read_features,
+    read: Callable[[FileTable, str], list[Feature]] = read_features,
 ) -> dict[int, pl.DataFrame]:
     """Return the shapes of areas by axis level, as in `Shapes`.
 
@@ -71,7 +71,9 @@ def _level_of(features: Sequence[Feature], codebook: pl.DataFrame) -> int:
     return max(range(1, len(shared) + 1), key=lambda level: (shared[level - 1], level))
 
 
-def _of_level(boundaries: Boundaries, table: Table, features: Sequence[Feature], areas: pl.DataFrame) -> pl.DataFrame:
+def _of_level(
+    boundaries: Boundaries, table: FileTable, features: Sequence[Feature], areas: pl.DataFrame
+) -> pl.DataFrame:
     """Return the shapes of the areas of a level, whose codes are the last column of `areas`."""
     level = areas.columns[-1]
     known = set(areas[level])

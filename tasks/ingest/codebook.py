@@ -10,7 +10,7 @@ import duckdb
 import polars as pl
 
 from storage.errors import InputError
-from tasks.ingest.tables import Table, check_columns, column_names, identifier, opened
+from tasks.ingest.tables import Table, check_columns, opened, text_columns
 
 _MOST_NAMED = 5  # rows, in an error
 
@@ -76,17 +76,16 @@ def read_codebook(
             an area under two parents.
     """
     with duckdb.connect() as con, opened(con, table) as rows:
-        check_columns(con, table, rows, levels)
-        if not_all_of is not None and not_all_of <= set(column_names(con, rows)):
+        check_columns(table, rows, levels)
+        if not_all_of is not None and not_all_of <= set(rows.names):
             raise InputError(
-                f"{table.field}: {table.path.name} has the columns of the confidential table.",
+                f"{table.field}: {table.name} has the columns of the confidential table.",
                 field=table.field,
                 hint="Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
             )
-        columns = ", ".join(f"{identifier(level)}::VARCHAR AS {identifier(level)}" for level in levels)
-        codebook: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+        codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
     if codebook.is_empty():
-        raise InputError(f"{table.field}: {table.path.name} has no rows.", field=table.field)
+        raise InputError(f"{table.field}: {table.name} has no rows.", field=table.field)
     _check_no_blank(codebook[levels[-1]], table, is_finest=True)
     if own_area:
         codebook = _with_own_areas(codebook, table)

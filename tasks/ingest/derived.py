@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from storage.errors import InputError
-from storage.machine.files import sha256_of
-from tasks.ingest.tables import Table, check_columns, column_names, identifier, opened, same_content, same_table
+from tasks.ingest.tables import Table, check_columns, opened, same_content, same_table, text_columns
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, numbered_codes
 
@@ -48,7 +47,7 @@ def check_derived(source: DerivedSource, confidential: Table) -> None:
     """
     if same_content(source.table, confidential):
         raise _confidential(source)
-    if sha256_of(source.table.path) != source.sha256:
+    if source.table.sha256() != source.sha256:
         raise InputError(f"{source.table.field} has changed since the release was planned.", field=source.table.field)
 
 
@@ -64,23 +63,23 @@ def read_derived(
         count: its column of counts; None where each row is one record.
         tree: the axes, down to the finest released levels.
     Raises:
-        InputError: the table is the confidential one by its path or its columns, cannot be read, lacks a column or a
+        InputError: the table is the confidential one by its place or its columns, cannot be read, lacks a column or a
             combination, lists one twice, or has a blank or unknown code.
     """
     field, names = source.table.field, [axis for axis, _ in source.of]
+    wanted = [*names, source.name]
     if same_table(source.table, confidential):
         raise _confidential(source)
     of_records = {*codes, *([count] if count else [])}
     with duckdb.connect() as con, opened(con, source.table) as rows:
-        check_columns(con, source.table, rows, [*names, source.name])
-        if len(of_records) > len(names) and of_records <= {*column_names(con, rows)}:
+        check_columns(source.table, rows, wanted)
+        if len(of_records) > len(names) and of_records <= {*rows.names}:
             raise InputError(
-                f"{field}: {source.table.path.name} has the columns of the confidential table.",
+                f"{field}: {source.table.name} has the columns of the confidential table.",
                 field=field,
                 hint=_PUBLIC,
             )
-        columns = ", ".join(f"{identifier(name)}::VARCHAR AS {identifier(name)}" for name in [*names, source.name])
-        table: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+        table: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     for column in table.iter_columns():
         if (column.is_null() | (column.str.strip_chars() == "")).any():
             raise InputError(f"{field}: column {column.name} has a blank code.", field=field, hint=_NO_BLANK)
@@ -125,13 +124,13 @@ def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Seque
     listed = np.bincount(combination, minlength=combinations)
     if (listed > 1).any():
         raise InputError(
-            f"{field}: {source.table.path.name} lists a combination twice.",
+            f"{field}: {source.table.name} lists a combination twice.",
             field=field,
             hint=f"Keep one row for each combination of {' and '.join(axis for axis, _ in source.of)}, with one code.",
         )
     if not listed.all():
         raise InputError(
-            f"{field}: {source.table.path.name} must list all {combinations:,} combinations of codes, and lacks some.",
+            f"{field}: {source.table.name} must list all {combinations:,} combinations of codes, and lacks some.",
             field=field,
             hint=_PUBLIC,
         )

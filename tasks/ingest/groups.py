@@ -70,11 +70,12 @@ def read_listed(listed: ListedGroups, region: End, confidential: Table | None = 
             field=field,
             hint="Give a public list of all groups, or leave input.groups out.",
         )
+    wanted = [*listed.columns, listed.region]
     with duckdb.connect() as con, opened(con, listed.table) as rows:
-        check_columns(con, listed.table, rows, [*listed.columns, listed.region])
+        check_columns(listed.table, rows, wanted)
         texts = [f"{identifier(name)}::VARCHAR AS code_{part}" for part, name in enumerate(listed.columns)]
         found: pl.DataFrame = con.sql(
-            f"SELECT {', '.join(texts)}, {identifier(listed.region)}::VARCHAR AS region FROM {rows}"
+            f"SELECT {', '.join(texts)}, {identifier(listed.region)}::VARCHAR AS region FROM {rows.scan(wanted)}"
         ).pl()
     keys = [f"code_{part}" for part in range(len(listed.columns))]
     for name, column in zip((*listed.columns, listed.region), (*keys, "region"), strict=True):

@@ -30,7 +30,8 @@ def read_in_memory(
     Raises:
         InputError: as `ingest_trips`.
     """
-    with duckdb.connect() as con:
+    with source.table.held() as table, duckdb.connect() as con:
+        source = replace(source, table=table)
         ends = with_codes_of_records(con, source, read_ends(source))
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         if source.groups is None:

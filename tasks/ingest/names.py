@@ -8,7 +8,7 @@ import polars as pl
 
 from storage.errors import InputError
 from tasks.atlas.names import NAME, code_columns
-from tasks.ingest.tables import Table, check_columns, column_names, identifier, opened
+from tasks.ingest.tables import Table, check_columns, identifier, opened, text_columns
 
 _CODE, _LEVEL = "code", "level"
 _NAME = "\0name"  # no column of codes has such a name
@@ -64,7 +64,7 @@ def read_names(
             found[level] = areas.sort(path).rename(dict(zip([*path, _NAME], [*code_columns(level), NAME], strict=True)))
     if not found:
         raise InputError(
-            f"{labels.field}: no code of {labels.table.path.name if labels.table else 'the codebook'} that has a name is a code of the axis.",
+            f"{labels.field}: no code of {labels.table.name if labels.table else 'the codebook'} that has a name is a code of the axis.",
             field=labels.field,
             hint="The usual cause is that a spreadsheet dropped the leading zeros of codes.",
         )
@@ -75,12 +75,12 @@ def _of_codebook(labels: Labels, table: Table, levels: Sequence[str], *, own_are
     """Return the names in columns of the codebook, of released levels: the codes of each path, and the name."""
     wanted = {level: labels.columns[level] for level in levels if level in labels.columns}
     with duckdb.connect() as con, opened(con, table) as rows:
-        check_columns(con, table, rows, list(labels.columns.values()), levels)
+        check_columns(table, rows, list(labels.columns.values()), levels)
         columns = [
             f"{identifier(column)}::VARCHAR AS {identifier(f'{number}')}"
             for number, column in enumerate([*levels, *wanted.values()])
         ]
-        read: pl.DataFrame = con.sql(f"SELECT {', '.join(columns)} FROM {rows}").pl()
+        read: pl.DataFrame = con.sql(f"SELECT {', '.join(columns)} FROM {rows.scan([*levels, *wanted.values()])}").pl()
     codes = read[:, : len(levels)].rename({str(number): level for number, level in enumerate(levels)})
     names = dict(zip(wanted, read[:, len(levels) :].iter_columns(), strict=True))
     if own_area:
@@ -107,11 +107,10 @@ def _of_table(table: Table, codebook: pl.DataFrame) -> dict[int, pl.DataFrame]:
     """Return the names in a table of codes and names, by axis level: the code, and the name."""
     levels = codebook.columns
     with duckdb.connect() as con, opened(con, table) as rows:
-        has_levels = len(levels) > 1 or _LEVEL in column_names(con, rows)
+        has_levels = len(levels) > 1 or _LEVEL in rows.names
         wanted = [*([_LEVEL] if has_levels else []), _CODE, NAME]
-        check_columns(con, table, rows, wanted)
-        columns = ", ".join(f"{identifier(column)}::VARCHAR AS {identifier(column)}" for column in wanted)
-        read: pl.DataFrame = con.sql(f"SELECT {columns} FROM {rows}").pl()
+        check_columns(table, rows, wanted)
+        read: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     if not has_levels:
         read = read.select(pl.lit(levels[0]).alias(_LEVEL), _CODE, NAME)
     return {

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from storage.errors import InputError
-from tasks.ingest.tables import Table
+from tasks.ingest.sources.files import FileTable
 
 _MOST_BYTES = 256 * 10**6  # of a file
 _DEGREES = ("OGC:CRS84", "EPSG:4326", "EPSG:4269")  # the last, NAD 83, lies within two metres of the others
@@ -38,7 +38,7 @@ class Feature:
     shape: Any
 
 
-def read_features(table: Table, code: str) -> list[Feature]:
+def read_features(table: FileTable, code: str) -> list[Feature]:
     """Return the features of a file that have a code, in the order of the file; coordinates are degrees, as the file has them.
 
     Args:
@@ -65,7 +65,7 @@ def read_features(table: Table, code: str) -> list[Feature]:
     return found
 
 
-def polygons(table: Table, features: Sequence[Feature]) -> list[Any]:
+def polygons(table: FileTable, features: Sequence[Feature]) -> list[Any]:
     """Return the shapes of features as valid polygons, in their order; None for a feature without a shape.
 
     Raises:
@@ -103,7 +103,7 @@ def polygon(shape: Any) -> Any:
     return shapely.orient_polygons(parts[0] if len(parts) == 1 else shapely.multipolygons(parts))
 
 
-def _geojson(table: Table, code: str) -> Iterator[Feature]:
+def _geojson(table: FileTable, code: str) -> Iterator[Feature]:
     try:
         content = json.loads(table.path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -121,7 +121,7 @@ def _geojson(table: Table, code: str) -> Iterator[Feature]:
         yield Feature(number, _code(table, number, value), _shape(table, number, feature.get("geometry")))
 
 
-def _shape(table: Table, number: int, geometry: Any) -> Any:
+def _shape(table: FileTable, number: int, geometry: Any) -> Any:
     if geometry is None:
         return None
     try:
@@ -131,7 +131,7 @@ def _shape(table: Table, number: int, geometry: Any) -> Any:
     raise _no_geometry(table, number)
 
 
-def _geoparquet(table: Table, code: str) -> Iterator[Feature]:
+def _geoparquet(table: FileTable, code: str) -> Iterator[Feature]:
     try:
         geo = json.loads((pq.read_schema(table.path).metadata or {})[b"geo"])
         name = geo["primary_column"]
@@ -148,7 +148,7 @@ def _geoparquet(table: Table, code: str) -> Iterator[Feature]:
     yield from _features(table, values, wkb, crs)
 
 
-def _geopackage(table: Table, code: str) -> Iterator[Feature]:
+def _geopackage(table: FileTable, code: str) -> Iterator[Feature]:
     pyogrio = _package(table, "pyogrio")
     try:
         layers = [name for name, kind in pyogrio.list_layers(table.path) if kind is not None]
@@ -160,7 +160,7 @@ def _geopackage(table: Table, code: str) -> Iterator[Feature]:
     yield from _features(table, list(values[0]) if len(values) else [None] * len(wkb), list(wkb), about["crs"])
 
 
-def _features(table: Table, values: Sequence[Any], wkb: Sequence[bytes | None], crs: Any) -> Iterator[Feature]:
+def _features(table: FileTable, values: Sequence[Any], wkb: Sequence[bytes | None], crs: Any) -> Iterator[Feature]:
     """Yield the features of a file whose shapes are WKB, in degrees."""
     to_degrees = _to_degrees(table, crs)
     for number, (value, shape) in enumerate(zip(values, wkb, strict=True), 1):
@@ -171,7 +171,7 @@ def _features(table: Table, values: Sequence[Any], wkb: Sequence[bytes | None], 
         yield Feature(number, _code(table, number, value), to_degrees(geometry))
 
 
-def _to_degrees(table: Table, crs: Any) -> Callable[[Any], Any]:
+def _to_degrees(table: FileTable, crs: Any) -> Callable[[Any], Any]:
     """Return what turns a shape in some coordinates into one in degrees of longitude and latitude.
 
     Args:
@@ -204,7 +204,7 @@ def _ends(names: Sequence[str]) -> Iterator[str]:
         yield name if name.startswith("EPSG") else name.removeprefix("OGC")
 
 
-def _code(table: Table, number: int, value: Any) -> str:
+def _code(table: FileTable, number: int, value: Any) -> str:
     """Return a code as text; empty where there is none."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return ""
@@ -220,7 +220,7 @@ def _code(table: Table, number: int, value: Any) -> str:
     )
 
 
-def _package(table: Table, name: str) -> Any:
+def _package(table: FileTable, name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
@@ -235,11 +235,11 @@ def _package(table: Table, name: str) -> Any:
 _IN_DEGREES = "Export it in longitude and latitude (WGS 84, EPSG:4326)."
 
 
-def _unreadable(table: Table, kind: str, hint: str = "") -> InputError:
+def _unreadable(table: FileTable, kind: str, hint: str = "") -> InputError:
     return InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field, hint=hint)
 
 
-def _no_geometry(table: Table, number: int) -> InputError:
+def _no_geometry(table: FileTable, number: int) -> InputError:
     return InputError(
         f"{table.field}: feature {number} of {table.path.name} has no shape that can be read.", field=table.field
     )

@@ -10,7 +10,6 @@ from storage.counts.shards import write_codebook, write_derived, write_groups, w
 from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
-from storage.machine.files import sha256_of
 from tasks.ingest.boundaries import Boundaries, read_shapes
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
@@ -76,7 +75,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
     """Return the axes with their codebooks, empty for an axis without one. Does not open the confidential table.
 
     Raises:
-        InputError: a codebook breaks a rule, or is the confidential table by its path or its columns.
+        InputError: a codebook breaks a rule, or is the confidential table by its place or its columns.
     """
     of_groups = source.groups.columns if source.groups else ()
     confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
@@ -234,7 +233,8 @@ def ingest(
     if source.groups and source.groups.listed:
         _check_unchanged(source.groups.listed.table, source.groups.listed.sha256)
     ends = read_ends(source)
-    with vault(release_id, read_only=False, memory=memory) as con:
+    with source.table.held() as table, vault(release_id, read_only=False, memory=memory) as con:
+        source = replace(source, table=table)
         ends = with_codes_of_records(con, source, ends)
         for number, (axis, end) in enumerate(zip(source.axes, ends, strict=True)):
             codebook = down_to(end.codebook, end.finest)
@@ -267,7 +267,7 @@ def check_groups(source: Source, ends: Sequence[End]) -> None:
 
 
 def _check_unchanged(table: Table, sha256: str) -> None:
-    if sha256_of(table.path) != sha256:
+    if table.sha256() != sha256:
         raise InputError(f"{table.field} has changed since the release was planned.", field=table.field)
 
 

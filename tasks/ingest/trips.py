@@ -1,6 +1,7 @@
 """Checks the confidential table, replaces codes by area numbers, and sums the records into the vault. Shows no value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,6 +13,8 @@ from tasks.ingest.contributions import keep_within
 from tasks.ingest.tables import Table, check_columns, identifier, opened
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.true_tree import LARGEST_TOTAL
+
+_NO_RECORDS = "Weights and modelled trips are no counts of records: the guarantee is about people who are in the table."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,11 +70,12 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
         InputError: the table cannot be read, or lacks a column.
     """
     with opened(con, table) as rows:
-        check_columns(con, table, rows, end.columns)
+        check_columns(table, rows, end.columns)
         texts = [_text_of(column) for column in end.columns]
         named = ", ".join(f"{text} AS code_{number}" for number, text in enumerate(texts))
         there = " AND ".join(f"trim({text}) <> ''" for text in texts)
-        codes: pl.DataFrame = con.sql(f"SELECT DISTINCT {named} FROM {rows} AS confidential WHERE {there}").pl()
+        sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.columns)} AS confidential WHERE {there}"
+        codes: pl.DataFrame = con.sql(sql).pl()
     codes.columns = end.codebook.columns
     return codes.sort(codes.columns)
 
@@ -126,8 +130,10 @@ def sum_table(
         con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
         also = [column for column in (*group, count, units.column) if column]
-        check_columns(con, table, rows, [*(column for end in ends for column in end.columns), *also])
-        con.execute(_summed(rows, ends, count, units, group))
+        wanted = [*(column for end in ends for column in end.columns), *also]
+        check_columns(table, rows, wanted)
+        with _joined_as_written(con):
+            con.execute(_summed(rows.scan(wanted), ends, count, units, group))
     _refuse_faults(con, table, ends, count, units, group)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
@@ -140,6 +146,16 @@ def sum_table(
         _bound_contributions(con, len(ends), units)
     if units.exact:
         _refuse_inexact(con, table, units)
+
+
+@contextmanager
+def _joined_as_written(con: Connection) -> Iterator[None]:
+    """Keep the codes in memory and let the rows pass: of rows that are streamed DuckDB expects one, and would keep them all."""
+    con.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    try:
+        yield
+    finally:
+        con.execute("RESET disabled_optimizers")
 
 
 def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
@@ -254,7 +270,7 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
     rules += [
         ("input.count", f"column {count} must not be empty.", ""),
         ("input.count", f"column {count} must be >= 0.", ""),
-        ("input.count", f"column {count} must hold whole numbers.", ""),
+        ("input.count", f"column {count} must hold whole numbers.", _NO_RECORDS),
         ("input.count", f"column {count} must hold numbers below 2**63.", ""),
     ]
     rules += [("input.unit", f"column {units.column} must not be empty.", "")] if units.column else []

@@ -59,7 +59,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
-@pytest.mark.parametrize("page", ["new-dataset", "choose-epsilon", "publish"])
+@pytest.mark.parametrize("page", ["new-dataset", "choose-epsilon", "publish", "other-sources"])
 def test_the_keys_that_how_tos_show_are_those_of_a_spec(page: str) -> None:
     """Each piece of a spec that a how-to shows makes one, in place of those keys of the README's."""
     listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)

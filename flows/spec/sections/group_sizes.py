@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from flows.spec.rules import Columns, Keys, Name, no_boolean
+from flows.spec.rules import Columns, Keys, Location, Name, no_boolean
 from flows.spec.sections.hierarchy import Ordered
 from storage.counts.columns import REGION, SIZE, size_codes
 from tasks.tree.ordered import MOST_CODES
@@ -33,7 +33,7 @@ class GroupsKeys(Keys):
         levels: Its column that holds the code of the finest region of the group.
     """
 
-    table: str
+    table: Location
     group: Columns | None = None
     levels: Columns
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.spec.rules import Keys, differ, no_boolean, refuse
+from flows.spec.rules import Keys, Location, differ, no_boolean, refuse
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
 
@@ -46,7 +46,7 @@ class Hierarchy(Keys):
     """A public codebook and its columns, coarse to fine.
 
     Attributes:
-        table: The codebook. If left out, the codes are those in the records, and they are as confidential as the records.
+        table: The codebook. Files and databases are named as in input.table. If left out, the codes are those in the records, and they are as confidential as the records.
         levels: The columns of the codebook, coarse to fine.
         blank: What a blank code at a level above the finest is: an error (refuse), or own_area: the area stands alone at that
             level, with its own code, as districts do in a country without regions.
@@ -57,7 +57,7 @@ class Hierarchy(Keys):
         code: The property of the shapes that holds the code of the area; code if left out.
     """
 
-    table: str | None = None
+    table: Location | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
     blank: Literal["refuse", "own_area"] = "refuse"
     labels: str | dict[str, str] | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from flows.spec.rules import Columns, Keys
+from flows.spec.rules import Columns, Keys, Location
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
 from tasks.words.nearest import did_you_mean
 from tasks.words.refinements import refinement
@@ -32,7 +32,7 @@ class DerivedKeys(Keys):
         of: The axes on which it depends, each with a level: axis.level. An axis alone means its finest level.
     """
 
-    table: str
+    table: Location
     of: Columns
 
 

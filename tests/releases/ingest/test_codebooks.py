@@ -151,10 +151,10 @@ def test_a_row_is_not_told_as_the_nearest_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("areas.xlsx", "as CSV"), ("areas.geojson", "table of attributes as CSV"), ("areas.tsv", "commas")],
+    [("areas.xls", "as CSV"), ("areas.geojson", "table of attributes as CSV"), ("areas.tsv", "commas")],
 )
 def test_files_of_other_kinds_are_told_how_to_become_tables(tmp_path: Path, name: str, hint: str) -> None:
-    """A spreadsheet and a map are not tables; the hint says how to make one."""
+    """An old spreadsheet and a map are not tables; the hint says how to make one."""
     (tmp_path / name).write_text("x")
     with pytest.raises(InputError, match=r"must end in \.csv") as refusal:
         plan(tmp_path, table=name)

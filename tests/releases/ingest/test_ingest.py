@@ -36,7 +36,8 @@ from storage.machine.claims import shard_folder
 from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
 from tasks.ingest.codebook import read_codebook as read_table
-from tasks.ingest.tables import same_content, table_at
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import same_content
 from tasks.ingest.task import ingest
 from tasks.ingest.trips import Units
 

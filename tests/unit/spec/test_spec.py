@@ -643,7 +643,9 @@ def test_expansion_leaves_other_text_alone(monkeypatch):
 @pytest.mark.parametrize(
     ("table", "rule"),
     [
-        ("trips.xlsx", "must end in"),
+        ("trips.xls", "must end in"),
+        ("trips.xlsx", "there is no file"),
+        ("trips.xlsx::May", "there is no file"),
         ("trips.duckdb", "must end in"),
         ("trips.csv::inner", "must end in"),
         ("trips.csv", "there is no file"),

@@ -22,6 +22,7 @@ from flows.spec.headers import guess_columns, words_of
 from flows.spec.keys import MOST_FEATURES, Spec
 from flows.spec.starter import FILL_IN, left_to_fill_in, starter
 from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.sources.files import FileTable
 
 LODES = "w_geocode,h_geocode,S000,SA01,SA02,createdate"
 TAXIS = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,PULocationID,DOLocationID,fare"
@@ -138,9 +139,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.spec.starter._header", lambda _: names)
-        patch.setattr(
-            "flows.spec.starter.table_at", lambda *_: type("Place", (), {"path": Path("/t.csv"), "inner": None})()
-        )
+        patch.setattr("flows.spec.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
         columns = guess_columns(names, MOST_FEATURES)
         if not columns.origin and not columns.features:
             with pytest.raises(InputError, match="has no column that could hold codes"):
@@ -200,6 +199,8 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
         "groups",
         "group_sizes",
         "region",
+        "matrix",
+        "zones",
     }
     assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
 

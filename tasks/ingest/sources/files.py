@@ -1,0 +1,188 @@
+"""Reads CSV, gzipped CSV, Parquet and tables inside DuckDB files. Every CSV column is read as text."""
+
+import csv
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from storage.database.connections import Connection, file_literal
+from storage.errors import InputError
+from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
+from storage.machine.files import sha256_of
+from tasks.ingest.tables import Rows, Table, column_names, identifier
+
+_LONGEST_HEADER = 2**20  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable(Table):
+    """A table in a file.
+
+    Attributes:
+        path: the file.
+        inner: the table inside the file, where it may hold several; None for other kinds of file.
+    """
+
+    path: Path
+    inner: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.path.name
+
+    @property
+    def location(self) -> str:
+        """The path of the file."""
+        return str(self.path)
+
+    @property
+    def kind(self) -> str:
+        """DuckDB, Parquet or CSV."""
+        if self.inner:
+            return "a DuckDB file with that table"
+        return "Parquet" if self.path.suffix == ".parquet" else "CSV in UTF-8"
+
+    @property
+    def recognised_inner(self) -> str | None:
+        """The table inside the file, where the ledger tells those of one file apart."""
+        return self.inner
+
+    def at_place(self) -> SeenTable:
+        """Return it as the ledger recognises it by its place alone."""
+        return table_at_place(self.path, self.recognised_inner)
+
+    def as_read(self) -> SeenTable:
+        """Return it as the ledger recognises it, also by the bytes of its file."""
+        return table_as_read(self.path, self.recognised_inner)
+
+    def is_same(self, other: Table) -> bool:
+        """Return whether two tables are the same, by their paths alone. Opens neither."""
+        return isinstance(other, FileTable) and self.path.samefile(other.path) and self._has_inner_of(other)
+
+    def has_content_of(self, other: Table) -> bool:
+        """Return whether the files of two tables have the same bytes."""
+        return (
+            isinstance(other, FileTable)
+            and self._has_inner_of(other)
+            and self.path.stat().st_size == other.path.stat().st_size
+            and sha256_of(self.path) == sha256_of(other.path)
+        )
+
+    def _has_inner_of(self, other: "FileTable") -> bool:
+        return (self.inner or "").casefold() == (other.inner or "").casefold()
+
+    def sha256(self) -> str:
+        """Return the hash of its file."""
+        return sha256_of(self.path)
+
+    @contextmanager
+    def rows(self, con: Connection) -> Iterator[Rows]:
+        """Open it with DuckDB, which reads nothing else."""
+        if self.inner is None:
+            sql = _reader(self)
+            yield Rows(column_names(con, sql), lambda _: sql)
+            return
+        con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
+        try:
+            sql = f"source.{identifier(self.inner)}"
+            yield Rows(column_names(con, sql), lambda _: sql)
+        finally:
+            con.execute("DETACH source")
+
+    def cause(self, message: str) -> str:
+        """Return the cause of DuckDB's error message about a CSV file."""
+        return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
+
+
+def _reader(table: FileTable) -> str:
+    """Return the SQL that reads one file. DuckDB guesses nothing, skips no line and reads no other file."""
+    name = file_literal(table.path)
+    if table.path.suffix == ".parquet":
+        return f"read_parquet({name}, hive_partitioning = false)"
+    header = header_of(table)
+    if not header:
+        raise InputError(f"{table.field}: {table.name} has no line of column names.", field=table.field)
+    columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+    return (
+        f"read_csv({name}, columns = {{{columns}}}, auto_detect = false, header = true, delim = ',', quote = '\"',"
+        " escape = '\"', comment = '', skip = 0, strict_mode = true, null_padding = false, hive_partitioning = false)"
+    )
+
+
+def header_of(table: FileTable) -> list[str]:
+    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated by commas."""
+    names, hint = _first_line(table)
+    if names is None:
+        raise table.unreadable(hint)
+    if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
+        raise InputError(
+            f"{table.field}: {table.name} must have no line break in a column name.",
+            field=table.field,
+            hint="The usual cause is a quote in the first line that is not closed.",
+        )
+    if len(names) == 1:
+        for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
+            if mark in names[0]:
+                raise InputError(
+                    f"{table.field}: {table.name} must use commas between columns; it seems to use {separator}.",
+                    field=table.field,
+                    hint="Convert the file to commas, and put values that contain a comma in quotes.",
+                )
+    return names
+
+
+def _first_line(table: FileTable) -> tuple[list[str] | None, str]:
+    """Return the fields of the first line of a CSV file; on failure, None and a hint that does not quote the line."""
+    is_gzip = table.path.suffix == ".gz"
+    opening = gzip.open if is_gzip else open
+    try:
+        with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:
+            return next(csv.reader(_within(_LONGEST_HEADER, lines)), []), ""
+    except _TooLong:
+        return (
+            None,
+            f"The first line must hold the column names, in at most {_LONGEST_HEADER:,} characters. Are there line ends?",
+        )
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None, "The file is not gzip, or is incomplete."
+    except UnicodeDecodeError:
+        with table.path.open("rb") as raw:
+            zipped = not is_gzip and raw.read(2) == b"\x1f\x8b"
+        return None, "The file is gzipped. Its name must end in .csv.gz." if zipped else _NOT_UTF8
+    except (OSError, csv.Error):
+        return None, ""
+
+
+class _TooLong(Exception):
+    """A header that is longer than any header."""
+
+
+def _within(most: int, file: IO[str]) -> Iterator[str]:
+    """Yield the lines of a file; never read more than so many characters, whatever a line has."""
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise _TooLong
+        most -= len(line)
+        yield line
+
+
+_NOT_UTF8 = "The file is not in UTF-8. Convert it, for example with `iconv -f LATIN1 -t UTF-8`."
+
+# Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
+_CAUSES = {
+    r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
+    r"^Invalid unicode": _NOT_UTF8,
+    r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
+    r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
+    r"Unexpected end of GZIP stream": "The file is incomplete.",
+}
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

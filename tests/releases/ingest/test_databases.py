@@ -1,0 +1,531 @@
+"""Tables, views and queries of a real PostgreSQL: what is read, what is recognised, and what never leaves the environment."""
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+import yaml
+
+from flows.api import plan, release
+from flows.execution.resumption import check_unchanged
+from flows.forecast.check import check_answer
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.spec.starter import starter
+from storage.counts.shards import read_codebook
+from storage.counts.vault import vault
+from storage.database.connections import store
+from storage.errors import InputError, TrellisError, UsageError
+from storage.ledger.events import read_books
+from storage.machine.claims import shard_folder
+from storage.releases.register import find_release
+from tasks.ingest.in_memory import read_in_memory
+from tasks.ingest.sources.locations import sha256_at, table_at
+from tasks.ingest.tables import opened
+from tasks.ingest.task import ingest
+from tests.support.exposure import Made
+from tests.support.postgresql import PASSWORD, USER, Postgres
+
+AREAS = [("01", "0101"), ("01", "0102"), ("02", "0201")]
+# The planted count of a pair of areas: a number that nothing else has.
+TRIPS = [("0101", "0102", 271828), ("0102", "0201", 314159), ("0201", "0101", 141421), ("0101", "0102", 5)]
+NOT_PLANTED = {("0101", "0102"): 271833, ("0102", "0201"): 314159, ("0201", "0101"): 141421}
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A folder with specs of tables in a database of its own schema.
+
+    Attributes:
+        folder: holds the specs, `home` and `out`.
+        server: the server.
+        schema: the schema of this test.
+    """
+
+    folder: Path
+    server: Postgres
+    schema: str
+
+    def at(self, inner: str) -> str:
+        """Return the location of a table of the schema, or of a query."""
+        return f"{self.server.url}::{inner if ' ' in inner else f'{self.schema}.{inner}'}"
+
+    def run(self, *statements: str) -> None:
+        """Run statements in the schema."""
+        self.server.run(*(statement.replace("{s}", self.schema) for statement in statements))
+
+    def spec(self, name: str = "trips", **changes: Any) -> Path:
+        """Write a spec over the tables of the schema; keys of `input` and `hierarchy`, or others, in place of the usual ones."""
+        columns = {"table": self.at("trips"), "origin": "home", "destination": "work", "count": "people"}
+        codes = {"table": self.at("areas"), "levels": ["region", "area"]}
+        own = {key: value for key, value in changes.items() if key not in columns | codes and key != "codebook"}
+        keys = {
+            "name": name,
+            "dataset": name,
+            "input": columns | {key: value for key, value in changes.items() if key in columns},
+            "hierarchy": codes | ({"table": changes["codebook"]} if "codebook" in changes else {}),
+            "release": {"tree": "destination", "finest": "area"},
+            "mechanism": "inftda",
+            "privacy": {
+                "unit": "one commuter",
+                "neighbours": "substitution",
+                "max_records_per_unit": 1,
+                "epsilon": 1.0e-6,  # so much noise that no count is right
+                "delta": 1e-8,
+                "accountant": "zcdp",
+            },
+            "budget": {"epsilon": 1.0e-5, "delta": 1e-7},
+            **own,
+        }
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(keys))
+        return path
+
+    def ingested(self, spec: Path) -> dict[tuple[str, str], int]:
+        """Ingest a table and return the records in the vault."""
+        planned = make_plan(load_spec(spec))
+        ingest.fn("a-release", planned.source, planned.units, planned.promised, 2**30)
+        codes = [read_codebook(shard_folder("a-release"), end)["area"] for end in ("origin", "destination")]
+        with vault("a-release") as con:
+            records = con.execute("SELECT area_0, area_1, true_count FROM records").fetchall()
+        return {(codes[0][home], codes[1][work]): count for home, work, count in records}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: Postgres, request: pytest.FixtureRequest) -> Desk:
+    """Give a schema with a table of trips, whose codes are numbers at one end, and its codebook; and the credentials."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    postgres.log_in(monkeypatch)
+    schema = "s" + hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
+    desk = Desk(tmp_path, postgres, schema)
+    desk.run(
+        "CREATE SCHEMA {s}",
+        "CREATE TABLE {s}.trips (home char(6), work text, people numeric(10, 2), note bytea)",
+        *(f"INSERT INTO {{s}}.trips VALUES ('{home}', '{work}', {people})" for home, work, people in TRIPS),
+        "CREATE TABLE {s}.areas (region text, area varchar)",
+        *(f"INSERT INTO {{s}}.areas VALUES ('{region}', '{area}')" for region, area in AREAS),
+    )
+    return desk
+
+
+def all_of(fault: BaseException) -> str:
+    """Return an exception as anybody could record it."""
+    return f"{''.join(traceback.format_exception(fault))} {fault!r} {vars(fault)}"
+
+
+def test_a_table_of_a_database_is_ingested_as_csv_is(desk: Desk) -> None:
+    """The vault gets the same records from a table, a view, a query and a CSV file, whatever the types of the columns."""
+    (desk.folder / "trips.csv").write_text(
+        "home,work,people\n" + "".join(f"{home},{work},{people}\n" for home, work, people in TRIPS)
+    )
+    (desk.folder / "areas.csv").write_text("region,area\n" + "".join(f"{region},{area}\n" for region, area in AREAS))
+    expected = desk.ingested(desk.spec(table="trips.csv", codebook="areas.csv"))
+    assert expected == NOT_PLANTED
+    desk.run("CREATE VIEW {s}.seen AS SELECT * FROM {s}.trips WHERE people > 0")
+    query = (
+        f"SELECT home, work, count(*) * 0 + sum(people) AS people FROM {desk.schema}.trips GROUP BY home, work -- all"
+    )
+    for table in ("trips", "seen", query, f"({query}\n);", query.replace("SELECT", "WITH one AS (SELECT 1) SELECT", 1)):
+        assert desk.ingested(desk.spec(table=desk.at(table))) == expected
+    assert desk.ingested(desk.spec(table=desk.at("trips"), codebook="areas.csv")) == expected
+
+
+def test_numbers_are_their_digits(desk: Desk) -> None:
+    """Codes that are integers in the database are codes without leading zeros, as in Parquet; a count may be an integer."""
+    desk.run("CREATE TABLE {s}.numbers AS SELECT home::int AS home, work::bigint AS work, people::int FROM {s}.trips")
+    desk.run("CREATE TABLE {s}.numbered AS SELECT region, area::int AS area FROM {s}.areas")
+    found = desk.ingested(desk.spec(table=desk.at("numbers"), codebook=desk.at("numbered")))
+    assert found == {tuple(code.lstrip("0") for code in pair): count for pair, count in NOT_PLANTED.items()}
+
+
+def test_a_row_that_breaks_a_rule_is_refused_by_its_column(desk: Desk) -> None:
+    """The rules of codes and counts are those of files, and nothing of the row is shown."""
+    desk.run("INSERT INTO {s}.trips VALUES ('0101', '0777', 3)")
+    with pytest.raises(InputError, match=r"^input\.table: column work has codes that the codebook lacks\.") as refused:
+        release(desk.spec())
+    assert "0777" not in all_of(refused.value)
+    desk.run("UPDATE {s}.trips SET work = '0101', people = 2.5 WHERE work = '0777'")
+    with pytest.raises(InputError, match=r"column people must hold whole numbers\.") as refused:
+        release(desk.spec())
+    assert "modelled trips are no counts" in refused.value.hint
+
+
+def test_unlisted_codes_and_their_counts_are_of_one_moment(desk: Desk) -> None:
+    """Where a table is read twice, for its codes and for its counts, a row that is written in between is in neither."""
+    table = table_at("input.table", desk.at("trips"), desk.folder)
+    with table.held() as held, duckdb.connect() as con:
+        desk.run("INSERT INTO {s}.trips VALUES ('0102', '0102', 7)")
+        for of, rows_there in ((held, 4), (table, 5)):
+            with opened(con, of) as rows:
+                assert con.execute(f"SELECT count(*) FROM {rows.scan(['home'])}").fetchall() == [(rows_there,)]
+    privacy = yaml.safe_load(desk.spec().read_text())["privacy"] | {"epsilon": 1.0}
+    del privacy["accountant"]
+    spec = desk.spec(mechanism="stability_histogram", hierarchy={"levels": ["area"]}, privacy=privacy)
+    planned = make_plan(load_spec(spec))
+    ingest.fn("a-release", planned.source, planned.units, planned.promised, 2**30)
+    with vault("a-release") as con:
+        assert con.execute("SELECT sum(true_count) FROM records").fetchall() == [(sum(NOT_PLANTED.values()) + 7,)]
+
+
+def test_a_public_table_is_read_into_memory(desk: Desk) -> None:
+    """What comparisons try mechanisms on is the same table."""
+    planned = make_plan(load_spec(desk.spec(public_data=True)))
+    _, _, counts = read_in_memory(planned.source, planned.units, planned.promised)
+    assert np.sort(counts).tolist() == sorted(NOT_PLANTED.values())
+
+
+def test_a_codebook_is_known_by_its_content(desk: Desk) -> None:
+    """Anybody who has the rows can compute the hash in the manifest, whatever their order; the server stays unnamed there."""
+    lines = sorted(json.dumps(row, separators=(",", ":")) for row in AREAS)
+    text = "\n".join(['["region","area"]', *lines]) + "\n"
+    location = desk.at("areas")
+    assert sha256_at(location) == hashlib.sha256(text.encode()).hexdigest()
+    manifest = json.loads((release(desk.spec()).folder / "manifest.json").read_text())
+    assert set(manifest["codebooks"].values()) == {hashlib.sha256(text.encode()).hexdigest()}
+    assert manifest["spec"]["input"]["table"] == f"{desk.schema}.trips"
+    assert manifest["spec"]["hierarchy"]["table"] == f"{desk.schema}.areas"
+    assert sha256_at(location.replace("areas", "nothing")) is None
+    odd = 'ä",\\\n\x01'
+    desk.run(f"CREATE TABLE {{s}}.odd AS SELECT E'{odd}'::text AS code, NULL::text AS none".replace("\\\n", "\\\\\n"))
+    line = json.dumps([odd, None], ensure_ascii=False, separators=(",", ":"))
+    assert sha256_at(desk.at("odd")) == hashlib.sha256(f'["code","none"]\n{line}\n'.encode()).hexdigest()
+
+
+def test_a_query_is_not_published(desk: Desk) -> None:
+    """It may name what is confidential, so the manifest says only that it was one."""
+    table = desk.at(f"SELECT * FROM {desk.schema}.trips WHERE people <> 987654")
+    made = release(desk.spec(table=table))
+    assert json.loads((made.folder / "manifest.json").read_text())["spec"]["input"]["table"] == "a query"
+    assert not any(b"987654" in path.read_bytes() for path in made.folder.rglob("*") if path.is_file())
+    with store() as con:
+        (claim,) = read_books(con).accounts["trips"].claims.values()
+    assert "987654" not in claim.table
+
+
+def test_a_codebook_that_changed_is_refused(desk: Desk) -> None:
+    """A row more between plan and ingest is noticed, and so it is before a release resumes; an unreachable server is not."""
+    planned = make_plan(load_spec(desk.spec()))
+    made = release(desk.spec())
+    with store() as con:
+        reserved = find_release(con, made.id)
+    check_unchanged(reserved)
+    desk.run("INSERT INTO {s}.areas VALUES ('02', '0202')")
+    with pytest.raises(InputError, match=r"hierarchy\.table has changed since the release was planned"):
+        ingest.fn("another", planned.source, planned.units, planned.promised, 2**30)
+    with pytest.raises(InputError, match="was changed since"):
+        check_unchanged(reserved)
+    ended = f":{desk.server.port}/"
+    gone = {axis: at.replace(ended, ":1/") for axis, at in reserved.terms.files.codebooks.items()}
+    files = replace(reserved.terms.files, codebooks=gone)
+    check_unchanged(replace(reserved, terms=replace(reserved.terms, files=files)))
+
+
+def test_the_confidential_table_is_no_codebook(desk: Desk) -> None:
+    """It is refused by its place and by its content, and a table with all its columns by these."""
+    single = {"input": {"table": desk.at("areas"), "features": ["area"]}, "release": {"order": ["area"]}}
+    for codebook in ("areas", "AREAS", f'"{desk.schema}"."areas"'):
+        inner = f"{desk.server.url}::{codebook}" if '"' in codebook else desk.at(codebook)
+        spec = desk.spec(hierarchy={"area": {"table": inner, "levels": ["region", "area"]}}, **single)
+        with pytest.raises(InputError, match=r"hierarchy\.area\.table must not be the confidential table"):
+            plan(spec)
+    desk.run("CREATE TABLE {s}.copy AS SELECT * FROM {s}.areas ORDER BY area DESC")
+    spec = desk.spec(hierarchy={"area": {"table": desk.at("copy"), "levels": ["region", "area"]}}, **single)
+    with pytest.raises(InputError, match=r"hierarchy\.area\.table must not be the confidential table"):
+        release(spec)
+    desk.run("CREATE TABLE {s}.wide AS SELECT 1 AS more, * FROM {s}.trips, {s}.areas")
+    with pytest.raises(InputError, match="the query has the columns of the confidential table"):
+        plan(desk.spec(codebook=desk.at(f"SELECT * FROM {desk.schema}.wide")))
+
+
+def test_derived_columns_and_lists_of_groups_may_be_in_a_database(desk: Desk) -> None:
+    """Both are read as from files, and refused once they have changed."""
+    desk.run(
+        "CREATE TABLE {s}.near AS SELECT a.area AS origin, b.area AS destination, (a.region = b.region)::text AS near"
+        " FROM {s}.areas AS a, {s}.areas AS b",
+        "CREATE TABLE {s}.homes AS SELECT n AS home, '0101' AS area FROM generate_series(1, 5) AS n",
+        "CREATE TABLE {s}.people AS SELECT n / 2 + 1 AS home FROM generate_series(1, 7) AS n",
+    )
+    of_views = desk.spec(
+        "near",
+        mechanism="cbdp",
+        release={"tree": "destination", "finest": "area", "views": {"near": {"near": "near"}}},
+        derived={"near": {"table": desk.at("near"), "of": ["origin", "destination"]}},
+    )
+    listed = {"table": desk.at("homes"), "levels": "area"}
+    of_groups = desk.spec(
+        "homes",
+        mechanism="group_sizes",
+        input={"table": desk.at("people"), "group": "home", "groups": listed},
+        hierarchy={"region": {"table": desk.at("areas"), "levels": ["region", "area"]}},
+        release={"group_sizes": {"region": "area", "largest": 3}},
+        privacy={
+            "unit": "one person",
+            "neighbours": "add_remove",
+            "max_records_per_unit": 1,
+            "epsilon": 1.0,
+            "delta": 1e-8,
+        },
+        budget={"epsilon": 2.0, "delta": 1e-7},
+    )
+    planned = [make_plan(load_spec(spec)) for spec in (of_views, of_groups)]
+    assert (release(of_views).folder / "views" / "near.parquet").is_file()
+    assert release(of_groups).folder.is_dir()
+    desk.run("UPDATE {s}.near SET near = 'x'", "DELETE FROM {s}.homes WHERE home = 5")
+    for name, plan_ in zip(("derived.near.table", "input.groups.table"), planned, strict=True):
+        with pytest.raises(InputError, match=f"^{re.escape(name)} has changed since the release was planned"):
+            ingest.fn("a-release", plan_.source, plan_.units, plan_.promised, 2**30, plan_.derived_sources)
+
+
+def moved_to_a_query(desk: Desk) -> str:
+    """Ask for the same rows in another way."""
+    return desk.at(f"SELECT * FROM {desk.schema}.trips ORDER BY people")
+
+
+def copied(desk: Desk) -> str:
+    """Copy the rows to another table, in another order."""
+    desk.run("CREATE TABLE {s}.copy AS SELECT * FROM {s}.trips ORDER BY people DESC")
+    return desk.at("copy")
+
+
+def under_another_host(desk: Desk) -> str:
+    """Name the server in another way."""
+    return desk.at("trips").replace("127.0.0.1", "localhost")
+
+
+@pytest.mark.parametrize("moved", [moved_to_a_query, copied, under_another_host])
+def test_a_charged_table_is_recognised_by_its_content(desk: Desk, moved: Callable[[Desk], str]) -> None:
+    """Another dataset's release of the same columns and rows is refused, wherever in a database they lie and however they stand."""
+    release(desk.spec("first"))
+    with pytest.raises(
+        UsageError, match=r"input\.table has the same content as a table that was used by dataset first"
+    ):
+        release(desk.spec("second", table=moved(desk)))
+    desk.run("DELETE FROM {s}.trips WHERE people = 5")
+    if moved is not copied:
+        assert release(desk.spec("second", table=moved(desk))).id  # a row less is another table, as it is in a file
+
+
+def test_a_charged_table_is_recognised_by_its_place(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names without quotes may be in any case, and host, port and database may come from the environment; `check` says so too."""
+    release(desk.spec("first"))
+    desk.run("DELETE FROM {s}.trips WHERE people = 5")  # so that its content is another
+    monkeypatch.setenv("PGHOST", "127.0.0.1")
+    monkeypatch.setenv("PGPORT", str(desk.server.port))
+    for table in (
+        desk.at("TRIPS"),
+        f'postgresql:///postgres::{desk.schema} . "trips"',
+        f"postgres://::{desk.schema}.trips",
+    ):
+        monkeypatch.setenv("PGDATABASE", "postgres")
+        with pytest.raises(UsageError, match=r"input\.table was used by dataset first"):
+            release(desk.spec("second", table=table))
+        assert [problem.field for problem in check_answer(desk.spec("second", table=table)).problems] == ["input.table"]
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "postgresql://{user}:{password}@127.0.0.1/postgres::public.trips",
+        "postgresql://{user}@127.0.0.1/postgres::public.trips",
+        "postgres://{user}:{password}@127.0.0.1/postgres",
+        "postgresql://127.0.0.1/postgres?user={user}&password={password}::public.trips",
+        "postgresql://{user}:a::{password}@127.0.0.1/postgres::public.trips",
+        "postgresql+psycopg://{user}:{password}@127.0.0.1/postgres::public.trips",
+        "mysql://{user}:{password}@127.0.0.1/postgres::public.trips",
+    ],
+)
+@pytest.mark.parametrize("through", ["the spec", "a variable"])
+def test_a_location_holds_no_credentials(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, location: str, through: str
+) -> None:
+    """A user or a password in a location is refused, by `check` too, and neither is repeated; nor is one from the environment."""
+    location = location.format(user=USER, password=PASSWORD)
+    monkeypatch.setenv("TRIPS", location)
+    path = desk.spec(table=location if through == "the spec" else "${TRIPS}")
+    with pytest.raises(TrellisError, match=r"^input\.table must ") as refused:
+        make_plan(load_spec(path))
+    assert refused.value.field == "input.table"
+    said = all_of(refused.value) + repr(check_answer(path))
+    assert "input.table" in said
+    assert PASSWORD not in said
+    assert USER not in said
+
+
+def test_a_location_may_come_from_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable may hold the server, which is then no path, and a part of it."""
+    monkeypatch.setenv("SERVER", desk.server.url)
+    monkeypatch.setenv("PORT", str(desk.server.port))
+    assert desk.ingested(desk.spec(table=f"${{SERVER}}::{desk.schema}.trips")) == NOT_PLANTED
+    whole = f"postgresql://127.0.0.1:${{PORT}}/postgres::{desk.schema}.trips"
+    assert desk.ingested(desk.spec(table=whole)) == NOT_PLANTED
+
+
+def test_credentials_are_left_nowhere(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
+    """After a release no file and no record holds user, password or a true count, and no published file the server."""
+    made = release(desk.spec())
+    assert load_spec(desk.spec()).text in find_text(made.id)
+    seen = Made(made.id, desk.folder, {*NOT_PLANTED.values()}, None, "", set())
+    assert seen.exposed() == set()
+    files = [path for path in desk.folder.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    published = [path for path in made.folder.rglob("*") if path.is_file()]
+    assert [path for path in published if desk.server.url.split("/")[2].encode() in path.read_bytes()] == []
+    for secret in (PASSWORD, USER):
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []
+        assert secret not in "".join(capfd.readouterr())
+    with store() as con:
+        tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
+        stored = "".join(
+            repr(con.execute(f'SELECT * FROM "{schema}"."{table}"').fetchall()) for schema, table in tables
+        )
+    assert f"{desk.schema}.trips" in stored
+    assert PASSWORD not in stored
+    assert USER not in stored
+
+
+def find_text(release_id: str) -> str:
+    """Return the spec that the store keeps."""
+    with store() as con:
+        return find_release(con, release_id).spec
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ("wrong password", "PGUSER"),
+        ("no user", "PGUSER"),
+        ("no server", "No server answers"),
+        ("no database", "no such database"),
+        ("no table", "no such table"),
+        ("no schema", "no such"),
+        ("no right", "GRANT SELECT"),
+        ("no column", "a column that does not exist"),
+        ("no SELECT", "one SELECT"),
+        ("a query that writes", ""),
+        ("a row that is no number", ""),
+    ],
+)
+def test_faults_of_the_server_are_told_by_their_cause(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, change: str, hint: str
+) -> None:
+    """What the server says may quote rows and users: of it the cause alone is told, with what to do."""
+    table = desk.at("trips")
+    desk.run(
+        "CREATE TABLE {s}.texts AS SELECT 'SECRET-ROW'::text AS home, '0101'::text AS work, 1 AS people",
+        "DO $$ BEGIN CREATE ROLE stranger_271 LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
+        "GRANT USAGE ON SCHEMA {s} TO stranger_271",
+        "CREATE FUNCTION {s}.fill() RETURNS text LANGUAGE sql VOLATILE AS $$ INSERT INTO {s}.areas VALUES ('x', 'y') RETURNING area $$",
+    )
+    match change:
+        case "wrong password":
+            monkeypatch.setenv("PGPASSWORD", "wrong-273")
+        case "no user":
+            monkeypatch.setenv("PGUSER", "nobody_273")
+        case "no server":
+            table = table.replace(f":{desk.server.port}/", ":1/")
+        case "no database":
+            table = table.replace("/postgres::", "/nothing_273::")
+        case "no table":
+            table = desk.at("nothing")
+        case "no schema":
+            table = f"{desk.server.url}::nothing.trips"
+        case "no right":
+            monkeypatch.setenv("PGUSER", "stranger_271")
+            monkeypatch.setenv("PGPASSWORD", "x")
+        case "no column":
+            table = desk.at(f"SELECT nothing FROM {desk.schema}.trips")
+        case "no SELECT":
+            table = desk.at("SELECT FROM WHERE")
+        case "a query that writes":
+            table = desk.at(f"SELECT {desk.schema}.fill() AS home, '0101' AS work, 1 AS people")
+        case "a row that is no number":
+            table = desk.at(f"SELECT home::int AS home, work, people FROM {desk.schema}.texts")
+    (desk.folder / "areas.csv").write_text("region,area\n" + "".join(f"{region},{area}\n" for region, area in AREAS))
+    with pytest.raises(
+        InputError, match=r"^input\.table: .* cannot be read as a (table|query) of PostgreSQL\."
+    ) as refused:
+        release(desk.spec(table=table, codebook="areas.csv"))
+    assert hint in refused.value.hint
+    for secret in (PASSWORD, USER, "wrong-273", "nobody_273", "stranger_271", "SECRET-ROW"):
+        assert secret not in all_of(refused.value)
+
+
+def test_the_driver_is_asked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the driver the error says what to install."""
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    with pytest.raises(InputError, match="Trellis needs its driver") as refused:
+        make_plan(load_spec(desk.spec()))
+    assert "trellis[databases]" in refused.value.hint
+
+
+@pytest.mark.parametrize("inner", ["trips", "a.b.c", "", "public.trips; DROP TABLE x", "public."])
+def test_a_table_is_named_with_its_schema(desk: Desk, inner: str) -> None:
+    """Which schema a bare name means depends on who asks, so it is refused."""
+    with pytest.raises(InputError, match=r"^input\.table must name the table with its schema, or be a query"):
+        load_spec(desk.spec(table=f"{desk.server.url}::{inner}")).source()
+
+
+def test_a_spec_is_begun_and_checked(desk: Desk) -> None:
+    """`trellis new` reads the names of the columns, and `trellis check` says which the spec has wrong."""
+    desk.run("INSERT INTO {s}.areas SELECT '02', '020' || n FROM generate_series(2, 5) AS n")
+    begun = starter(desk.at("trips"), desk.folder, desk.at("areas"))
+    keys = yaml.safe_load(begun.text)
+    assert keys["input"]["table"] == f'{desk.server.url}::"{desk.schema}"."trips"'
+    assert (keys["input"]["origin"], keys["input"]["destination"]) == ("home", "work")
+    assert keys["hierarchy"]["levels"] == ["region", "area"]
+    assert check_answer(desk.spec()).ok
+    answer = check_answer(desk.spec(origin="homes"))
+    assert [problem.error for problem in answer.problems] == [f"input.table: {desk.schema}.trips has no column homes."]
+
+
+_READ = """
+import resource, sys
+from pathlib import Path
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from storage.counts.vault import vault
+from tasks.ingest.task import ingest
+
+planned = make_plan(load_spec(Path(sys.argv[1])))
+if sys.argv[2] == "read":
+    planned.read_table()
+    ingest.fn("a-release", planned.source, planned.units, planned.promised, 2**28)
+    with vault("a-release") as con:
+        print(con.execute("SELECT sum(true_count) FROM records").fetchall()[0][0])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_rows_are_streamed(desk: Desk) -> None:
+    """Two million rows of 300 bytes, 600 MB as they come, take less than 300 MB more than the plan does: no more than batches."""
+    desk.run(
+        "CREATE UNLOGGED TABLE {s}.many AS SELECT rpad((1 + n % 3)::text, 300, 'x') AS area FROM generate_series(1, 2000000) AS n"
+    )
+    spec = desk.spec(
+        input={"table": desk.at("many"), "features": ["area"]},
+        hierarchy={"area": {"values": [number + 299 * "x" for number in "123"]}},
+        release={"order": ["area"]},
+    )
+    peaks = []
+    for what in ("plan", "read"):
+        done = subprocess.run(
+            [sys.executable, "-c", _READ, spec, what],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[3],
+        )
+        *total, peak = done.stdout.split()
+        assert total == (["2000000"] if what == "read" else [])
+        peaks.append(int(peak) / 1024)
+    assert peaks[1] - peaks[0] < 300, peaks

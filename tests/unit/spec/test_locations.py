@@ -1,0 +1,152 @@
+"""Where a table is: how a location is understood, recognised and published, without a server."""
+
+from pathlib import Path
+
+import pytest
+
+from flows.spec.file import expand_variables, faults_of
+from flows.spec.starter import starter
+from storage.errors import InputError
+from tasks.ingest.sources.databases import Relation, fault_of_url, relation_at
+from tasks.ingest.sources.locations import published_location, table_at
+
+_OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
+
+
+@pytest.fixture(autouse=True)
+def _without_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the environment say nothing of a server."""
+    for name in _OF_LIBPQ:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("location", "published"),
+    [
+        ("data/trips.csv.gz", "trips.csv.gz"),
+        ("/a/b.duckdb::trips", "b.duckdb::trips"),
+        ("../codes.xlsx::Areas of 2025", "codes.xlsx::Areas of 2025"),
+        ("${DATA}/od.omx::trips", "od.omx::trips"),
+        ("postgresql://host:5432/people::survey.trips", "survey.trips"),
+        ("postgresql://[::1]:5432/people::survey.trips", "survey.trips"),
+        ("postgresql://host/people::SELECT home::text FROM trips WHERE name = 'x'", "a query"),
+        ("postgresql://host/people::\n  (select 1)", "a query"),
+        ("${DATABASE}::with t as (select 'x::y') select * from t", "a query"),
+        ("${DATABASE}::survey.trips", "${DATABASE}::survey.trips"),
+        ("postgresql://host/people::select.trips", "select.trips"),
+    ],
+)
+def test_what_is_published_of_a_location(location: str, published: str) -> None:
+    """The name of a file or a table, without folder and server; of a query no more than that it is one."""
+    assert published_location(location) == published
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("postgresql://Host.Example:5433/people::survey.trips", "postgresql://host.example:5433/people::survey.trips"),
+        ("postgres://host/people::Survey.TRIPS", "postgresql://host:5432/people::survey.trips"),
+        ('postgresql://host/people::"Survey" . "a""b"', 'postgresql://host:5432/people::Survey.a"b'),
+        ("postgresql://[::1]/people::a.b", "postgresql://[::1]:5432/people::a.b"),
+        ("postgresql:///people::a.b", "postgresql://local:5432/people::a.b"),
+    ],
+)
+def test_a_table_is_recognised_by_names_as_the_server_reads_them(location: str, place: str) -> None:
+    """Host and names without quotes are in lower case, names in quotes as they stand, and the port is PostgreSQL's if none is named."""
+    assert relation_at("input.table", location).at_place().place == place
+
+
+def test_the_environment_names_what_a_location_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host, port and database are those of libpq's variables, or of the service that these name; without any a database is asked for."""
+    with pytest.raises(InputError, match=r"input\.table must name a database"):
+        relation_at("input.table", "postgresql://host::a.b")
+    monkeypatch.setenv("PGSERVICE", "survey")
+    of_service = relation_at("input.table", "postgresql://::a.b").at_place().place
+    assert of_service == "postgresql://service=survey:/service=survey::a.b"
+    for name, value in {"PGHOST": "host", "PGPORT": "1", "PGDATABASE": "people"}.items():
+        monkeypatch.setenv(name, value)
+    named = relation_at("input.table", "postgresql://host:1/people::a.b")
+    assert named.is_same(relation_at("hierarchy.table", "postgresql:///::A.b"))
+
+
+def test_queries_are_the_same_by_their_text() -> None:
+    """Another text is another place, and no part of it is in the place; the query stands in the location, which is not published."""
+    one, same, other = (
+        relation_at("input.table", f"postgresql://h/d::{query}")
+        for query in ("SELECT 'secret'", " SELECT 'secret' ;", "SELECT 'other'")
+    )
+    assert one.is_same(same)
+    assert not one.is_same(other)
+    assert "secret" not in one.at_place().place
+    assert (one.name, one.query) == ("the query", "SELECT 'secret'")
+    again = relation_at("input.table", one.location)
+    assert again == one
+
+
+def test_a_location_finds_its_table_again() -> None:
+    """Schema and name in any writing come back as they are."""
+    for inner in ("a.b", '"A b"."c""d"'):
+        found = relation_at("input.table", f"postgresql://h:1/d::{inner}")
+        assert isinstance(found, Relation)
+        assert relation_at("input.table", found.location) == found
+
+
+@pytest.mark.parametrize(
+    ("location", "fault"),
+    [
+        ("postgresql://me:pw@host/d::a.b", "no user and no password"),
+        ("POSTGRES://me@host/d::a.b", "no user and no password"),
+        ("postgresql://me:pw@host/d", "no user and no password"),
+        ("postgresql://me:pw@[::1]/d::a.b", "no user and no password"),
+        ("postgresql://host/d?password=pw::a.b", "no settings"),
+        ("postgresql://host/d::SELECT 'me@host?'", ""),
+        ("me@host.csv", ""),
+    ],
+)
+def test_credentials_are_seen(location: str, fault: str) -> None:
+    """What is before an @ or behind a ? of a server is refused, and what is in a query or a file name is not."""
+    found = fault_of_url(location)
+    assert fault in found
+    assert bool(fault) == bool(found)
+    assert "pw" not in found
+
+
+@pytest.mark.parametrize(
+    "location", ["mysql://me:pw@host/d::a.b", "https://me:pw@host/trips.csv", "s3://bucket/pw.csv"]
+)
+def test_other_servers_are_refused(location: str, tmp_path: Path) -> None:
+    """A URL of another kind is no path; of it the kind alone is said."""
+    with pytest.raises(InputError, match=r"^input\.table must be a file, or a table at postgresql://") as refused:
+        table_at("input.table", location, tmp_path)
+    assert "pw" not in str(refused.value)
+
+
+def test_a_variable_may_hold_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no path, which would be made absolute."""
+    monkeypatch.setenv("SERVER", "postgresql://host/people")
+    assert expand_variables("input.table", "${SERVER}::a.b") == "postgresql://host/people::a.b"
+
+
+def test_a_matrix_is_no_table(tmp_path: Path) -> None:
+    """Where a table is asked for, an OMX file is refused, and the hint names the key for it."""
+    (tmp_path / "od.omx").touch()
+    for location in ("od.omx", "od.omx::trips"):
+        with pytest.raises(InputError, match=r"must end in \.csv") as refused:
+            starter(str(tmp_path / location), tmp_path)
+        assert "input.matrix" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input: {}",
+        "input: {{origin: {{a: 1}}, table: {}}}",
+        "hierarchy: {}",
+        "privacy: {{epsilon: '{}'}}",
+    ],
+)
+def test_a_location_in_the_wrong_place_is_not_repeated(text: str) -> None:
+    """Where keys, a list or a number are wanted, a location is refused as such."""
+    faults = faults_of(text.format("postgresql://me:pw-918@host/d::a.b"))
+    assert faults
+    assert "pw-918" not in "".join(f"{fault} {fault.hint}" for fault in faults)
