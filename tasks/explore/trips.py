@@ -16,7 +16,7 @@ from tasks.tabulate.tables import Boxes, Tables
 _ENDS = ("from", "to")
 _MOST_CROSSED = 50_000  # pairs whose axis levels no level has
 _MOST_ABSENT = 100_000  # possible pairs of a level of which each without a row has its own interval
-_ONE_BY_ONE = 500_000  # cells without a row that are asked about one by one
+_ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
 
 
 def levels_that_fit(tables: Tables, most_rows: int) -> int:
