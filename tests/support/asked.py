@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,37 @@ def check_absent(folder: Path, most: int = 150) -> list[int | None]:
         assert bound is None or all(high is not None and high <= bound for high in highs), level
         stated.append(bound)
     return stated
+
+
+def check_pairs(folder: Path, shown: dict[str, Any], most: int = 60) -> int:
+    """Assert that pairs without a row, and pairs whose axis levels no level has, are shown as a query answers; return how many were asked.
+
+    Args:
+        folder: published, of trips.
+        shown: what its explorer shows.
+        most: of each kind.
+    """
+    tables, chance, asked = Tables(open_folder(folder)), np.random.default_rng(3), 0
+    for part in [*shown["levels"], *shown["crossed"]]:
+        sizes = [axis.areas(level) for axis, level in zip(tables.tree.axes, part["at"], strict=True)]
+        cells = [cell for cell in itertools.product(*map(range, sizes)) if all(part["at"])]
+        if "absent" in part:
+            rows = set(zip(part["from"], part["to"], strict=True)) if all(part["at"]) else set()
+            cells = [cell for cell in cells if cell not in rows]
+            highs = part["absent"]
+            got = (
+                [(0, None if highs[place] is None else 0, highs[place]) for place in range(len(cells))] if highs else []
+            )
+        else:
+            ends = [part[end] or [None] * len(cells) for end in ("low", "high")]
+            got = list(zip(part["count"], *ends, strict=True))
+        chosen = chance.permutation(len(got))[:most].tolist()
+        areas = zip(*(cells[place] for place in chosen), strict=True) if chosen else [[], []]
+        boxes = Boxes(tuple(part["at"]), tuple(np.array(of, dtype=np.int64) for of in areas))
+        answered = [answer(tables.folder, of) for of in _areas(tables, boxes)]
+        assert [got[place] for place in chosen] == [(of.count, of.low, of.high) for of in answered], part["at"]
+        asked += len(chosen)
+    return asked
 
 
 def _areas(tables: Tables, boxes: Boxes) -> list[list[Area]]:

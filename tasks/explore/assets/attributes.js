@@ -59,6 +59,7 @@ function rowsOf({ table, places }, attributes) {
       sd: table.sd ? table.sd[row] : null,
       signal: table.signal ? table.signal[row] : null,
     }))
+    .map((row) => ({ ...row, kind: row.signal === 0 || (row.low !== null && row.low <= 0 && row.high > 0) ? "noise" : "signal" }))
     .toSorted((one, two) => one.at - two.at || one.other - two.other);
 }
 
@@ -109,13 +110,14 @@ export function showAttributes() {
     row.count,
     ...(bounds.length ? [row.low ?? "–", row.high ?? "–"] : []),
     ...(deviations.length ? [row.sd === null ? "–" : +row.sd.toPrecision(3)] : []),
+    row.kind === "noise" ? "may be noise" : "yes",
   ]);
   fill(
     "list",
-    tableOf(title, [...heads, ...bounds, ...deviations], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
+    tableOf(title, [...heads, ...bounds, ...deviations, "stands out"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
     make("p", { class: "note" }, `Numbers from: ${found.table.source}. Choose a row to read and quote it.`),
   );
-  fill("answer");
+  fill("answer", card("Everything", "in all", release.total));
   const attributesNow = attributes.map((one) => attributeTitle(one));
   announce(`${title}: ${number(rows.length)} rows.`);
   address.write({ first: attributesNow[chosen.first], second: second ? attributesNow[chosen.second] : null, only: chosen.only });
@@ -153,7 +155,7 @@ function drawAttributes(rows, first, second, title, isMatrix) {
       row: labelOf(first, row.at),
       column: labelOf(second, row.other),
       count: Math.max(row.count, 0),
-      kind: row.low !== null && row.low <= 0 ? "noise" : "signal",
+      kind: row.kind,
       label: row.said,
     }));
     draw("chart", matrixOf(cells, labels[0], labels[1], [attributeTitle(first), attributeTitle(second)], width), said, (cell) =>

@@ -150,7 +150,7 @@ export function tableOf(caption, headings, rows, note = "") {
   const promise = note ? make("p", { class: "promise", id: `promise-${(promises += 1)}` }, note) : null;
   const said = { "aria-label": caption, "aria-describedby": promise?.id ?? null };
   const table = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...body));
-  return make("div", {}, promise, make("div", { class: "scroll", tabindex: "0", role: "group", ...said }, table));
+  return make("div", {}, make("div", { class: "scroll", tabindex: "0", role: "group", ...said }, table), promise);
 }
 
 /** Keep the state of the page in its address, so that a link leads back to it. */

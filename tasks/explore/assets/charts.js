@@ -209,7 +209,7 @@ export function barsOf(rows, title, width) {
             height: { scale: "y", band: 1 },
             x: { scale: "x", value: 0 },
             x2: { scale: "x", field: "count" },
-            fill: { value: line },
+            fill: [{ test: "datum.kind === 'noise'", value: "url(#noise)" }, { value: line }],
             tooltip: { field: "said" },
           },
         },

@@ -19,7 +19,7 @@ from tasks.synthesize.country import draw_country
 from tasks.tabulate.tables import Boxes, Tables
 from tasks.verify.folder import verify
 from tests.support.ages import PRIVACY, people_released
-from tests.support.asked import check, check_absent, check_boxes
+from tests.support.asked import check, check_absent, check_boxes, check_pairs
 from tests.support.folders import with_sums
 from tests.support.households import LISTED, homes_released
 from tests.support.town import Town
@@ -138,6 +138,17 @@ def test_levels_are_their_tables_with_what_a_query_says_of_each_row(made: Callab
     total = found["release"]["total"]
     assert total["count"] == total["low"] == total["high"] == sum(found["levels"][-1]["count"])
     assert (found["release"]["one"], found["release"]["many"]) == ("commuter", "commuters")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_pairs_that_no_row_has_are_answered_as_a_query_answers(made: Callable[[str], Path], kind: str) -> None:
+    """So are pairs without a row, under dropped cells too, and pairs whose axis levels no level has."""
+    folder = made(kind)
+    shown = payload(open_folder(folder))
+    own, crossed = ([part["at"] for part in shown[parts]] for parts in ("levels", "crossed"))
+    pairs = [[one, other] for one in (1, 2, 3) for other in (1, 2, 3)]
+    assert sorted([*(at for at in own if all(at)), *crossed]) == pairs
+    assert check_pairs(folder, shown) > 100
 
 
 def test_totals_of_areas_add_up_to_everything(made: Callable[[str], Path]) -> None:
