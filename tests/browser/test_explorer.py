@@ -1,0 +1,321 @@
+"""The explorer of a published folder, as a reader uses it: by keyboard, by pointer, on a phone, in the dark, and on paper.
+
+What each page looked like is kept in `build/explorer/`, for people to judge.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tasks.explore.page import EXPLORER, explorer_page
+from tasks.explore.payload import payload_text
+from tasks.query.folder import open_folder
+from tests.support.ages import people_released
+from tests.support.explored import DRAWN, NAMES, TOWNS, Reader, asked, card_of, land_released
+from tests.support.households import homes_released
+from tests.support.user import REPOSITORY
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+SCREENSHOTS = REPOSITORY / "build" / "explorer"
+DESK, PHONE, A4 = (1280, 900), (390, 844), (690, 1000)
+STATES = {
+    "drawn": ["", "#area=county/01", "#area=town/01/0101&to=town/02/0201"],
+    "bare": ["", "#area=town/01/0101"],
+    "ages": ["", "#first=age", "#first=zone&second=age"],
+    "homes": [""],
+}
+
+# The contrast of every text with what is behind it, the least first: the ratio, the text, its colour and the other one.
+CONTRASTS = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const parts = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data]; };
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0);
+    const behind = (element) => { for (let at = element; at; at = at.parentElement) {
+        const colour = parts(getComputedStyle(at).backgroundColor); if (colour[3] === 255) return colour; }
+        return [255, 255, 255, 255]; };
+    const found = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.textContent.trim()).join("");
+        const shape = element.getBoundingClientRect();
+        if (!text || !shape.width || element.closest("script, style, .unseen, noscript")) continue;
+        const style = getComputedStyle(element);
+        const [front, back] = [parts(element.closest("svg") ? style.fill : style.color), behind(element)];
+        const [high, low] = [light(front), light(back)].sort((a, b) => b - a);
+        found.push([(high + 0.05) / (low + 0.05), text.slice(0, 40), String(front), String(back)]);
+    }
+    return found.sort((a, b) => a[0] - b[0]);
+}"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Path]]:
+    """Return the published folders of trips with names and maps, of trips without, of ages, and of households."""
+    place = tmp_path_factory.mktemp("explored")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        (place / "ages").mkdir()
+        (place / "homes").mkdir()
+        yield {
+            "drawn": land_released(place / "drawn", DRAWN),
+            "bare": land_released(place / "bare", {}, name="bare", dataset="bare"),
+            "ages": people_released(place / "ages").folder,
+            "homes": homes_released(place / "homes", dataset="homes").folder,
+        }
+
+
+@pytest.fixture
+def reader(browser: "Browser") -> Iterator[Reader]:
+    """Return a reader at a desk; at the end, the pages have asked nobody, and said nothing to the console."""
+    page = browser.new_page(viewport={"width": DESK[0], "height": DESK[1]})
+    reader = Reader(page)
+    yield reader
+    page.close()
+    assert reader.said == []
+    assert all(
+        address.startswith("file:") and address.partition("#")[0].endswith(".html") for address in reader.requests
+    )
+
+
+def test_an_area_is_chosen_by_part_of_its_name(folders: Mapping[str, Path], reader: Reader) -> None:
+    """Without accents and with the keyboard alone; the numbers are those of `trellis query`, and a screen reader hears them."""
+    folder = folders["drawn"]
+    reader.opens(folder / EXPLORER)
+    reader.types("here", "corlu 1")
+    field = reader.page.locator("#here")
+    assert field.get_attribute("aria-expanded") == "true"
+    offered = reader.page.locator("#here-list [role=option]").all_inner_texts()
+    assert (
+        offered == ["Mill Çorlu 1 town 0301"]
+        if NAMES["0301"].startswith("Mill")
+        else offered == ["Port Çorlu 1 town 0301"]
+    )
+    reader.page.keyboard.press("ArrowDown")
+    chosen = reader.page.locator(f"#{field.get_attribute('aria-activedescendant')}")
+    assert chosen.get_attribute("aria-selected") == "true"
+    reader.page.keyboard.press("Enter")
+    name, cards = NAMES["0301"], reader.cards()
+    wanted = {
+        f"From {name}": {"origin": "town=0301"},
+        f"To {name}": {"destination": "town=0301"},
+        f"Within {name}": {"origin": "town=0301", "destination": "town=0301"},
+    }
+    assert {title: cards[title][:2] for title in wanted} == {
+        title: card_of(asked(folder, where)) for title, where in wanted.items()
+    }
+    assert reader.page.locator("#announced").inner_text().startswith(f"{name}: {cards[f'From {name}'][0]} ")
+
+
+def test_every_pair_shows_what_a_query_answers(folders: Mapping[str, Path], reader: Reader) -> None:
+    """Of towns and of counties, of both mixed, with a row and without."""
+    folder, kinds = folders["drawn"], set()
+    places = [("town", town) for town in TOWNS[::3]] + [("county", "01"), ("county", "03")]
+    for here in places[::2]:
+        for there in places:
+            address = [
+                f"county/{code}" if level == "county" else f"town/{code[:2]}/{code}" for level, code in (here, there)
+            ]
+            reader.opens(folder / EXPLORER, f"#area={address[0]}&to={address[1]}")
+            names = [reader.page.input_value(f"#{field}") for field in ("here", "other")]
+            answer = asked(folder, {"origin": "=".join(here), "destination": "=".join(there)})
+            assert reader.cards()[f"From {names[0]} to {names[1]}"][:2] == card_of(answer), (here, there)
+            kinds.add((here[0], there[0], answer.count == 0))
+    assert len(kinds) > 5
+
+
+def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reader) -> None:
+    """A click on a town chooses it, and a click on another one after that chooses that one."""
+    folder = folders["drawn"]
+    reader.opens(folder / EXPLORER, "#level=4")
+    for code in ("0203", "0105"):
+        number = TOWNS.index(code)
+        reader.page.wait_for_selector("#map svg path")
+        shape = reader.page.evaluate(
+            """number => {
+                const data = JSON.parse(document.getElementById("data").textContent);
+                const axis = data.axes[0].levels.find((level) => level.name === "town");
+                const plane = data.shapes[axis.shape];
+                const box = document.querySelector("#map svg").getBoundingClientRect();
+                const scale = Math.min(box.width / plane.width, box.height / plane.height);
+                return [box.x + box.width / 2 + (plane.x[number] - plane.width / 2) * scale,
+                        box.y + box.height / 2 + (plane.y[number] - plane.height / 2) * scale];
+            }""",
+            number,
+        )
+        reader.page.mouse.click(*shape)
+        reader.page.wait_for_function("name => document.getElementById('here').value === name", arg=NAMES[code])
+        title = f"From {NAMES[code]}"
+        assert reader.cards()[title][:2] == card_of(asked(folder, {"origin": f"town={code}"}))
+
+
+def test_a_pair_is_chosen_in_the_matrix(folders: Mapping[str, Path], reader: Reader) -> None:
+    """Where areas have no shapes, a click on a cell shows the pair; where they have no names, codes stand for them."""
+    folder = folders["bare"]
+    reader.opens(folder / EXPLORER, "#level=4")
+    cell = reader.page.locator("#matrix svg g.mark-rect path").nth(7)
+    cell.wait_for()
+    assert not reader.page.locator("#map-part").is_visible()
+    cell.click()
+    reader.page.wait_for_function("document.getElementById('other').value !== ''")
+    here, other = (reader.page.input_value(f"#{field}") for field in ("here", "other"))
+    assert {here, other} <= set(TOWNS)
+    answer = asked(folder, {"origin": f"town={here}", "destination": f"town={other}"})
+    assert reader.cards()[f"From {here} to {other}"][:2] == card_of(answer)
+
+
+def test_the_largest_flows_leave_out_those_within_an_area(folders: Mapping[str, Path], reader: Reader) -> None:
+    """Until the reader asks for them; a switch leads from level to level, and the address of the page remembers it."""
+    reader.opens(folders["drawn"] / EXPLORER, "#level=2")
+    ends = "[...document.querySelectorAll('#list tbody tr')].map(row => [...row.querySelectorAll('button')].map(cell => cell.textContent))"
+    pairs = reader.page.evaluate(ends)
+    assert len(pairs) == 6
+    assert all(one != other for one, other in pairs)
+    reader.page.check("#within")
+    assert {tuple(pair) for pair in reader.page.evaluate(ends)} >= {(one, one) for one, _ in pairs}
+    reader.page.select_option("#level", label="town to town")
+    assert "town to town" in reader.page.locator("#list caption").inner_text()
+    assert "level=4" in reader.page.evaluate("location.hash")
+    counts = [
+        int(text.replace(",", ""))
+        for text in reader.page.locator("#list tbody td.number:nth-of-type(2)").all_inner_texts()
+    ]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_a_number_that_is_noise_says_so(folders: Mapping[str, Path], reader: Reader) -> None:
+    """Its sentence to quote gives no count, but the most that it can be; a clear number's gives its interval and can be copied."""
+    folder = folders["drawn"]
+    reader.opens(folder / EXPLORER, "#level=4")
+    pairs = reader.page.evaluate(
+        """() => { const level = JSON.parse(document.getElementById("data").textContent).levels.find((one) => one.level === 4);
+            const pick = (kind) => level.signal.findIndex((mark, row) => mark === kind && level.from[row] !== level.to[row]);
+            return [0, 1].map((kind) => [level.from[pick(kind)], level.to[pick(kind)]]); }"""
+    )
+    for is_clear, pair in zip((False, True), pairs, strict=True):
+        one, other = (TOWNS[number] for number in pair)
+        reader.opens(folder / EXPLORER, f"#area=town/{one[:2]}/{one}&to=town/{other[:2]}/{other}")
+        answer = asked(folder, {"origin": f"town={one}", "destination": f"town={other}"})
+        _, _, quote = reader.cards()[f"From {NAMES[one]} to {NAMES[other]}"]
+        card = reader.page.locator(".card").first
+        if is_clear:
+            assert f"About {answer.count:,} made-up commuters" in quote
+            assert f"between {answer.low:,} and {answer.high:,} with 90% probability" in quote
+            card.locator("button.copy").click()
+            assert card.locator(".copied").inner_text() == "Copied."
+        else:
+            assert f"too small to be told from noise; it is at most {answer.high:,}" in quote
+            assert "About" not in quote
+            assert "of the rows like this one are noise alone" in card.inner_text()
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_every_screen_and_have_contrast(
+    name: str, scheme: str, folders: Mapping[str, Path], browser: "Browser"
+) -> None:
+    """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for place, (width, height) in {"desk": DESK, "phone": PHONE}.items():
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        reader = Reader(context.new_page())
+        for number, state in enumerate(STATES[name]):
+            reader.opens(folders[name] / EXPLORER, state)
+            reader.page.wait_for_selector("main svg g")
+            reader.page.screenshot(path=SCREENSHOTS / f"{name}-{number}-{place}-{scheme}.png", full_page=True)
+            assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
+            worst, *_ = reader.page.evaluate(CONTRASTS)
+            assert worst[0] >= 4.5, worst
+        context.close()
+        assert reader.said == []
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_pages_print(name: str, folders: Mapping[str, Path], reader: Reader) -> None:
+    """On paper there is nothing to choose with, nothing is wider than the sheet, and the answer is there."""
+    reader.page.emulate_media(media="print")
+    reader.page.set_viewport_size({"width": A4[0], "height": A4[1]})
+    reader.opens(folders[name] / EXPLORER, STATES[name][-1])
+    reader.page.wait_for_selector("main svg g")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    reader.page.screenshot(path=SCREENSHOTS / f"{name}-paper.png", full_page=True)
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= A4[0]
+    assert not reader.page.locator(".choose:visible, .copy:visible").count()
+    assert reader.page.locator(".card").count()
+    assert reader.page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_a_page_may_ask_nobody(folders: Mapping[str, Path], browser: "Browser") -> None:
+    """Its policy refuses every request and every text that is read as code, whatever a script tries."""
+    page = browser.new_page()
+    reader = Reader(page)
+    reader.opens(folders["drawn"] / EXPLORER)
+    told = page.evaluate(
+        """async () => {
+            const picture = new Promise((done) => { const image = new Image(); image.onload = () => done("shown");
+                image.onerror = () => done("refused"); image.src = "https://example.org/a.png"; });
+            const read = fetch("https://example.org/").then(() => "read", () => "refused");
+            const script = document.createElement("script");  // not this one, which the browser's driver runs past the policy
+            script.textContent = "setTimeout(() => { try { new Function('')(); window.told('run'); } catch { window.told('refused'); } })";
+            const code = new Promise((done) => { window.told = done; });
+            document.head.append(script);
+            return [await picture, await read, await code]; }"""
+    )
+    assert told == ["refused"] * 3
+    assert not [address for address in reader.requests if "example.org" in address]
+    page.close()
+
+
+def test_attributes_show_what_a_query_answers(folders: Mapping[str, Path], reader: Reader) -> None:
+    """One of an ordered axis is a line with its band and a table; two are a matrix, of which one value can be taken."""
+    folder = folders["ages"]
+    reader.opens(folder / EXPLORER, "#first=age")
+    reader.page.wait_for_selector("#chart svg g.mark-area path")
+    assert reader.page.locator("#chart svg g.mark-line path").count() == 1
+    reader.page.select_option("#first", label="zone")
+    reader.page.select_option("#second", label="age")
+    reader.page.wait_for_selector("#chart svg g.mark-rect path >> nth=19")
+    reader.page.select_option("#only", label="4")
+    row = reader.page.locator("#list tbody tr").nth(1)
+    cells = row.locator("th, td").all_inner_texts()
+    answer = asked(folder, {"zone": "s", "age": "4"})
+    assert cells[:4] == ["s", f"{answer.count:,}", f"{answer.low:,}", f"{answer.high:,}"]
+    row.locator("button").click()
+    assert reader.cards()["Zone s and age 4"][:2] == card_of(answer)
+
+
+def test_households_are_counted_by_size(folders: Mapping[str, Path], reader: Reader) -> None:
+    """The page of group sizes begins with a bar for each size, counts groups, and says what a query says."""
+    folder = folders["homes"]
+    reader.opens(folder / EXPLORER)
+    reader.page.wait_for_selector("#chart svg g.mark-rect path")
+    heads = reader.page.locator("#list thead th").all_inner_texts()
+    assert heads[:4] == ["size", "groups", "low", "high"]
+    cells = reader.page.locator("#list tbody tr").nth(1).locator("th, td").all_inner_texts()
+    answer = asked(folder, {"size": "2"})
+    assert cells[:4] == ["2", f"{answer.count:,}", f"{answer.low:,}", f"{answer.high:,}"]
+
+
+def test_what_has_no_room_is_named(folders: Mapping[str, Path], tmp_path: Path, reader: Reader) -> None:
+    """A page with room for few rows shows the coarse levels, and says in which file the others are."""
+    data = payload_text(open_folder(folders["drawn"]), most_rows=40).replace("<", "\\u003c")
+    (tmp_path / EXPLORER).write_text(explorer_page("few rows", data), encoding="utf-8")
+    reader.opens(tmp_path / EXPLORER, "#area=county/01")
+    assert "counts/level_4.csv" in reader.page.locator("#left-out").inner_text()
+    assert reader.page.locator("#level option").all_inner_texts() == ["county"]
+    assert card_of(asked(folders["drawn"], {"origin": "county=01"})) == reader.cards()["From Ashford"][:2]
+
+
+def test_names_cannot_be_code(tmp_path: Path, reader: Reader, folders: Mapping[str, Path]) -> None:
+    """A name that looks like a script or like HTML is a name."""
+    name = "</script><script>document.title='taken'</script><b>Port</b>"
+    text = payload_text(open_folder(folders["drawn"])).replace(NAMES["0302"], name.replace('"', '\\"'))
+    (tmp_path / EXPLORER).write_text(explorer_page("names", text.replace("<", "\\u003c")), encoding="utf-8")
+    reader.opens(tmp_path / EXPLORER, "#area=town/03/0302")
+    assert reader.page.title() == "names"
+    assert reader.page.input_value("#here") == name
+    assert f"From {name}" in reader.cards()
