@@ -176,7 +176,7 @@ def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None
         assert {f"commit seals {level} {branch}", f"commit frontiers {level} {branch}"} <= events
     for level in LEVELS:
         assert {f"commit ledger drawing {level}", f"commit ledger sealed {level}"} <= events
-    texts = {"README.md", "report.html", "counts.csv", "metadata.json", "manifest.json", "SHA256SUMS"}
+    texts = {"README.md", "report.html", "explorer.html", "counts.csv", "metadata.json", "manifest.json", "SHA256SUMS"}
     published = texts | {f"level_{of}.parquet" for of in range(5)}
     assert {f"fsync {file}" for file in published} <= events
     assert {"commit ledger reserved", "commit INSERT checks", f"rename {ID}", "commit releases published"} <= events

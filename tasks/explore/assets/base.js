@@ -69,7 +69,7 @@ function judged(count, low, high, signal = true) {
   const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, with ${percent} probability.`;
   if (wide <= 0.05) return ["sure", `This number is reliable. ${within}`];
   if (wide <= 0.25) return ["fair", `This number is good enough to compare sizes. ${within}`];
-  return ["rough", `This number is rough. ${within}`];
+  return ["rough", wide > 1 ? "This number is very rough: quote its interval, not the number." : `This number is rough. ${within}`];
 }
 
 /** Return a sentence that quotes a count correctly. */

@@ -51,7 +51,7 @@ PEOPLE = 500
 DEPTH = 6  # three levels at either end
 COUNTS = [f"counts/level_{level}.parquet" for level in range(DEPTH + 1)]
 NOISY = [f"noisy_counts/level_{level}.parquet" for level in range(DEPTH + 1)]
-TEXTS = ["metadata.json", "manifest.json", "README.md", "report.html", "SHA256SUMS"]
+TEXTS = ["metadata.json", "manifest.json", "README.md", "report.html", "explorer.html", "SHA256SUMS"]
 FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", *TEXTS]
 NUMBERS = ["count", "low", "high", "signal"]
 
@@ -570,7 +570,7 @@ def test_what_is_no_published_folder_is_found(tmp_path):
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    name=st.sampled_from(["counts.csv", "manifest.json", "README.md", "report.html", "SHA256SUMS"]),
+    name=st.sampled_from(["counts.csv", "manifest.json", "README.md", "report.html", "explorer.html", "SHA256SUMS"]),
     place=st.floats(0, 1, exclude_max=True),
     other=st.integers(128, 255),
 )
