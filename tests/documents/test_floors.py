@@ -25,3 +25,17 @@ def test_rooms_say_what_belongs_there_and_hold_few_modules() -> None:
         assert text.rstrip().endswith('"""'), room
         assert text.count('"""') == 2, room
         assert len([path for path in modules if path.parent == room]) <= 12, room
+
+
+def test_scripts_of_the_explorer_are_linted() -> None:
+    """The linter finds nothing in the scripts that pages carry, and finds a name that is not declared."""
+    linter = [Path(sys.executable).parent / "oxlint", "--deny-warnings"]
+    done = subprocess.run([*linter, "tasks/explore/assets"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    fudged = ROOT / "build" / "fudged" / "fudged.js"
+    fudged.parent.mkdir(parents=True, exist_ok=True)
+    fudged.write_text("export const one = undeclared;\n")
+    command = [*linter, "--no-ignore", "--config", ".oxlintrc.json", str(fudged)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode != 0
+    assert "undeclared" in found.stdout

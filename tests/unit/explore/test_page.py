@@ -1,0 +1,36 @@
+"""The page of the explorer: its scripts are one, its library is whole, and its data cannot end it."""
+
+import re
+
+from tasks.explore import page
+from tests.support.user import REPOSITORY
+
+ASSETS = REPOSITORY / "tasks" / "explore" / "assets"
+IMPORTS = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";$', re.MULTILINE)
+
+
+def test_every_script_is_in_the_page_after_those_that_it_imports() -> None:
+    """No script of the folder is left out, and none uses one that comes later."""
+    assert sorted(page._SCRIPTS) == sorted(path.stem for path in ASSETS.glob("*.js"))
+    for place, name in enumerate(page._SCRIPTS):
+        text = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+        assert text.count("\nimport ") + text.startswith("import ") == len(IMPORTS.findall(text)), name
+        assert set(IMPORTS.findall(text)) <= set(page._SCRIPTS[:place]), name
+
+
+def test_no_script_imports_or_exports_within_the_page() -> None:
+    """The scripts share one scope there, in which each name is declared once."""
+    script = page._script()
+    assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
+    declared = re.findall(r"^(?:async )?(?:function|const|let) (\w+)", script, re.MULTILINE)
+    assert sorted(declared) == sorted(set(declared))
+    assert len(declared) > 60
+
+
+def test_a_page_has_one_policy_and_ends_where_it_should() -> None:
+    """Titles are text, the library cannot end its script early, and there are no more scripts than the page's three."""
+    made = page.explorer_page("a <b> & c", '{"name":"\\u003c/script>"}')
+    assert "<title>a &lt;b&gt; &amp; c</title>" in made
+    assert made.count("</script") == 3
+    assert made.count("Content-Security-Policy") == 1
+    assert not re.search(r'(?:src|href)="(?!report\.html)', made[: made.index("<script")])
