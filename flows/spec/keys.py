@@ -476,10 +476,12 @@ class Spec(Keys):
 
     def _faults_of_formats(self) -> Iterator[str]:
         domains = [self.hierarchy_of(axis)[1] for axis in self.axes]
+        columns = [column_name(axis, level, self.flat_features) for axis in self.axes for level in self.levels(axis)]
         yield from faults_of_formats(
             self.release.formats,
             self.release.csv,
-            of_trips=self.axes == AXES and not self.input.features,
+            columns,
+            of_trips=self.input.features is None and not self.release.group_sizes,
             same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
         )
