@@ -38,6 +38,7 @@ from tests.support.households import homes_released
 from tests.support.town import Town
 
 COUNTIES = {"A1": box(0, 0, 1, 1), "A2": box(1, 0, 2, 1), "B1": box(2, 0, 3, 1)}
+NAMES_OF_ALL = ("trips", "ages", "homes", "hidden", "town")
 REGIONS = ["01", "#2"]
 PLACES = ["007", "=1+1", "@x", "+39", "-", "a,b", 'q"q', "n\nl", "c\rr", "é", " s ", "_x41_"]  # what spreadsheets spoil
 PRIVACY = {
@@ -104,7 +105,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     more = {"formats": ["xlsx", "sdmx"]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        for name in ("trips", "ages", "homes", "town"):
+        for name in NAMES_OF_ALL:
             (place / name).mkdir()
         write_shapes(place / "homes" / "counties.geojson", COUNTIES)
         yield {
@@ -119,8 +120,38 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
                     "formats": ["xlsx", "geoparquet", "sdmx"],
                 },
             ).folder,
+            "hidden": hidden_released(place / "hidden"),
             "town": Town(place / "town").release(release__formats=["xlsx", "sdmx"], release__csv=None),
         }
+
+
+def hidden_released(folder: Path) -> Path:
+    """Release trips with codes that no codebook lists, a column per level, and leaves that must reach a threshold."""
+    pairs = [
+        (a, f"{n}", b, f"{m}") for a in "ab" for b in "ab" for n in range(2) for m in range(2)
+    ]  # codes in both regions
+    columns = ["home region", "home", "work region", "work"]
+    pl.DataFrame(pairs * 200, columns, orient="row").write_csv(folder / "trips.csv")
+    hierarchy = {"levels": ["region", "place"]}
+    keys = TRIPS | {
+        "dataset": "hidden",
+        "input": {"table": "trips.csv", "origin": columns[:2], "destination": columns[2:]},
+        "hierarchy": {"origin": hierarchy, "destination": hierarchy},
+        "release": {"tree": "destination", "finest": "place", "formats": ["xlsx", "sdmx"]},
+        "mechanism": "stability_histogram",
+        "privacy": {key: value for key, value in PRIVACY.items() if key != "accountant"} | {"neighbours": "add_remove"},
+    }
+    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
+    return release(folder / "spec.yaml").folder
+
+
+def test_codes_of_paths_and_missing_intervals(made: dict[str, Path]) -> None:
+    """Codes that several areas have stand with those above them in SDMX; where no interval is stated, cells are empty."""
+    folder = made["hidden"]
+    codes = pl.read_csv(folder / "sdmx" / "level_4.csv", infer_schema=False)
+    assert set(codes["origin_place"]) == {"a@0", "a@1", "b@0", "b@1"}
+    sums = cells(folder, "level 2", dtypes={"low": "float", "high": "float"})
+    assert sums["low"].null_count() == sums["high"].null_count() == sums.height > 0
 
 
 @pytest.fixture
@@ -146,7 +177,7 @@ def cells(folder: Path, sheet: str, **how: Any) -> pl.DataFrame:
     return fastexcel.read_excel(folder / "counts.xlsx").load_sheet(sheet, **how).to_polars()
 
 
-@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
 def test_what_is_published_is_verified(made: dict[str, Path], name: str) -> None:
     """A folder with more kinds of files is intact, and its manifest and README list them."""
     folder = made[name]
@@ -164,7 +195,7 @@ def test_what_is_published_is_verified(made: dict[str, Path], name: str) -> None
 def test_listed_formats_are_all_there_is(made: dict[str, Path]) -> None:
     """With a list of formats, there is CSV only where the list has it."""
     assert (made["trips"] / "counts.csv").exists()
-    for name in ("ages", "homes", "town"):
+    for name in NAMES_OF_ALL[1:]:
         assert {path.parent.name for path in made[name].rglob("*.csv")} == {"sdmx"}
         assert manifest_of(made[name]).csv is False
 
@@ -207,7 +238,7 @@ def test_no_code_is_a_formula_or_a_number(made: dict[str, Path]) -> None:
 
 def test_the_first_sheet_says_what_the_counts_are(made: dict[str, Path]) -> None:
     """The first sheet names the release, ε and the unit, says what is not protected and what low, high and signal are, and lists the sheets."""
-    for name in ("trips", "ages", "homes", "town"):
+    for name in NAMES_OF_ALL:
         words = cells(made[name], "Read me", header_row=None, dtypes="string").fill_null("")
         manifest = manifest_of(made[name])
         text = "\n".join(words["__UNNAMED__0"])
@@ -365,7 +396,7 @@ def test_geopandas_reads_the_maps(made: dict[str, Path], name: str) -> None:
         assert found["count"].sum() == level(made[name], int(file.stem[6:]))["count"].sum()
 
 
-@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
 def test_the_structure_is_valid_and_has_all_codes(made: dict[str, Path], name: str) -> None:
     """The structure is valid by the schemas of SDMX-ML 3.0, and has a data structure per level and every code with its name."""
     folder = made[name]
@@ -390,7 +421,7 @@ def test_the_structure_is_valid_and_has_all_codes(made: dict[str, Path], name: s
         assert table["OBS_VALUE"].cast(pl.Int64).sum() == level(folder, int(number))["count"].sum()
 
 
-@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
 def test_a_library_of_statistical_offices_reads_the_counts(made: dict[str, Path], name: str) -> None:
     """pysdmx reads every level with the structure; the test needs pandas installed."""
     pytest.importorskip("pandas", reason="pandas is not installed")
@@ -580,6 +611,17 @@ def test_verify_finds_what_differs_from_the_tables(copy: Path, what: str) -> Non
     found = verify_answer(copy)
     assert not found.ok
     assert list(found.failures) == [said]
+
+
+@pytest.mark.parametrize(
+    "name", ["more.txt", "counts/level_9.parquet", "counts/level_4.omx", "records.csv", "other/a.csv"]
+)
+def test_other_files_are_no_part_of_a_release(copy: Path, name: str) -> None:
+    """A file that no release with this manifest has is found, although its checksum is listed."""
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_text("a,b\n1,2\n")
+    with_sums(copy)
+    assert f"{name} is no file of this release." in verify_answer(copy).failures
 
 
 def test_files_of_a_kind_that_is_not_listed_are_found(copy: Path) -> None:
