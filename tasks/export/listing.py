@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from storage.counts.columns import SIGNAL
 from storage.releases.register import REPORT
 from tasks.export.formats import KINDS
 from tasks.format.csv import NAMES
@@ -15,18 +16,18 @@ _OF_EVERY_RELEASE = ("README.md", REPORT, "manifest.json", "SHA256SUMS", METADAT
 
 
 def unknown_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the files of a folder that no release with this manifest has, one sentence each.
+    """Return the files of a folder that no release with this manifest has, by their paths.
 
-    The files of names, shapes and of the kinds in `formats` are left to their own checks, which compare them with the manifest.
+    Names, shapes, the kinds in `formats`, and folders that should not be there are left to their own checks, which compare them with
+    the manifest.
     """
     known = set(_known(manifest))
-    of_kinds = {kind.files.partition("/")[0] for kind in KINDS.values()} | {NAMES, BOUNDARIES}
+    elsewhere = {kind.files.partition("/")[0] for kind in KINDS.values()} | {NAMES, BOUNDARIES}
+    elsewhere |= {
+        place for place, is_there in ((FOLDER, manifest.noisy_counts), (SIGNAL, manifest.signal_tables)) if not is_there
+    }
     there = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return [
-        f"{path} is no file of this release."
-        for path in there
-        if str(path) not in known and path.parts[0] not in of_kinds
-    ]
+    return [str(path) for path in there if str(path) not in known and path.parts[0] not in elsewhere]
 
 
 def _known(manifest: Manifest) -> Iterator[str]:
@@ -35,7 +36,7 @@ def _known(manifest: Manifest) -> Iterator[str]:
     views = [of.name for of in manifest.views]
     with_csv = {
         "counts": levels,
-        "signal": [f"level_{of.level}" for of in manifest.signal_tables],
+        SIGNAL: [f"level_{of.level}" for of in manifest.signal_tables],
         "views": views,
     }
     for place, names in with_csv.items():

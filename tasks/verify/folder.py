@@ -60,7 +60,11 @@ def verify(folder: Path) -> list[str]:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
         return [*failures, f"manifest.json is not valid ({where})."]
     failures += [failure for failure in _missing(folder, manifest) if failure not in failures]
-    failures += unknown_files(folder, manifest)
+    failures += [
+        f"{name} is no file of this release."
+        for name in unknown_files(folder, manifest)
+        if f"{name} is not listed in {SUMS}." not in failures
+    ]
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
