@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.rules import Columns, Keys, Name, Slug, as_list, differ, no_boolean, refuse
-from flows.spec.sections.formats import CsvKeys, csv_of, faults_of_formats
+from flows.spec.rules import Columns, Keys, Name, Slug, as_list, no_boolean, refuse
+from flows.spec.sections.formats import CsvKeys, csv_of, each_once, faults_of_formats
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.group_sizes import (
     GroupSizesKeys,
@@ -247,7 +247,7 @@ class ReleaseKeys(Keys):
     signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
     rows: PublishedRows = "all"
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
-    formats: Annotated[list[Format], AfterValidator(differ)] = Field(default_factory=list)
+    formats: Annotated[list[Format], AfterValidator(each_once)] = Field(default_factory=list)
 
     @property
     def as_csv(self) -> CsvKeys | None:

@@ -9,6 +9,13 @@ from tasks.atlas.shapes import GEOMETRY
 CsvKeys = Literal[True, False, "every_level"]
 
 
+def each_once(formats: list[Format]) -> list[Format]:
+    """Refuse repeated formats."""
+    if len(set(formats)) < len(formats):
+        raise ValueError("must list each format once.")
+    return formats
+
+
 def csv_of(formats: Sequence[Format], csv: CsvKeys | None) -> CsvKeys | None:
     """Return which levels are to be published as CSV; None where a spec leaves that open.
 

@@ -61,7 +61,7 @@ OTHER_ENDS = {
 @pytest.mark.parametrize(
     ("keys", "release", "said"),
     [
-        (SPEC, {"formats": ["xlsx", "xlsx"]}, "must name each"),
+        (SPEC, {"formats": ["xlsx", "xlsx"]}, "must list each format once"),
         (SPEC, {"formats": ["pdf"]}, "must be parquet, csv"),
         (SPEC, {"formats": ["csv"], "csv": False}, "must not list csv where release.csv is false"),
         (AGES, {"formats": ["omx"]}, "must not list omx without input.origin and input.destination"),
