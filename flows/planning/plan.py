@@ -18,6 +18,7 @@ from storage.errors import SpecError, TrellisError
 from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
+from storage.releases.approvals import ApprovedPlan
 from storage.releases.terms import (
     GRID,
     SURVIVORS,
@@ -68,6 +69,7 @@ class Plan:
         named_views: every view that the spec names.
         derived: the derived columns, by name.
         derived_sources: where they come from.
+        approved: the approved plan that the release is held to; None where it is held to none.
     """
 
     file: SpecFile
@@ -85,6 +87,7 @@ class Plan:
     named_views: tuple[ViewTerms, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
     derived_sources: tuple[DerivedSource, ...] = ()
+    approved: ApprovedPlan | None = None
 
     @property
     def rho(self) -> Fraction:
