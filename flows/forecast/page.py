@@ -53,7 +53,13 @@ th { vertical-align: bottom; white-space: normal }
 th, td { border-color: var(--line) }
 th[scope=row] { font-weight: 400; text-align: left; vertical-align: top }
 .levels th:nth-child(2), .levels td:nth-child(2), .hashes td, .hashes th, .money th:last-child, .money td:last-child,
-.words th:last-child, .words td:last-child { text-align: left }
+.words th:last-child, .words td:last-child { text-align: left; white-space: normal }
+.money td:last-child { white-space: normal }
+@media screen and (max-width: 40rem) {
+  table { font-size: .8125rem }
+  .levels td:nth-child(2) { min-width: 5rem }
+  .three td:nth-child(n+3) { white-space: normal }
+}
 .levels td:nth-child(2) { white-space: normal; min-width: 9rem }
 .hashes td { white-space: normal; overflow-wrap: anywhere }
 .hashes code { font-size: .8rem }
@@ -231,11 +237,11 @@ def _cards(facts: PageFacts) -> str:
             escape(place(leaf.axes)) or "everything",
         ),
     ]
-    if finest and finest.within is not None:
+    if leaf.threshold:
+        cards.append(("Smallest count kept", f"{leaf.threshold:,}", "smaller ones are missing, from sums too"))
+    elif finest and finest.within is not None:
         error = f"± {finest.within:,}" if finest.within else "exact"
         cards.append((f"Noise at level {leaf.level}", error, "records, of 19 of 20 counts"))
-    elif leaf.threshold:
-        cards.append(("Smallest count kept", f"{leaf.threshold:,}", "smaller ones are missing, from sums too"))
     inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{more}</dd></div>" for head, value, more in cards)
     return f'<dl class="cards">{inside}</dl>'
 

@@ -70,15 +70,16 @@ def published_section(facts: PageFacts) -> str:
             _named(part),
             escape(place(part.axes)) or "everything",
             format_cells(part.possible_cells),
-            _how(part, worth),
+            _how(facts, part, worth),
         ]
         for part, worth in zip(facts.parts, _padded(facts.planned.levels, len(facts.parts)), strict=True)
     ]
     heads = ["level", "counted by", "possible counts", "how"]
     listed = table(heads, rows, caption="The tables, from coarse to fine", kind="levels words", named_rows=True)
+    left_out = "" if facts.plan.scheme.is_unbiased else " Counts that end at zero are left out of the tables."
     many = (
-        "<p>Possible counts are all combinations of the codes in the public codebooks, also those that nobody has. Counts that end at zero"
-        " are left out of the tables.</p>"
+        "<p>Possible counts are all combinations of the codes in the public codebooks, also those that nobody"
+        f" has.{left_out}</p>"
     )
     unlisted = (
         f"<p>No codebook lists {escape(in_short(facts.forecast.unlisted))}, so how many counts are possible is unknown.</p>"
@@ -88,7 +89,7 @@ def published_section(facts: PageFacts) -> str:
     return f"{listed}{many}{unlisted}<h3>The files</h3>{_list(_files(facts))}"
 
 
-def _how(part: PlannedLevel, worth: LevelWorth | None) -> str:
+def _how(facts: PageFacts, part: PlannedLevel, worth: LevelWorth | None) -> str:
     """Return how the counts of a level come about, in few words."""
     if part.same_as is not None:
         return f"same as level {part.same_as}"
@@ -96,7 +97,9 @@ def _how(part: PlannedLevel, worth: LevelWorth | None) -> str:
         return "exact, not protected"
     if part.threshold:
         return f"with noise; counts below {part.threshold:,} are left out"
-    return "sums" if part.summed else "measured with noise"
+    if part.summed:
+        return "from the other levels" if facts.plan.scheme.is_unbiased else "sums"
+    return "measured with noise"
 
 
 def _files(facts: PageFacts) -> list[str]:
@@ -131,22 +134,41 @@ def _files(facts: PageFacts) -> list[str]:
 def worth_section(facts: PageFacts) -> str:
     """Return how exact the numbers would be: as planned, and at two other ε."""
     parts = [_in_words(facts), _example_table(facts)]
-    if not facts.plan.scheme.is_unbiased:
-        parts.append(
-            "<p>This is the noise with which counts are measured. Afterwards Trellis adjusts them, so that they are whole, not below"
-            " zero, and add up from level to level. That costs no privacy. It moves many small counts to zero, and may move a large"
-            " count further than its noise where it stands among many empty ones. The published intervals are around what was"
-            " measured, and hold whatever was adjusted.</p>"
-        )
+    parts.append(_adjusted(facts))
     parts += ["<h3>At three ε</h3>", _three_table(facts)]
     return "\n".join(part for part in parts if part)
+
+
+def _adjusted(facts: PageFacts) -> str:
+    """Return how the published counts come from the measured ones."""
+    scheme, leaf = facts.plan.scheme, facts.forecast.levels[-1]
+    if scheme.is_unbiased:
+        return (
+            "<p>Every level is measured, and all measurements together give each count, so that counts add up. They are not adjusted"
+            " further: a small count may be below zero.</p>"
+        )
+    if scheme.is_summed:
+        lacking = " They lack what is left out at the finest level." if leaf.threshold else ""
+        return (
+            f"<p>Only the finest level is measured. The counts of all other levels are sums of its counts.{lacking}</p>"
+        )
+    return (
+        "<p>This is the noise with which counts are measured. Afterwards Trellis adjusts them, so that they are whole, not below"
+        " zero, and add up. That costs no privacy. It moves many small counts to zero, and may move a large count further than its"
+        " noise where it stands among many empty ones. The published intervals are around what was measured, and hold whatever"
+        " was adjusted.</p>"
+    )
 
 
 def _in_words(facts: PageFacts) -> str:
     forecast, typical = facts.forecast, facts.forecast.typical
     leaf, worth = forecast.levels[-1], _of_level(facts.planned, len(forecast.levels) - 1)
     told = []
-    if worth and worth.within:
+    if leaf.threshold:
+        told.append(
+            f"At the finest level, only counts of at least <b>{leaf.threshold:,}</b> are published; sums lack the others."
+        )
+    elif worth and worth.within:
         told.append(
             f"At the finest level, 19 of 20 counts are measured within <b>± {worth.within:,}</b> of the truth. A count above"
             f" {worth.more_than_noise:,} is more than noise."
@@ -155,10 +177,6 @@ def _in_words(facts: PageFacts) -> str:
             told.append(
                 f"With 95% probability, no published count of that level is further off than ± {leaf.bound:,.0f}, all of them at once."
             )
-    elif leaf.threshold:
-        told.append(
-            f"At the finest level, only counts of at least <b>{leaf.threshold:,}</b> are published; sums lack the others."
-        )
     if typical is None:
         if not forecast.unlisted:
             told.append(
@@ -208,7 +226,7 @@ def _example_table(facts: PageFacts) -> str:
     rows = []
     for part, worth in zip(facts.parts, levels, strict=True):
         mean = [format_rounded(part.typical_count) if part.typical_count is not None else "–"] if totals else []
-        examples = [_example(count, worth) for count in _EXAMPLES]
+        examples = [_example(count, part, worth) for count in _EXAMPLES]
         more = "–" if worth.more_than_noise is None or not worth.within else f"{worth.more_than_noise:,}"
         rows.append([_named(part), escape(place(part.axes)) or "everything", *mean, _within(worth), *examples, more])
     heads = ["level", "counted by", *(["mean count"] if totals else []), "19 of 20 are within"]
@@ -221,11 +239,13 @@ def _example_table(facts: PageFacts) -> str:
     return table(heads, rows, caption=caption, kind="levels", named_rows=True) + legend
 
 
-def _example(count: int, worth: LevelWorth) -> str:
+def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
     if worth.within is None:
         return "–"
     if not worth.within:
         return f"{count:,}"
+    if part.threshold and count + worth.within < part.threshold:
+        return "left out"
     return f"{max(0, count - worth.within):,} to {count + worth.within:,}"
 
 
@@ -365,8 +385,8 @@ def budget_section(facts: PageFacts) -> str:
     ]
     costs = table(["budget", "ε", "about"], rows, caption="The budget of these people", kind="money", named_rows=True)
     why = (
-        "<p>What several releases cost together is less than the sum of their ε, or more, since all are stated at one δ, that of the cap. What"
-        " is spent is never given back once anything is measured.</p>"
+        "<p>What releases cost together is computed anew at the δ of the cap, so their ε do not simply add up. Once anything of a release"
+        " is measured, what that cost is never given back.</p>"
     )
     return costs + why + _scheduled(facts)
 

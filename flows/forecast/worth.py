@@ -116,18 +116,13 @@ def _levels(plan: Plan) -> list[LevelWorth]:
 
 
 def _measured(plan: Plan, terms: LevelTerms, noise: LevelNoise) -> LevelWorth:
+    """Return the worth of counts that are measured, or sums; sums that miss what a threshold left out have none that is known."""
     if not noise:
-        return (
-            LevelWorth(None, None) if terms.is_summed else LevelWorth(0, 0)
-        )  # such sums miss what a threshold left out
-    if plan.scheme.law.quantile is None:  # only counts that reach a threshold are kept
-        return LevelWorth(None, terms.threshold or None)
+        return LevelWorth(None, None) if terms.is_summed else LevelWorth(0, 0)
     sizes = plan.scheme.sizes
-    terms_of_count = (
-        2 if sizes and sizes.of.statistic.name != "sizes" else 1
-    )  # a count of a size is a difference of two
-    within = noise.quantile(math.log((1 - CONFIDENCE) / 2), terms_of_count)
-    return LevelWorth(within, noise.quantile(_log_tail(terms), terms_of_count))
+    draws = 2 if sizes and sizes.of.statistic.name != "sizes" else 1  # a count of a size is a difference of two
+    within = noise.quantile(math.log((1 - CONFIDENCE) / 2), draws)
+    return LevelWorth(within, noise.quantile(_log_tail(terms), draws))
 
 
 def _unbiased(plan: Plan) -> list[LevelWorth]:

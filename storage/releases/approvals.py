@@ -144,14 +144,22 @@ def read_approved_plan(path: Path) -> ApprovedPlan:
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise _no_plan(path)
+            raise _no_plan(str(path))
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise UsageError(f"{OPTION}: {path} must be a file of text that can be read.", field=OPTION) from None
-    return ApprovedPlan(_approval_in(text, path), text)
+    return ApprovedPlan(approval_in(text, str(path)), text)
 
 
-def _approval_in(text: str, path: Path) -> Approval:
+def approval_in(text: str, path: str) -> Approval:
+    """Return the approval in the text of a plan.
+
+    Args:
+        text: of the page, or of the JSON.
+        path: of its file, for errors.
+    Raises:
+        UsageError: it is no plan, or was altered.
+    """
     try:
         stated = json.loads(_json_in(text))
         stated = stated.get("approval", stated)
@@ -203,7 +211,7 @@ def _approval(stated: Any) -> Approval:
     )
 
 
-def _no_plan(path: Path) -> UsageError:
+def _no_plan(path: str) -> UsageError:
     return UsageError(
         f"{OPTION}: {path} is no plan of this Trellis.",
         field=OPTION,
