@@ -135,7 +135,7 @@ def worth_section(facts: PageFacts) -> str:
     """Return how exact the numbers would be: as planned, and at two other ε."""
     parts = [_in_words(facts), _example_table(facts)]
     parts.append(_adjusted(facts))
-    parts += ["<h3>At three ε</h3>", _three_table(facts)]
+    parts += ["<h3>At three ε</h3>", _three_tables(facts)]
     return "\n".join(part for part in parts if part)
 
 
@@ -249,13 +249,12 @@ def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
     return f"{max(0, count - worth.within):,} to {count + worth.within:,}"
 
 
-def _three_table(facts: PageFacts) -> str:
-    """Return the noise of every level at three ε, with what each would cost and how well it protects."""
-    cap = facts.forecast.budget.cap.epsilon
-    heads = ["level", "counted by"]
-    for worth in facts.worth:
-        planned = "planned: " if worth.is_planned else ""
-        heads.append(f"{planned}ε = {rounded_up(worth.epsilon, 4)}")
+def _three_tables(facts: PageFacts) -> str:
+    """Return the noise of every level at three ε, and what each ε would cost and how well it protects."""
+    at = [
+        f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon, 4)}{'' if worth.fits else ' (refused)'}"
+        for worth in facts.worth
+    ]
     rows = [
         [
             _named(part),
@@ -264,33 +263,35 @@ def _three_table(facts: PageFacts) -> str:
         ]
         for number, part in enumerate(facts.parts)
     ]
-    delta = facts.forecast.delta
-    rows += [
-        ["budget", "spent with it", *(_marked(worth, _cost(worth, cap)) for worth in facts.worth)],
+    caption = "19 of 20 counts are measured within so many records of the truth"
+    noise = table(["level", "counted by", *at], rows, caption=caption, kind="levels three", named_rows=True)
+    return noise + table(
+        ["at", *at],
+        _costs_and_protection(facts),
+        caption="What each ε costs, and how well it protects",
+        named_rows=True,
+    )
+
+
+def _costs_and_protection(facts: PageFacts) -> list[list[str]]:
+    cap, delta = facts.forecast.budget.cap.epsilon, facts.forecast.delta
+    rows = [
+        [f"ε spent, of {cap:g}", *(_marked(worth, _cost(worth)) for worth in facts.worth)],
         [
-            "reader",
-            "guesses right at most",
+            "a reader guesses right",
             *(_marked(worth, format_right_guess(worth.epsilon, delta)) for worth in facts.worth),
         ],
     ]
     if facts.forecast.typical and not facts.forecast.unlisted:
-        rows.insert(
-            -2,
-            [
-                "noise",
-                "mean count is at least twice the noise",
-                *(_marked(worth, _down_to(facts, worth)) for worth in facts.worth),
-            ],
-        )
-    caption = "19 of 20 counts are measured within so many records of the truth"
-    return table(heads, rows, caption=caption, kind="levels three", named_rows=True)
+        above = [_marked(worth, _down_to(facts, worth)) for worth in facts.worth]
+        rows.append(["the mean count is at least twice the noise", *above])
+    return rows
 
 
-def _cost(worth: Worth, cap: float) -> str:
+def _cost(worth: Worth) -> str:
     if not worth.levels:
         return "not possible"
-    spent = f"ε = {rounded_up(worth.after, 4)} of {cap:g}"
-    return spent if worth.fits else f"{spent}: <b>refused</b>"
+    return rounded_up(worth.after, 4) if worth.fits else f"{rounded_up(worth.after, 4)}: <b>refused</b>"
 
 
 def _down_to(facts: PageFacts, worth: Worth) -> str:
@@ -380,7 +381,7 @@ def budget_section(facts: PageFacts) -> str:
             rounded_up(after, 4),
             "all of them together" if planned.fits else "more than the cap: it is refused",
         ],
-        ["left before", rounded_down(left_before, 4), ""],
+        ["left before", rounded_down(left_before, 4), "what further releases may cost together"],
         ["left with it", rounded_down(left, 4), _further(facts)],
     ]
     costs = table(["budget", "ε", "about"], rows, caption="The budget of these people", kind="money", named_rows=True)
