@@ -58,7 +58,8 @@ th[scope=row] { font-weight: 400; text-align: left; vertical-align: top }
 @media screen and (max-width: 40rem) {
   table { font-size: .8125rem }
   .levels td:nth-child(2) { min-width: 5rem }
-  th, td { white-space: normal }
+  .three td:nth-child(2) { min-width: 4rem }
+  table:not(.levels) td { white-space: normal }
 }
 .levels td:nth-child(2) { white-space: normal; min-width: 9rem }
 .hashes td { white-space: normal; overflow-wrap: anywhere }

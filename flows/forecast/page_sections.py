@@ -251,10 +251,7 @@ def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
 
 def _three_tables(facts: PageFacts) -> str:
     """Return the noise of every level at three ε, and what each ε would cost and how well it protects."""
-    at = [
-        f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon, 4)}{'' if worth.fits else ' (refused)'}"
-        for worth in facts.worth
-    ]
+    at = [f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon, 4)}" for worth in facts.worth]
     rows = [
         [
             _named(part),

@@ -6,6 +6,7 @@ What each page looked like is kept in `build/plan/`, for people to judge.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,7 +197,7 @@ def test_a_plan_can_be_read_aloud(name: str, looks: dict[tuple[str, str, str], L
     ranks = facts["ranks"]
     assert ranks.count(1) == 1
     assert ranks[0] == 1
-    assert all(later <= rank + 1 for rank, later in zip(ranks, ranks[1:], strict=False))
+    assert all(later <= rank + 1 for rank, later in pairwise(ranks))
     assert set(facts["headers"]) == {"col", "row"}
     assert all(facts["captions"])
     assert all(facts["regions"])
