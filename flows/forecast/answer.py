@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.approvals.stated import approval_of
 from flows.forecast.margins import planned_margins
 from flows.forecast.measure import planned_measure
 from flows.forecast.values import (
@@ -96,6 +97,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
         warnings=_warnings(plan, books),
         budget=_budget_summary(plan, books),
+        approval=approval_of(plan, books),
         for_=_target_cost(plan, target) if target else None,
     )
 

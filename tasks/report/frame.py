@@ -1,5 +1,8 @@
 """The frame of every page: one self-contained HTML file, for a wide screen, a phone and paper."""
 
+import hashlib
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -8,9 +11,8 @@ _FRAME = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
+{closed}<title>{title}</title>
+<style>{style}</style>
 </head>
 <body>
 {body}
@@ -37,18 +39,29 @@ summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 """
 
 
-def page(title: str, body: str, style: str = "") -> str:
+def page(title: str, body: str, style: str = "", *, closed: bool = False) -> str:
     """Return a page.
 
     Args:
         title: plain text, not HTML.
         body: HTML.
         style: CSS in addition to that of all pages.
+        closed: whether the page forbids browsers to load or run anything but its own style; nothing in its body may have a style then.
     """
-    return _FRAME.format(title=escape(title), style=_STYLE + style, body=body)
+    whole = f"\n{_STYLE}{style}"
+    return _FRAME.format(title=escape(title), closed=_closed(whole) if closed else "", style=whole, body=body)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "") -> str:
+def _closed(style: str) -> str:
+    """Return the element that lets a page have this style and nothing else."""
+    known = b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
+    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "", named_rows: bool = False
+) -> str:
     """Return a table that scrolls on its own if it is wider than the page.
 
     Args:
@@ -56,15 +69,24 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str =
         rows: HTML, one cell per column, or one cell that spans all columns.
         caption: HTML; empty for no caption.
         kind: the CSS class; empty for none.
+        named_rows: whether the first cell of a row says what the row is about, for those to whom the table is read aloud.
     """
     of_kind = f' class="{kind}"' if kind else ""
     above = f"<caption>{caption}</caption>" if caption else ""
-    head = "".join(f"<th>{text}</th>" for text in heads)
-    lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
-    return f'<div class="scroll"><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
+    scope = ' scope="col"' if named_rows else ""
+    head = "".join(f"<th{scope}>{text}</th>" for text in heads)
+    lines = "".join(f"{_line(row, len(heads), named_rows=named_rows)}\n" for row in rows)
+    region = f' role="region" tabindex="0" aria-label="{_plain(caption)}"' if named_rows and caption else ""
+    return f'<div class="scroll"{region}><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
 
 
-def _line(cells: Sequence[str], columns: int) -> str:
+def _plain(html: str) -> str:
+    """Return HTML without its tags, as the value of an attribute."""
+    return re.sub(r"<[^>]*>", "", html).replace('"', "&quot;")
+
+
+def _line(cells: Sequence[str], columns: int, *, named_rows: bool) -> str:
     if len(cells) == 1 < columns:
         return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
-    return f"<tr>{''.join(f'<td>{text}</td>' for text in cells)}</tr>"
+    first = f'<th scope="row">{cells[0]}</th>' if named_rows else f"<td>{cells[0]}</td>"
+    return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in cells[1:])}</tr>"

@@ -12,7 +12,7 @@ import yaml
 
 from tests.support.user import User
 
-NAMES = ["check", "ledger", "open_release", "plan", "release", "verify"]
+NAMES = ["check", "ledger", "open_release", "plan", "plan_page", "release", "verify"]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def python(
     )
 
 
-def test_it_offers_six_functions_and_imports_them_when_they_are_used(user: User) -> None:
+def test_it_offers_seven_functions_and_imports_them_when_they_are_used(user: User) -> None:
     """Nothing else has a name in it, and the import alone costs nothing."""
     heavy = "{'flows.api', 'polars', 'duckdb', 'prefect', 'numpy'}"
     script = (
