@@ -5,6 +5,9 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
+from tasks.explore.payload import embedded
+from tasks.query.folder import PublishedFolder
+
 EXPLORER = "explorer.html"
 
 _SCRIPTS = ("base", "combobox", "charts", "trips", "attributes", "begin")  # each imports from those before it
@@ -13,8 +16,17 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.MULTILINE)
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
+def explorer(folder: PublishedFolder) -> str:
+    """Return the page of a folder. The same folder always gives the same page.
+
+    Raises:
+        StoreError: a file is missing, or differs from what was published.
+    """
+    return explorer_page(folder.manifest.id, embedded(folder))
+
+
 def explorer_page(title: str, data: str) -> str:
-    """Return the page.
+    """Return the page with some data.
 
     Args:
         title: of the page, text.
@@ -28,12 +40,6 @@ def explorer_page(title: str, data: str) -> str:
         library=_library(),
         script=_script(),
     )
-
-
-def data_in(page: str) -> str:
-    """Return the payload of a page as it is there; empty if there is none."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    return found[1] if found else ""
 
 
 @cache

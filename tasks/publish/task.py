@@ -21,6 +21,7 @@ from storage.machine.files import replace, sha256_of_all
 from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
+from tasks.explore.page import EXPLORER, explorer
 from tasks.export.formats import write_formats
 from tasks.export.tables import Tables
 from tasks.format.csv import csv_header, names_in, write_csv
@@ -51,6 +52,7 @@ from tasks.publish.signal_tables import csv_files_of_signal, write_signal_tables
 from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.publish.views import csv_files_of_views, derived_entries, poor_margins, write_views
+from tasks.query.folder import PublishedFolder
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
@@ -105,6 +107,7 @@ def publish(release_id: str) -> None:
         (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
         page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
         (beside / REPORT).write_text(page, encoding="utf-8")
+        (beside / EXPLORER).write_text(explorer(PublishedFolder(beside, manifest)), encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))

@@ -108,7 +108,7 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <h1>{name}</h1>
 <p class="id">{id}</p>
 {supersedes}
-<p class="lead">{sentence}</p>
+<p class="lead">{sentence} <a href="explorer.html">Look numbers up in the explorer.</a></p>
 {cards}
 {line}
 <div class="texts">

@@ -13,6 +13,7 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
+from tasks.explore.check import explorer_failures
 from tasks.export.formats import format_failures
 from tasks.export.listing import unknown_files
 from tasks.export.tables import Tables
@@ -301,7 +302,7 @@ def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str
         if table.with_suffix(".csv").exists():
             failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}", names)
     failures += format_failures(Tables(folder, manifest))
-    return failures or metadata_failures(folder)
+    return failures or metadata_failures(folder) or explorer_failures(folder)
 
 
 def _table(folder: Path, entry: LevelEntry) -> Path:

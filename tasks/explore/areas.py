@@ -1,0 +1,68 @@
+"""The areas that the explorer knows: their codes, names and parents, level by level, and where they lie."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from tasks.atlas.shapes import Place
+from tasks.explore.shapes import drawn_shapes
+from tasks.format.published_tree import published_shapes
+from tasks.query.folder import PublishedFolder
+from tasks.tabulate.tables import AxisLevels, Tables
+from tasks.tree.axis import Axis
+
+Path = tuple[str, ...]  # the codes of an area, coarse to fine
+
+
+def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the axes with their levels and areas, and the drawings of their shapes by key.
+
+    Args:
+        tables: of the folder.
+        finest: per axis, the finest level that is shown; of finer ones, only the name is.
+    """
+    folder = tables.folder
+    paths = {
+        (axis.name, level): paths_of(axis, level)
+        for axis, last in zip(tables.tree.axes, finest, strict=True)
+        for level in range(1, last + 1)
+    }
+    keys, drawings = _drawn(folder, paths)
+    axes = [
+        {
+            "name": axis.name,
+            "ordered": axis.name in folder.ordered,
+            "levels": [
+                {
+                    "name": name,
+                    "codes": [path[-1] for path in paths.get((axis.name, level), [])],
+                    "names": names_of(folder, axis.name, paths.get((axis.name, level), [])),
+                    "parent": axis.parent[level - 1].tolist() if level > 1 and (axis.name, level) in paths else None,
+                    "shape": keys.get((axis.name, level)),
+                }
+                for level, name in enumerate(folder.axes[axis.name], 1)
+            ],
+        }
+        for axis in tables.tree.axes
+    ]
+    return axes, drawings
+
+
+def paths_of(axis: Axis, level: int) -> list[Path]:
+    """Return the paths of all areas of an axis level, in their order."""
+    every = pl.Series(range(axis.areas(level)), dtype=pl.Int64).to_numpy()
+    codes = [axis.codes[own - 1].gather(axis.ancestors(every, level, own)).to_list() for own in range(1, level + 1)]
+    return list(zip(*codes, strict=True))
+
+
+def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[str | None] | None:
+    """Return the names of areas; None where none of them has one."""
+    names = [folder.names.name_of(axis, path) for path in paths] if folder.manifest.names else []
+    return names if any(name is not None for name in names) else None
+
+
+def _drawn(folder: PublishedFolder, paths: dict[Place, list[Path]]) -> tuple[dict[Place, str], dict[str, Any]]:
+    if not folder.manifest.boundaries:
+        return {}, {}
+    return drawn_shapes(published_shapes(folder.path, folder.manifest), paths)

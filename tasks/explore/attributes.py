@@ -1,0 +1,177 @@
+"""The part of the explorer's data that is about attributes, or regions and sizes: the tables of one and of two of them."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+
+from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
+from tasks.explore.views import views_shown
+from tasks.format.manifest import ViewEntry
+from tasks.query.boxes import level_of
+from tasks.tabulate.answers import answers
+from tasks.tabulate.tables import AxisLevels, Boxes, Groups, Rows, Tables
+from tasks.words.levels import in_short
+
+_MOST_TABLES = 60
+_MOST_WORK = 10_000_000  # rows that are added up for all tables together
+_DIGITS = 4  # of standard deviations, after the point
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of table.
+
+    Attributes:
+        axes: the numbers of its axes, one or two.
+        at: their levels, from 1 on.
+        levels: per axis of the release, the level of its cells; 0 for everything.
+        words: its levels in words.
+    """
+
+    axes: tuple[int, ...]
+    at: tuple[int, ...]
+    levels: AxisLevels
+    words: str
+
+
+def attributes(tables: Tables, most_cells: int) -> tuple[dict[str, Any], AxisLevels]:
+    """Return what the explorer shows of a release of features or of group sizes, and the finest level that it shows of each axis.
+
+    Args:
+        tables: of the folder.
+        most_cells: so many cells of tables, and rows of views, are taken in at most.
+    """
+    shown, left_out, finest = list[dict[str, Any]](), dict[str, list[str]](), [0] * len(tables.folder.axes)
+    room, work = most_cells, _MOST_WORK
+    for kind in _kinds(tables):
+        cells, rows = math.prod(_sizes(tables, kind)), _work(tables, kind)
+        reason = "they are too large for this page" if cells > room else ""
+        reason = reason or ("their cells are sums of too many others" if rows > work else "")
+        reason = reason or (f"this page has room for {_MOST_TABLES}" if len(shown) == _MOST_TABLES else "")
+        if reason:
+            left_out.setdefault(reason, []).append(kind.words)
+            continue
+        room, work = room - cells, work - rows
+        shown.append(_table(tables, kind))
+        for axis, at in zip(kind.axes, kind.at, strict=True):
+            finest[axis] = max(finest[axis], at)
+    apart = [view for view in tables.folder.manifest.views if not _is_table(tables, view)]
+    views, views_left_out = views_shown(tables, apart, room)
+    content = {
+        "tables": shown,
+        "tables_left_out": [
+            f"Tables of {in_short(words)} are left out: {reason}." for reason, words in left_out.items()
+        ],
+        "views": views,
+        "views_left_out": views_left_out,
+    }
+    return content, tuple(finest)
+
+
+def _kinds(tables: Tables) -> Iterator[_Kind]:
+    """Yield the kinds of tables, the most useful first: of one axis, of two at their finest levels, of two at coarser ones."""
+    depths = list(map(len, tables.folder.axes.values()))
+    for axis, depth in enumerate(depths):
+        for level in reversed(range(1, depth + 1)):
+            yield _kind(tables, (axis,), (level,))
+    pairs = list(combinations(range(len(depths)), 2))
+    for one, other in pairs:
+        yield _kind(tables, (one, other), (depths[one], depths[other]))
+    for one, other in pairs:
+        for at in product(*(reversed(range(1, depths[axis] + 1)) for axis in (one, other))):
+            if at != (depths[one], depths[other]):
+                yield _kind(tables, (one, other), (at[0], at[1]))
+
+
+def _kind(tables: Tables, axes: tuple[int, ...], at: tuple[int, ...]) -> _Kind:
+    names, found = list(tables.folder.axes.items()), dict(zip(axes, at, strict=True))
+    words = [_named(*names[axis], level) for axis, level in found.items()]
+    return _Kind(axes, at, tuple(found.get(axis, 0) for axis in range(len(names))), " by ".join(words))
+
+
+def _named(axis: str, levels: Sequence[str], level: int) -> str:
+    """Return a level of an attribute in words."""
+    name = levels[level - 1]
+    if name == axis or len(levels) == 1:
+        return axis
+    return name if name.startswith(f"{axis}_") else f"{axis} {name}"
+
+
+def _sizes(tables: Tables, kind: _Kind) -> list[int]:
+    return [tables.tree.axes[axis].areas(level) for axis, level in zip(kind.axes, kind.at, strict=True)]
+
+
+def _work(tables: Tables, kind: _Kind) -> int:
+    """Return about how many rows are added up for a table."""
+    manifest, level = tables.folder.manifest, level_of(tables.folder.steps, kind.levels)
+    if manifest.covariance:
+        return tables.tree.possible_cells(level)
+    parts = manifest.parts if manifest.views else manifest.levels[: level + 1]
+    return sum(max(part.cells, part.nonzero) for part in parts)
+
+
+def _is_table(tables: Tables, view: ViewEntry) -> bool:
+    """Return whether a view has one or two axes and no derived column, so that it can be shown as a table."""
+    refined = sum(level > 0 for level in tables.levels_of(view.axes))
+    return refined in {1, 2} and refined == sum(level is not None for level in view.axes.values())
+
+
+def _table(tables: Tables, kind: _Kind) -> dict[str, Any]:
+    """Return a table of all its cells, those of a view as they are published, all others as a question about each is answered."""
+    views = [
+        view
+        for view in tables.folder.manifest.views
+        if _is_table(tables, view) and tables.levels_of(view.axes) == kind.levels
+    ]
+    rows = tables.view(views[0]) if views else None
+    boxes = Boxes(kind.levels, rows.areas if rows else _every_cell(tables, kind))
+    found = _of_view(tables, rows) if rows else _asked(tables, boxes)
+    source = f"view {views[0].name}" if views else "sum of leaves"
+    level = level_of(tables.folder.steps, kind.levels)
+    if not views and tables.folder.reached(level) == kind.levels:
+        source = f"level {level}"
+    return {
+        "axes": list(kind.axes),
+        "at": list(kind.at),
+        "source": source,
+        "index": [boxes.areas[axis].tolist() for axis in kind.axes],
+        **found,
+    }
+
+
+def _every_cell(tables: Tables, kind: _Kind) -> tuple[Any, ...]:
+    places = dict(zip(kind.axes, np.indices(_sizes(tables, kind)).reshape(len(kind.axes), -1), strict=True))
+    many = len(next(iter(places.values())))
+    return tuple(places.get(axis, np.zeros(many, dtype=np.int64)) for axis in range(len(kind.levels)))
+
+
+def _of_view(tables: Tables, rows: Rows) -> dict[str, Any]:
+    table, deviation = rows.table, None
+    if tables.folder.manifest.covariance:
+        deviation = answers(tables, Boxes(rows.levels, rows.areas)).deviation
+    return {
+        COUNT: table[COUNT].to_list(),
+        **{end: table[end].to_list() if end in table.columns else None for end in (LOW, HIGH)},
+        "sd": None if deviation is None else deviation.round(_DIGITS).tolist(),
+        SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
+    }
+
+
+def _asked(tables: Tables, boxes: Boxes) -> Mapping[str, Any]:
+    """Return what a question about each box is answered, and the marks of rows that stand out if the boxes are cells of a level."""
+    found, level, signal = answers(tables, boxes), level_of(tables.folder.steps, boxes.levels), None
+    rows = tables.rows(level)
+    if rows.levels == boxes.levels and SIGNAL in rows.table.columns:
+        groups = Groups(tables.tree, rows, boxes.levels)
+        marks = rows.table[SIGNAL].to_numpy().astype(np.int64)
+        signal = groups.sums(marks)[groups.of(boxes.areas)].tolist()
+    return {
+        COUNT: found.count.tolist(),
+        **found.ends(),
+        "sd": None if found.deviation is None else found.deviation.round(_DIGITS).tolist(),
+        SIGNAL: signal,
+    }

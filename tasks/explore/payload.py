@@ -1,0 +1,86 @@
+"""What the explorer shows of a published folder, as one JSON object: everything it says, readers can look up without a network."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from storage.counts.columns import COUNT
+from tasks.explore.areas import axes_shown
+from tasks.explore.attributes import attributes
+from tasks.explore.trips import levels_that_fit, trips
+from tasks.query.folder import PublishedFolder
+from tasks.tabulate.answers import answers
+from tasks.tabulate.tables import AxisLevels, Boxes, Tables
+from tasks.words.units import unit_words
+
+MOST_ROWS = 200_000
+
+
+def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, Any]:
+    """Return what the explorer shows of a folder.
+
+    Args:
+        folder: the published folder.
+        most_rows: so many rows of levels, or cells of tables, are taken in at most.
+    Guarantees:
+        Post-processing: reads nothing but what is published. The same folder always gives the same object.
+    Raises:
+        StoreError: a file is missing, or differs from what was published.
+    """
+    tables, kind = Tables(folder), kind_of(folder)
+    if kind == "trips":
+        content, finest = trips(tables, most_rows), folder.reached(levels_that_fit(tables, most_rows) - 1)
+    else:
+        content, finest = attributes(tables, most_rows)
+    axes, shapes = axes_shown(tables, finest)
+    return {"kind": kind, "release": _release(tables), "axes": axes, **content, "shapes": shapes}
+
+
+def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:
+    """Return what the explorer shows of a folder as compact JSON; arguments and errors are those of `payload`."""
+    return json.dumps(payload(folder, most_rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def embedded(folder: PublishedFolder) -> str:
+    """Return that JSON as it stands in a page, where no `<` may end a script; errors are those of `payload`."""
+    return payload_text(folder).replace("<", "\\u003c")
+
+
+def kind_of(folder: PublishedFolder) -> str:
+    """Return what a folder counts: `trips` between areas, records by `features`, or groups by `sizes`."""
+    of_input = folder.manifest.spec.get("input")
+    if folder.manifest.statistic:
+        return "sizes"
+    return "features" if isinstance(of_input, dict) and "features" in of_input else "trips"
+
+
+def everything(tables: Tables) -> Boxes:
+    """Return the one box that holds everything."""
+    levels: AxisLevels = (0,) * len(tables.folder.axes)
+    return Boxes(levels, tuple(np.zeros(1, dtype=np.int64) for _ in levels))
+
+
+def _release(tables: Tables) -> dict[str, Any]:
+    manifest, total = tables.folder.manifest, answers(tables, everything(tables))
+    privacy, intervals = manifest.privacy, manifest.intervals
+    one, many = unit_words(privacy.unit, privacy.max_records_per_unit)
+    return {
+        "id": manifest.id,
+        "dataset": manifest.spec.get("dataset"),
+        "mechanism": manifest.mechanism,
+        "unit": privacy.unit,
+        "one": one,
+        "many": many,
+        "neighbours": privacy.neighbours,
+        "max_records_per_unit": privacy.max_records_per_unit,
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+        "statement": privacy.statement,
+        "unprotected": list(manifest.unprotected),
+        "confidence": intervals.confidence,
+        "signal_rate": intervals.signal_rate,
+        "simultaneous": intervals.simultaneous,
+        "total": {COUNT: int(total.count[0])} | {end: of[0] if of else None for end, of in total.ends().items()},
+        "supersedes": manifest.supersedes,
+    }

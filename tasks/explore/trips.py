@@ -1,0 +1,96 @@
+"""The part of the explorer's data that is about trips: the levels, the totals of areas, and the views."""
+
+from typing import Any
+
+import numpy as np
+
+from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
+from tasks.explore.views import views_shown
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.tabulate.answers import absent_high, answers
+from tasks.tabulate.tables import Boxes, Tables
+
+_ENDS = ("from", "to")
+_ONE_BY_ONE = 500_000  # cells without a row that are asked about one by one
+
+
+def levels_that_fit(tables: Tables, most_rows: int) -> int:
+    """Return how many levels have at most so many rows together, coarse ones first; everything fits always."""
+    entries, tree = tables.folder.manifest.levels, tables.tree
+    rows = np.cumsum([entry.nonzero for entry in entries])
+    areas = np.array([sum(tree.sizes(entry.level)) for entry in entries])  # which have totals too
+    return max(int(np.searchsorted(np.maximum(rows, areas), most_rows, side="right")), 1)
+
+
+def trips(tables: Tables, most_rows: int) -> dict[str, Any]:
+    """Return what the explorer shows of a release of trips.
+
+    Args:
+        tables: of the folder.
+        most_rows: so many rows of levels and views are taken in at most.
+    """
+    entries, fit = tables.folder.manifest.levels, levels_that_fit(tables, most_rows)
+    views, views_left_out = views_shown(
+        tables, tables.folder.manifest.views, most_rows - sum(entry.nonzero for entry in entries[:fit])
+    )
+    return {
+        "levels": [_level(tables, entry) for entry in entries[:fit]],
+        "left_out": [
+            {"level": entry.level, "at": _at(tables, entry.level), "rows": entry.nonzero, "file": _file(tables, entry)}
+            for entry in entries[fit:]
+        ],
+        "totals": [
+            _totals(tables, axis, level)
+            for axis, finest in enumerate(tables.folder.reached(fit - 1))
+            for level in range(1, finest + 1)
+        ],
+        "views": views,
+        "views_left_out": views_left_out,
+    }
+
+
+def _at(tables: Tables, level: int) -> list[int]:
+    return list(tables.folder.reached(level))
+
+
+def _file(tables: Tables, entry: LevelEntry) -> str:
+    """Return the file that readers open for a level: CSV where there is one."""
+    manifest: Manifest = tables.folder.manifest
+    if manifest.csv == "every_level":
+        return f"counts/level_{entry.level}.csv"
+    is_finest = entry.level == manifest.levels[-1].level
+    return "counts.csv" if is_finest and manifest.csv else f"counts/level_{entry.level}.parquet"
+
+
+def _level(tables: Tables, entry: LevelEntry) -> dict[str, Any]:
+    """Return a level: its table, what a question about each of its rows is answered, and what is said of the level."""
+    rows = tables.rows(entry.level)
+    found = answers(tables, Boxes(rows.levels, rows.areas))
+    asked = {f"asked_{end}": of for end, of in found.ends().items()}
+    areas = {end: of.tolist() for end, level, of in zip(_ENDS, rows.levels, rows.areas, strict=True) if level}
+    table, shares = rows.table, entry.noise_rows
+    return {
+        "level": entry.level,
+        "at": list(rows.levels),
+        "rows": table.height,
+        **areas,
+        COUNT: table[COUNT].to_list(),
+        **{end: table[end].to_list() if end in table.columns else None for end in (LOW, HIGH)},
+        **asked,
+        SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
+        "promise": entry.intervals.promise if entry.intervals else None,
+        "sigma": entry.sigma,
+        "noise_rows": shares.model_dump() if shares else None,
+        "signal_noise": tables.folder.manifest.intervals.signal_rate,
+        "absent_high": absent_high(tables, entry.level, _ONE_BY_ONE),
+        "file": _file(tables, entry),
+    }
+
+
+def _totals(tables: Tables, axis: int, level: int) -> dict[str, Any]:
+    """Return what a question about each area of an axis level is answered, with everything of the other axes."""
+    many = tables.tree.axes[axis].areas(level)
+    levels = tuple(level if own == axis else 0 for own in range(len(tables.tree.axes)))
+    areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
+    found = answers(tables, Boxes(levels, areas))
+    return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends()}
