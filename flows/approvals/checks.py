@@ -139,8 +139,9 @@ def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[Difference]:
 def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[Difference]:
     """Yield what another version of Trellis makes of the same spec."""
     guarantee = plan.guarantee
-    if approval.mechanism != plan.mechanism.name:
-        yield Difference("spec", "mechanism", f"mechanism: {approval.mechanism} → {plan.mechanism.name}")
+    was_named, is_named = approval.mechanism, plan.mechanism.name
+    if was_named != is_named:
+        yield Difference("spec", "mechanism", f"mechanism: {was_named} → {is_named}")
     pairs = (
         ("privacy.epsilon", approval.epsilon, guarantee.epsilon),
         ("privacy.delta", approval.delta, guarantee.delta),
