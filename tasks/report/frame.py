@@ -30,6 +30,7 @@ svg { height: auto }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
+th[scope=row] { font-weight: inherit }
 caption { text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 @media (max-width: 40rem) { th, td { padding: .2rem .35rem } }
@@ -53,13 +54,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str =
 
     Args:
         heads: HTML, one per column.
-        rows: HTML, one cell per column, or one cell that spans all columns.
+        rows: HTML, one cell per column, of which the first says what the row is about; or one cell that spans all columns.
         caption: HTML; empty for no caption.
         kind: the CSS class; empty for none.
     """
     of_kind = f' class="{kind}"' if kind else ""
     above = f"<caption>{caption}</caption>" if caption else ""
-    head = "".join(f"<th>{text}</th>" for text in heads)
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
     return f'<div class="scroll"><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
 
@@ -67,4 +68,5 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str =
 def _line(cells: Sequence[str], columns: int) -> str:
     if len(cells) == 1 < columns:
         return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
-    return f"<tr>{''.join(f'<td>{text}</td>' for text in cells)}</tr>"
+    first, *others = cells
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'

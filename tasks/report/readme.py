@@ -83,7 +83,7 @@ Not protected, because it is published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_files_of_areas(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
 """
@@ -501,6 +501,18 @@ def _files_of_signal(manifest: Manifest) -> str:
         "- `signal/level_<k>.parquet`: the rows of each level that stand out, and remainder rows, so that they add up: "
         f"{finest.rows:,} rows\n  at the finest level{also}.\n"
     )
+
+
+def _files_of_areas(manifest: Manifest) -> str:
+    """Return the lines about the names and the shapes of areas; empty if there are none."""
+    lines = ""
+    if manifest.names:
+        lines += (
+            "- `names/<column of codes>.parquet`: what areas are called; CSV files have the names beside the codes.\n"
+        )
+    if manifest.boundaries:
+        lines += "- `boundaries/<column of codes>.parquet`: the shapes of areas, as GeoParquet in degrees (WGS 84).\n"
+    return lines
 
 
 def _files_of_views(manifest: Manifest) -> str:
