@@ -32,6 +32,7 @@ svg { height: auto }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
+th[scope=row] { font-weight: inherit }
 caption { text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 @media (max-width: 40rem) { th, td { padding: .2rem .35rem } }
@@ -66,18 +67,24 @@ def table(
 
     Args:
         heads: HTML, one per column.
-        rows: HTML, one cell per column, or one cell that spans all columns.
+        rows: HTML, one cell per column, of which the first says what the row is about; or one cell that spans all columns.
         caption: HTML; empty for no caption.
         kind: the CSS class; empty for none.
         named_rows: whether the first cell of a row says what the row is about, for those to whom the table is read aloud.
     """
     of_kind = f' class="{kind}"' if kind else ""
     above = f"<caption>{caption}</caption>" if caption else ""
+<<<<<<< HEAD
     scope = ' scope="col"' if named_rows else ""
     head = "".join(f"<th{scope}>{text}</th>" for text in heads)
     lines = "".join(f"{_line(row, len(heads), named_rows=named_rows)}\n" for row in rows)
     region = f' role="region" tabindex="0" aria-label="{_plain(caption)}"' if named_rows and caption else ""
     return f'<div class="scroll"{region}><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
+=======
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
+    lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
+    return f'<div class="scroll"><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
+>>>>>>> boundaries
 
 
 def _plain(html: str) -> str:
@@ -88,5 +95,10 @@ def _plain(html: str) -> str:
 def _line(cells: Sequence[str], columns: int, *, named_rows: bool) -> str:
     if len(cells) == 1 < columns:
         return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
+<<<<<<< HEAD
     first = f'<th scope="row">{cells[0]}</th>' if named_rows else f"<td>{cells[0]}</td>"
     return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in cells[1:])}</tr>"
+=======
+    first, *others = cells
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'
+>>>>>>> boundaries
