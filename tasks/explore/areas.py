@@ -3,11 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import polars as pl
+import numpy as np
 
-from tasks.atlas.shapes import Place
 from tasks.explore.shapes import drawn_shapes
-from tasks.format.published_tree import published_shapes
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.tables import AxisLevels, Tables
 from tasks.tree.axis import Axis
@@ -28,7 +26,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
         for axis, last in zip(tables.tree.axes, finest, strict=True)
         for level in range(1, last + 1)
     }
-    keys, drawings = _drawn(folder, paths)
+    keys, drawings = drawn_shapes(folder.shapes, paths)
     axes = [
         {
             "name": axis.name,
@@ -51,7 +49,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
 
 def paths_of(axis: Axis, level: int) -> list[Path]:
     """Return the paths of all areas of an axis level, in their order."""
-    every = pl.Series(range(axis.areas(level)), dtype=pl.Int64).to_numpy()
+    every = np.arange(axis.areas(level))
     codes = [axis.codes[own - 1].gather(axis.ancestors(every, level, own)).to_list() for own in range(1, level + 1)]
     return list(zip(*codes, strict=True))
 
@@ -60,9 +58,3 @@ def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[
     """Return the names of areas; None where none of them has one."""
     names = [folder.names.name_of(axis, path) for path in paths] if folder.manifest.names else []
     return names if any(name is not None for name in names) else None
-
-
-def _drawn(folder: PublishedFolder, paths: dict[Place, list[Path]]) -> tuple[dict[Place, str], dict[str, Any]]:
-    if not folder.manifest.boundaries:
-        return {}, {}
-    return drawn_shapes(published_shapes(folder.path, folder.manifest), paths)

@@ -11,7 +11,7 @@ from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.tables import Boxes, Tables
 
 _ENDS = ("from", "to")
-_ONE_BY_ONE = 500_000  # cells without a row that are asked about one by one
+_ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
 
 
 def levels_that_fit(tables: Tables, most_rows: int) -> int:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from storage.counts.columns import COUNT, NOISY
 from storage.errors import StoreError, UsageError
 from tasks.atlas.names import Names
+from tasks.atlas.shapes import Shapes
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
@@ -20,6 +21,7 @@ from tasks.format.published_tree import (
     axis_columns,
     derived_columns,
     published_names,
+    published_shapes,
     released_of,
     steps_of,
     tree_of_codebook,
@@ -87,6 +89,14 @@ class PublishedFolder:
         """The names of areas."""
         try:
             return published_names(self.path, self.manifest)
+        except (OSError, pl.exceptions.PolarsError):
+            raise _altered(self.path) from None
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes of areas."""
+        try:
+            return published_shapes(self.path, self.manifest)
         except (OSError, pl.exceptions.PolarsError):
             raise _altered(self.path) from None
 

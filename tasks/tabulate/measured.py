@@ -6,8 +6,7 @@ meets are sums over its group.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,21 +18,7 @@ from tasks.query.boxes import level_of
 from tasks.tabulate.tables import Boxes, Groups, Tables, lifted
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import locate
-from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP, above_share
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Family:
-    """What the cells of a level have below them, int64, shape (cells,).
-
-    Attributes:
-        noisy: the sum of the noisy counts of their measured children, records.
-        children: how many these are.
-    """
-
-    noisy: IntArray
-    children: IntArray
 
 
 def measured_intervals(tables: Tables, boxes: Boxes, count: IntArray) -> tuple[IntArray, IntArray]:
@@ -68,7 +53,7 @@ def _most(
     groups, which = _met(tables, level, boxes)
     noisy, below, possible = (
         tables.noisy(level).column(NOISY),
-        _below(tables, level),
+        tables.below(level),
         possible_cells(tables, level, boxes),
     )
     measured = groups.rows[which]
@@ -109,12 +94,12 @@ def most_without_a_row(tables: Tables, level: int) -> int:
         cells = tables.noisy(at)
         above = np.full(len(cells.areas[0]), NO_CAP)
         if at:
-            parents = locate(_parents(tree, at, cells.areas), tables.noisy(at - 1).areas, tree.sizes(at - 1))
+            parents = locate(tables.parents(at, cells.areas), tables.noisy(at - 1).areas, tree.sizes(at - 1))
             above = caps_above[parents]
         if at < level:
             margin = noises[at].quantile(math.log(share)) if noises[at] else 0
             caps_above = np.minimum(above, np.maximum(cells.column(NOISY) + margin, 0))
-            most = max(most, int(caps_above[_below(tables, at).children == 0].max(initial=0)))
+            most = max(most, int(caps_above[tables.below(at).children == 0].max(initial=0)))
             continue
         tail = 1 - confidence - share * sum(map(bool, noises[:level]))
         highs = np.maximum(cells.column(NOISY) + noises[at].quantile(math.log(tail / 2)), 0)
@@ -124,13 +109,14 @@ def most_without_a_row(tables: Tables, level: int) -> int:
 
 
 def possible_cells(tables: Tables, level: int, boxes: Boxes) -> Any:
-    """Return how many cells of a level each box meets, whole numbers of any size, shape (boxes,)."""
-    possible: Any = np.ones(len(boxes), dtype=object)
+    """Return how many cells of a level each box meets, shape (boxes,): int64, or whole numbers of any size where that is too small."""
+    kind = np.int64 if tables.tree.possible_cells(level) < NO_CAP else object
+    possible: Any = np.ones(len(boxes), dtype=kind)
     for axis, reached, asked, areas in zip(
         tables.tree.axes, tables.tree.axis_levels(level), boxes.levels, boxes.areas, strict=True
     ):
         if reached > asked:
-            possible = possible * np.diff(axis.first_descendants(asked, reached))[areas].astype(object)
+            possible = possible * np.diff(axis.first_descendants(asked, reached)).astype(kind)[areas]
     return possible
 
 
@@ -144,20 +130,5 @@ def each(values: Any, of: Callable[[int], int]) -> IntArray:
 def _met(tables: Tables, level: int, boxes: Boxes) -> tuple[Groups, IntArray]:
     """Return the groups of the measured cells of a level that boxes tell apart, and the group of each box, shape (boxes,)."""
     coarser = tuple(map(min, tables.folder.reached(level), boxes.levels))
-    groups = Groups(tables.tree, tables.noisy(level), coarser)
+    groups = tables.noisy_groups(level, coarser)
     return groups, groups.of(lifted(tables.tree, boxes.levels, boxes.areas, coarser))
-
-
-def _below(tables: Tables, level: int) -> _Family:
-    """Return what the measured cells of a level have below them."""
-    cells, children = tables.noisy(level), tables.noisy(level + 1)
-    parents = locate(_parents(tables.tree, level + 1, children.areas), cells.areas, tables.tree.sizes(level))
-    size = len(cells.areas[0])
-    noisy, numbers = np.zeros(size, dtype=np.int64), np.bincount(parents, minlength=size)
-    np.add.at(noisy, parents, children.column(NOISY))
-    return _Family(noisy, numbers)
-
-
-def _parents(tree: Tree, level: int, areas: Sequence[IntArray]) -> tuple[IntArray, ...]:
-    """Return the areas of the parents of cells of a level."""
-    return lifted(tree, tree.axis_levels(level), areas, tree.axis_levels(level - 1))

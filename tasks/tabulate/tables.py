@@ -12,6 +12,7 @@ from tasks.format.manifest import ViewEntry
 from tasks.format.published_tree import areas_of_rows, axis_columns
 from tasks.query.folder import PublishedFolder
 from tasks.tree.axis import Axis, IntArray
+from tasks.tree.frontier import locate
 from tasks.tree.keys import packed
 from tasks.tree.order import Tree
 
@@ -54,6 +55,19 @@ class Rows:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """What the measured cells of a level have below them, int64, shape (cells,).
+
+    Attributes:
+        noisy: the sum of the noisy counts of their measured children, records.
+        children: how many these are.
+    """
+
+    noisy: IntArray
+    children: IntArray
+
+
 class Tables:
     """The tables of a published folder. Each is read once."""
 
@@ -63,6 +77,8 @@ class Tables:
         self._rows = dict[int, Rows]()
         self._views = dict[str, Rows]()
         self._noisy = dict[int, Rows]()
+        self._below = dict[int, Family]()
+        self._cells = dict[int, Groups]()
 
     @cached_property
     def tree(self) -> Tree:
@@ -89,6 +105,29 @@ class Tables:
             areas = self.folder.areas_of(level, cells)
             self._noisy[level] = Rows(self.folder.reached(level), areas, cells.select(NOISY))
         return self._noisy[level]
+
+    def below(self, level: int) -> "Family":
+        """Return what the measured cells of a level have below them."""
+        if level not in self._below:
+            cells, children = self.noisy(level), self.noisy(level + 1)
+            size = len(cells.areas[0])
+            parents = locate(self.parents(level + 1, children.areas), cells.areas, self.tree.sizes(level))
+            noisy = np.zeros(size, dtype=np.int64)
+            np.add.at(noisy, parents, children.column(NOISY))
+            self._below[level] = Family(noisy, np.bincount(parents, minlength=size))
+        return self._below[level]
+
+    def parents(self, level: int, areas: Sequence[IntArray]) -> tuple[IntArray, ...]:
+        """Return the areas of the parents of cells of a level."""
+        return lifted(self.tree, self.folder.reached(level), areas, self.folder.reached(level - 1))
+
+    def noisy_groups(self, level: int, levels: AxisLevels) -> "Groups":
+        """Return the groups of the measured cells of a level that lie in the same areas of axis levels."""
+        if levels != self.folder.reached(level):
+            return Groups(self.tree, self.noisy(level), levels)
+        if level not in self._cells:
+            self._cells[level] = Groups(self.tree, self.noisy(level), levels)
+        return self._cells[level]
 
     def noisy_view(self, entry: ViewEntry) -> IntArray:
         """Return the noisy counts of a view in the order of its table, int64, shape (rows,)."""

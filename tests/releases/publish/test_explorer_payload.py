@@ -280,3 +280,20 @@ def test_margins_answer_where_levels_are_only_calibrated_to_them(place: Path) ->
         check(tables, Boxes(rows.levels, tuple(of[:20] for of in rows.areas)))
     left_out = payload(open_folder(folder), most_rows=5_000)["left_out"]  # there are 6,400 zones
     assert [entry["at"] for entry in left_out] == [[2, 2]]
+
+
+def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is left and no codebook is published, there is no area and no row, and leaves still have a bound."""
+    monkeypatch.chdir(place)
+    (place / "data").mkdir()
+    pl.DataFrame({"region": ["A", "B"], "town": ["1", "2"]}).write_csv(place / "data/codebook.csv")
+    pl.DataFrame({"home": ["1"], "work": ["2"], "people": [1]}).write_csv(place / "data/trips.csv")
+    keys = {"hierarchy": {"table": "data/codebook.csv", "levels": ["region", "town"]}, "noise": {}} | WITHOUT_ACCOUNTANT
+    changed = {"release": {"tree": "destination", "finest": "town"}, "mechanism": "stability_histogram"}
+    folder = release({**TRIPS, **keys, **changed}, different_people=True).folder
+    found = payload(open_folder(folder))
+    assert [level["rows"] for level in found["levels"]][1:] == [0] * 4
+    assert [len(level["codes"]) for axis in found["axes"] for level in axis["levels"]] == [0] * 4
+    assert found["levels"][-1]["absent_high"] > 0
+    assert [total["count"] for total in found["totals"]] == [[]] * 4
+    assert found["release"]["total"] == {"count": 0, "low": None, "high": None}
