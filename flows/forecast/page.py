@@ -325,9 +325,7 @@ def _planned(facts: PageFacts) -> str:
         "<p>The fingerprint is a hash over what this table states, but for the last row. The page and the JSON of the same plan have the same"
         " one.</p>"
     )
-    return about + table(
-        ["what", "value"], rows, caption="The approved plan, as a machine compares it", kind="hashes", named_rows=True
-    )
+    return about + table(["what", "value"], rows, caption="The approved plan, as a machine compares it", kind="hashes")
 
 
 def _left(facts: PageFacts) -> str:

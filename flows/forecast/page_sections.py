@@ -72,7 +72,7 @@ def published_section(facts: PageFacts) -> str:
         for part, worth in zip(facts.parts, _padded(facts.planned.levels, len(facts.parts)), strict=True)
     ]
     heads = ["level", "counted by", "possible counts", "how"]
-    listed = table(heads, rows, caption="The tables, from coarse to fine", kind="levels words", named_rows=True)
+    listed = table(heads, rows, caption="The tables, from coarse to fine", kind="levels words")
     left_out = "" if facts.plan.scheme.is_unbiased else " Counts that end at zero are left out of the tables."
     many = (
         "<p>Possible counts are all combinations of the codes in the public codebooks, also those that nobody"
@@ -233,7 +233,7 @@ def _example_table(facts: PageFacts) -> str:
         "<p>“A count of 100” is measured between the two numbers 19 of 20 times. “More than noise above”: of all possible counts that"
         " are truly zero, fewer than one is expected to be measured above this number.</p>"
     )
-    return table(heads, rows, caption=caption, kind="levels", named_rows=True) + legend
+    return table(heads, rows, caption=caption, kind="levels") + legend
 
 
 def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
@@ -258,12 +258,11 @@ def _three_tables(facts: PageFacts) -> str:
         for number, part in enumerate(facts.parts)
     ]
     caption = "19 of 20 counts are measured within so many records of the truth"
-    noise = table(["level", "counted by", *at], rows, caption=caption, kind="levels three", named_rows=True)
+    noise = table(["level", "counted by", *at], rows, caption=caption, kind="levels three")
     return noise + table(
         ["at", *at],
         _costs_and_protection(facts),
         caption="What each ε costs, and how well it protects",
-        named_rows=True,
     )
 
 
@@ -378,7 +377,7 @@ def budget_section(facts: PageFacts) -> str:
         ["left before", rounded_down(left_before, 4), "what further releases may cost together"],
         ["left with it", rounded_down(left, 4), _further(facts)],
     ]
-    costs = table(["budget", "ε", "about"], rows, caption="The budget of these people", kind="money", named_rows=True)
+    costs = table(["budget", "ε", "about"], rows, caption="The budget of these people", kind="money")
     why = (
         "<p>What releases cost together is computed anew at the δ of the cap, so their ε do not simply add up. Once anything of a release"
         " is measured, what that cost is never given back.</p>"

@@ -10,7 +10,19 @@ from tasks.query.folder import PublishedFolder
 
 EXPLORER = "explorer.html"
 
-_SCRIPTS = ("base", "combobox", "charts", "trips", "attributes", "begin")  # each imports from those before it
+_SCRIPTS = (  # each imports from those before it
+    "base",
+    "combobox",
+    "charts",
+    "views",
+    "areas",
+    "state",
+    "lists",
+    "maps",
+    "trips",
+    "attributes",
+    "begin",
+)
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.MULTILINE)
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -76,6 +88,7 @@ _PAGE = """<!doctype html>
  patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect id="noise-ground" width="6" height="6"/><line id="noise-lines"
  y2="6" stroke-width="3"/></pattern></defs></svg>
 <header>
+<p class="kind">Counts with differential privacy</p>
 <h1>{title}</h1>
 <p class="lead">Look numbers up. This page works without a network. <a href="report.html">The report</a> says how the numbers were made.</p>
 </header>

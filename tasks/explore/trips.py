@@ -1,5 +1,8 @@
 """The part of the explorer's data that is about trips: the levels, the totals of areas, and the views."""
 
+import math
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.tables import Boxes, Tables
 
 _ENDS = ("from", "to")
+_MOST_CROSSED = 50_000  # pairs whose axis levels no level has
+_MOST_ABSENT = 100_000  # possible pairs of a level of which each without a row has its own interval
 _ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
 
 
@@ -44,9 +49,41 @@ def trips(tables: Tables, most_rows: int) -> dict[str, Any]:
             for axis, finest in enumerate(tables.folder.reached(fit - 1))
             for level in range(1, finest + 1)
         ],
+        "crossed": list(_crossed(tables, fit, most_rows)),
         "views": views,
         "views_left_out": views_left_out,
     }
+
+
+def _crossed(tables: Tables, fit: int, most_cells: int) -> Iterator[dict[str, Any]]:
+    """Yield what questions about pairs of areas are answered whose axis levels no level has, coarse ones first, as far as they have room."""
+    folder, tree = tables.folder, tables.tree
+    own = {folder.reached(level) for level in range(len(folder.manifest.levels))}
+    depths = [range(1, finest + 1) for finest in folder.reached(fit - 1)]
+    room = min(most_cells, _MOST_CROSSED)
+    for levels in sorted(set(product(*depths)) - own, key=lambda levels: (sum(levels), levels)):
+        sizes = [axis.areas(level) for axis, level in zip(tree.axes, levels, strict=True)]
+        if math.prod(sizes) > room:
+            continue
+        room -= math.prod(sizes)
+        found = answers(tables, Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))))
+        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends()}
+
+
+def _absent(tables: Tables, level: int) -> list[int | None] | None:
+    """Return where the interval ends of each pair without a row, in the order of their areas; None where there are too many.
+
+    A pair without a row counts 0, and its interval begins there.
+    """
+    sizes, rows = tables.tree.sizes(level), tables.rows(level)
+    if not all(rows.levels) or math.prod(sizes) > _MOST_ABSENT:
+        return None
+    lacks_row = np.ones(sizes, dtype=bool)
+    lacks_row[rows.areas] = False
+    found = answers(tables, Boxes(rows.levels, np.nonzero(lacks_row)))
+    if (found.low[found.stated] < 0).any() or found.count.any():
+        return None
+    return found.ends()[HIGH]
 
 
 def _at(tables: Tables, level: int) -> list[int]:
@@ -82,6 +119,7 @@ def _level(tables: Tables, entry: LevelEntry) -> dict[str, Any]:
         "sigma": entry.sigma,
         "noise_rows": shares.model_dump() if shares else None,
         "signal_noise": tables.folder.manifest.intervals.signal_rate,
+        "absent": _absent(tables, entry.level),
         "absent_high": absent_high(tables, entry.level, _ONE_BY_ONE),
         "file": _file(tables, entry),
     }

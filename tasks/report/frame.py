@@ -60,9 +60,7 @@ def _closed(style: str) -> str:
     return f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
 
 
-def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "", named_rows: bool = False
-) -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "") -> str:
     """Return a table that scrolls on its own if it is wider than the page.
 
     Args:
@@ -70,21 +68,13 @@ def table(
         rows: HTML, one cell per column, of which the first says what the row is about; or one cell that spans all columns.
         caption: HTML; empty for no caption.
         kind: the CSS class; empty for none.
-        named_rows: whether the first cell of a row says what the row is about, for those to whom the table is read aloud.
     """
     of_kind = f' class="{kind}"' if kind else ""
     above = f"<caption>{caption}</caption>" if caption else ""
-<<<<<<< HEAD
-    scope = ' scope="col"' if named_rows else ""
-    head = "".join(f"<th{scope}>{text}</th>" for text in heads)
-    lines = "".join(f"{_line(row, len(heads), named_rows=named_rows)}\n" for row in rows)
-    region = f' role="region" tabindex="0" aria-label="{_plain(caption)}"' if named_rows and caption else ""
-    return f'<div class="scroll"{region}><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
-=======
     head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
-    return f'<div class="scroll"><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
->>>>>>> boundaries
+    region = f' role="region" tabindex="0" aria-label="{_plain(caption)}"' if caption else ""
+    return f'<div class="scroll"{region}><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
 
 
 def _plain(html: str) -> str:
@@ -92,13 +82,8 @@ def _plain(html: str) -> str:
     return re.sub(r"<[^>]*>", "", html).replace('"', "&quot;")
 
 
-def _line(cells: Sequence[str], columns: int, *, named_rows: bool) -> str:
+def _line(cells: Sequence[str], columns: int) -> str:
     if len(cells) == 1 < columns:
         return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
-<<<<<<< HEAD
-    first = f'<th scope="row">{cells[0]}</th>' if named_rows else f"<td>{cells[0]}</td>"
-    return f"<tr>{first}{''.join(f'<td>{text}</td>' for text in cells[1:])}</tr>"
-=======
     first, *others = cells
     return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'
->>>>>>> boundaries

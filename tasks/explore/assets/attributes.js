@@ -1,6 +1,7 @@
 // Features, ordered axes and group sizes: choose one or two attributes, and see a chart and the table behind it.
 
 import { MOST_IN_MATRIX, address, announce, called, capital, card, counted, data, fill, interval, make, number, percent, release, tableOf } from "./base.js";
+import { showViews } from "./views.js";
 import { barsOf, draw, lineOf, matrixOf, widthOf } from "./charts.js";
 
 const chosen = { first: 0, second: null, only: null };
@@ -94,7 +95,7 @@ export function showAttributes() {
   });
   drawAttributes(labelled, first, second, title, isMatrix);
   const heads = [attributeTitle(first), ...(isMatrix ? [attributeTitle(second)] : []), release.many];
-  const bounds = rows.some((row) => row.low !== null) ? [`low (${percent})`, `high (${percent})`] : [];
+  const bounds = rows.some((row) => row.low !== null) ? ["low", "high"] : [];
   const deviations = rows.some((row) => row.sd !== null) ? ["sd"] : [];
   const pick = (row) =>
     make(
@@ -107,11 +108,11 @@ export function showAttributes() {
     ...(isMatrix ? [labelOf(second, row.other)] : []),
     row.count,
     ...(bounds.length ? [row.low ?? "–", row.high ?? "–"] : []),
-    ...(deviations.length ? [row.sd === null ? "–" : String(+row.sd.toPrecision(3))] : []),
+    ...(deviations.length ? [row.sd === null ? "–" : +row.sd.toPrecision(3)] : []),
   ]);
   fill(
     "list",
-    tableOf(title, [...heads, ...bounds, ...deviations], cells),
+    tableOf(title, [...heads, ...bounds, ...deviations], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
     make("p", { class: "note" }, `Numbers from: ${found.table.source}. Choose a row to read and quote it.`),
   );
   fill("answer");
@@ -206,4 +207,5 @@ export function beginAttributes() {
     showAttributes();
   });
   showAttributes();
+  showViews();
 }

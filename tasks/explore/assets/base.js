@@ -1,6 +1,5 @@
 // What all parts of the explorer share: the data, texts, numbers, and the pieces of the page that are made again and again.
 
-
 export const data = JSON.parse(document.getElementById("data").textContent);
 export const release = data.release;
 export const percent = `${+(100 * release.confidence).toFixed(2)}%`;
@@ -36,7 +35,7 @@ export function make(tag, attributes = {}, ...children) {
 
 /** Replace the children of the element with an id. */
 export function fill(id, ...children) {
-  document.getElementById(id).replaceChildren(...children.filter(Boolean));
+  document.getElementById(id).replaceChildren(...children.filter((child) => child !== null && child !== undefined));
 }
 
 /** Return what an area of a level of an axis is called: its name with its code, or its code alone. */
@@ -57,14 +56,17 @@ export function interval(low, high) {
 function judged(count, low, high, signal = true) {
   if (low === null || low === undefined) return ["unknown", "No interval can be stated for this number."];
   if (low === high) return ["sure", "This number is published exactly. It has no noise."];
-  if (low <= 0 || !signal) {
+  if (low > 0 && !signal) {
+    return ["noise", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
+  }
+  if (low <= 0) {
     return [
       "noise",
       `This number is too small to be told from noise: the true number may be 0, and is at most ${number(high)}.`,
     ];
   }
   const wide = Math.max(high - count, count - low) / Math.max(count, 1);
-  const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, with ${percent} confidence.`;
+  const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, with ${percent} probability.`;
   if (wide <= 0.05) return ["sure", `This number is reliable. ${within}`];
   if (wide <= 0.25) return ["fair", `This number is good enough to compare sizes. ${within}`];
   return ["rough", `This number is rough. ${within}`];
@@ -78,9 +80,9 @@ function quoted(count, low, high, what, signal = true) {
   }
   if (low === high) return `${capital(counted(count))} ${what}. ${source}`;
   if (low <= 0 || !signal) {
-    return `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)} (${percent} confidence). ${source}`;
+    return `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)} (${percent} probability). ${source}`;
   }
-  return `About ${counted(count)} ${what} (between ${number(low)} and ${number(high)} with ${percent} confidence). The number has noise added to protect individuals. ${source}`;
+  return `About ${counted(count)} ${what} (between ${number(low)} and ${number(high)} with ${percent} probability). The number has noise added to protect individuals. ${source}`;
 }
 
 export function capital(text) {
@@ -119,7 +121,7 @@ export function card(title, what, { count, low, high, signal = true, note = "" }
       make("b", { class: "count" }, number(count)),
       ` ${Math.abs(count) === 1 ? release.one : release.many}`,
       interval(low, high) && !exact
-        ? make("span", { class: "interval" }, ` ${interval(low, high)}, with ${percent} confidence`)
+        ? make("span", { class: "interval" }, ` ${interval(low, high)}, with ${percent} probability`)
         : null,
     ),
     make("p", { class: "judged" }, sentence),
@@ -129,14 +131,15 @@ export function card(title, what, { count, low, high, signal = true, note = "" }
 }
 
 /** Return a table with a caption, headings and rows; the first column heads its row, numbers stand at the right. */
-export function tableOf(caption, headings, rows) {
-  const head = make("tr", {}, ...headings.map((text) => make("th", { scope: "col" }, text)));
+export function tableOf(caption, headings, rows, note = "") {
+  const isNumber = (cell) => typeof cell === "number" || cell === "–";
+  const head = make("tr", {}, ...headings.map((text, place) => make("th", { scope: "col", class: rows.length && isNumber(rows[0][place]) ? "number" : null }, text)));
   const body = rows.map((cells) =>
     make(
       "tr",
       {},
       ...cells.map((cell, place) => {
-        const attributes = typeof cell === "number" || /^[−\d][\d,]*$/.test(cell) ? { class: "number" } : {};
+        const attributes = isNumber(cell) ? { class: "number" } : {};
         const content = typeof cell === "number" ? number(cell) : cell;
         return place ? make("td", attributes, content) : make("th", { scope: "row" }, content);
       }),
@@ -145,7 +148,7 @@ export function tableOf(caption, headings, rows) {
   return make(
     "div",
     { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
-    make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...body)),
+    make("table", {}, make("caption", {}, caption, note ? make("small", {}, note) : null), make("thead", {}, head), make("tbody", {}, ...body)),
   );
 }
 

@@ -2,7 +2,8 @@
 
 import { data, fill, make, number, percent, release } from "./base.js";
 import { dark } from "./charts.js";
-import { beginTrips, showMap, showMatrix } from "./trips.js";
+import { redrawTrips } from "./maps.js";
+import { beginTrips } from "./trips.js";
 import { beginAttributes, showAttributes } from "./attributes.js";
 
 /** Say what numbers mean, in words that fit the release. */
@@ -23,6 +24,7 @@ function showMeaning() {
   const left = [
     ...(data.left_out ?? []).map((level) => `Level ${level.level} (${number(level.rows)} rows) is not in this page; it is in ${level.file}.`),
     ...(data.tables_left_out ?? []),
+    ...(data.views_left_out ?? []).map((view) => `The view ${view.name} (${number(view.rows)} rows) is not in this page; it is in ${view.file}.`),
   ];
   fill("left-out", ...left.map((sentence) => make("li", {}, sentence)));
   document.getElementById("left-out-part").hidden = !left.length;
@@ -44,10 +46,8 @@ dark.addEventListener("change", redraw);
 
 /** Draw again what depends on the width of the window or on the scheme of colours. */
 function redraw() {
-  if (data.kind === "trips") {
-    showMap();
-    showMatrix();
-  } else showAttributes();
+  if (data.kind === "trips") redrawTrips();
+  else showAttributes();
 }
 
 begin();

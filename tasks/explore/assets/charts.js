@@ -11,6 +11,11 @@ function colours() {
     : { ink: "#1a1a1a", faint: "#c9ccd1", none: "#f4f5f6", line: "#1b5fa8", here: "#b34700", shades: ["#d9e8f6", "#08306b"] };
 }
 
+/** Return the lightest and the darkest shade of counts, or the other way round in the dark. */
+export function shadesNow() {
+  return colours().shades;
+}
+
 const drawn = new Map();
 
 /** Draw a specification into the element with an id, and say in words what it shows; `clicked` is told the datum that is clicked. */

@@ -13,7 +13,7 @@ function folded(text) {
  * Make a combobox out of an input.
  *
  * @param {HTMLInputElement} input the field
- * @param {() => {label: string, detail: string, value: unknown}[]} choices what can be chosen, coarse to fine
+ * @param {{label: string, detail: string, value: unknown}[]} choices what can be chosen, coarse to fine
  * @param {(choice: unknown) => void} chosen is told the value that is chosen, or null once the field is empty
  */
 export function combobox(input, choices, chosen) {
@@ -29,6 +29,7 @@ export function combobox(input, choices, chosen) {
   })) {
     input.setAttribute(name, value);
   }
+  const searched = choices.map((choice) => [folded(`${choice.label} ${choice.detail}`), choice]);
   let offered = [];
   let active = -1;
 
@@ -56,12 +57,11 @@ export function combobox(input, choices, chosen) {
     chosen(choice.value);
   }
 
-  function found(text) {
-    const wanted = folded(text);
-    const all = choices();
-    const begins = all.filter((choice) => folded(choice.label).startsWith(wanted));
-    const holds = all.filter((choice) => !begins.includes(choice) && folded(choice.label).includes(wanted));
-    return [...begins, ...holds];
+  function found(typed) {
+    const wanted = folded(typed);
+    const holds = searched.filter(([text]) => text.includes(wanted));
+    const begins = ([text]) => text.startsWith(wanted);
+    return [...holds.filter(begins), ...holds.filter((one) => !begins(one))].map(([, choice]) => choice);
   }
 
   function open() {

@@ -1,0 +1,139 @@
+// The areas of trips, and what the page says of them: the answers about pairs and totals, as `trellis query` gives them.
+
+import { data } from "./base.js";
+
+export const FROM = 0;
+export const TO = 1;
+
+/** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area. */
+function areasOfBothEnds() {
+  const found = new Map();
+  data.axes.forEach((axis, end) => {
+    let paths = [];
+    axis.levels.forEach((of, above) => {
+      paths = of.codes.map((code, at) => (above ? `${paths[of.parent[at]]}\u0000${code}` : code));
+      paths.forEach((path, at) => {
+        const code = of.codes[at];
+        const label = (of.names && of.names[at]) || code;
+        const key = `${of.name}\u0000${path}`;
+        const same = `${key}\u0000${label}`; // ends with codebooks of their own may use a code for two areas
+        if (!found.has(same)) {
+          found.set(same, { key, at: [null, null], depth: above + 1, levelName: of.name, label, code });
+        }
+        found.get(same).at[end] = at;
+      });
+    });
+  });
+  return [...found.values()].toSorted((one, other) => one.depth - other.depth);
+}
+
+export const areas = data.kind === "trips" ? areasOfBothEnds() : [];
+const byPlace = new Map(areas.flatMap((area) => area.at.map((at, end) => [`${end}:${area.depth}:${at}`, area])));
+
+/** Return an area by its number at a level of an end. */
+export function areaAt(end, depth, at) {
+  return byPlace.get(`${end}:${depth}:${at}`);
+}
+
+/** Return an area as an address names it; null if there is none. */
+export function areaNamed(text) {
+  return areas.find((area) => addressOf(area) === text) ?? null;
+}
+
+/** Return how an address names an area. */
+export function addressOf(area) {
+  return area.key.replaceAll("\u0000", "/");
+}
+
+/** Return the levels that list pairs of areas. */
+export function levelsOfPairs() {
+  return data.levels.filter((level) => level.at.every(Boolean) && level.count.length);
+}
+
+/** Return the levels that list the other ends of trips that begin (or end) in areas as coarse as this one. */
+export function levelsFor(area, direction) {
+  return data.levels.filter((level) => level.at[direction] === area.depth && level.at[1 - direction] > 0);
+}
+
+/** Return the level to begin with: the finest one that refines both ends alike and of which most rows stand out. */
+export function firstLevel() {
+  const alike = levelsOfPairs().filter((level) => level.at[FROM] === level.at[TO]);
+  const clear = alike.filter((level) => !level.noise_rows || level.noise_rows.at_most <= 0.5);
+  return clear.at(-1) ?? alike[0] ?? levelsOfPairs().at(0);
+}
+
+/** Return the rows of a level that begin (or end) in an area, the largest first: their places in its columns. */
+export function rowsFrom(level, direction, at) {
+  level.rowsOf ??= [new Map(), new Map()];
+  const known = level.rowsOf[direction];
+  if (!known.size) {
+    const ends = direction === FROM ? level.from : level.to;
+    ends.forEach((end, row) => {
+      if (!known.has(end)) known.set(end, []);
+      known.get(end).push(row);
+    });
+    for (const rows of known.values()) rows.sort((one, two) => level.count[two] - level.count[one]);
+  }
+  return known.get(at) ?? [];
+}
+
+/** Return the answer about a pair of areas; null where the page does not hold it. */
+export function answerOf(from, to) {
+  const [one, two] = [from.at[FROM], to.at[TO]];
+  if (one === null || two === null) return null;
+  const has = (part) => part.at[FROM] === from.depth && part.at[TO] === to.depth;
+  const level = data.levels.find(has);
+  const crossed = data.crossed.find(has);
+  const place = one * sizeOf(TO, to.depth) + two;
+  if (!level && !crossed) return null;
+  if (!level) {
+    const [low, high] = [crossed.low, crossed.high].map((ends) => (ends ? ends[place] : null));
+    return { count: crossed.count[place], low, high };
+  }
+  const row = rowsFrom(level, FROM, one).find((candidate) => level.to[candidate] === two);
+  if (row === undefined) return { ...withoutRow(level, one, two), level, signal: false, lacksRow: true };
+  const asked = level.asked_low && level.asked_low[row] !== null;
+  return {
+    count: level.count[row],
+    low: asked ? level.asked_low[row] : (level.low?.[row] ?? null),
+    high: asked ? level.asked_high[row] : (level.high?.[row] ?? null),
+    signal: level.signal ? Boolean(level.signal[row]) : true,
+    level,
+    note: asked || !level.low ? "" : "The interval is the one of the table: it holds for rows on average.",
+  };
+}
+
+function sizeOf(end, depth) {
+  return data.axes[end].levels[depth - 1].codes.length;
+}
+
+/** Return the answer about a pair that has no row: a count of 0. */
+function withoutRow(level, from, to) {
+  const note = "The release has no row for this pair, which stands for a count of 0.";
+  if (!level.absent) {
+    const more = level.absent_high === null ? "" : " No such pair counts more than stated here; `trellis query` may state less.";
+    return { count: 0, low: level.absent_high === null ? null : 0, high: level.absent_high, note: note + more };
+  }
+  const across = sizeOf(TO, level.at[TO]);
+  const place = from * across + to;
+  const before = level.from.reduce((sum, own, row) => sum + (own * across + level.to[row] < place), 0);
+  const high = level.absent[place - before];
+  return { count: 0, low: high === null ? null : 0, high, note };
+}
+
+/** Return the answer about all trips from an area, or to it; null where the page does not hold it. */
+export function totalOf(area, direction) {
+  const totals = data.totals.find((one) => one.axis === direction && one.level === area.depth);
+  const at = area.at[direction];
+  if (!totals || at === null || totals.count[at] === null) return null;
+  return { count: totals.count[at], low: totals.low?.[at] ?? null, high: totals.high?.[at] ?? null };
+}
+
+/** Return whether the trips of a row stay within the coarser one of its areas. */
+export function isWithin(level, row) {
+  const [from, to] = [areaAt(FROM, level.at[FROM], level.from[row]), areaAt(TO, level.at[TO], level.to[row])];
+  if (from.depth === to.depth) return from === to;
+  const [fine, coarse] = from.depth > to.depth ? [from, to] : [to, from];
+  const path = coarse.key.split("\u0000").slice(1).join("\u0000");
+  return fine.key.split("\u0000").slice(1).join("\u0000").startsWith(`${path}\u0000`);
+}

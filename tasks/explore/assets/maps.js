@@ -1,0 +1,123 @@
+// The map of trips, and the matrix that stands in its place where areas have no shapes.
+
+import { MOST_IN_MATRIX, called, counted, data, fill, make, number } from "./base.js";
+import { draw, mapOf, matrixOf, shadesNow, widthOf } from "./charts.js";
+import { FROM, TO, areaAt, isWithin, levelsOfPairs, rowsFrom } from "./areas.js";
+import { actions, trips } from "./state.js";
+
+const ARCS = 12;
+
+/** Draw the map: around the chosen area, or of totals where none is chosen. */
+export function showMap() {
+  const { here, direction, level } = trips;
+  const end = here ? 1 - direction : direction;
+  const depth = here ? level?.at[end] : shapedDepth(end, level);
+  const of = depth ? data.axes[end].levels[depth - 1] : null;
+  const box = document.getElementById("map-part");
+  box.hidden = !of?.shape;
+  if (box.hidden) return;
+  const shapes = data.shapes[of.shape];
+  const places = of.codes.map((_, at) => ({ at, count: 0, kind: "none", label: called(data.axes[end], depth, at) }));
+  const arcs = here ? around(here, places, end) : [];
+  if (!here) totalsOn(places, end, depth);
+  const said = here
+    ? `${direction === FROM ? "Where trips from" : "Where trips to"} ${here.label} ${direction === FROM ? "end" : "begin"}`
+    : `Where trips ${direction === FROM ? "begin" : "end"}`;
+  document.getElementById("map-title").textContent = `${said}, by ${of.name}`;
+  showKeys(places);
+  const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
+  draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has the same numbers.`, (place) =>
+    actions.choose(areaAt(end, depth, place.at)),
+  );
+}
+
+/** Say what shades mean. */
+function showKeys(places) {
+  const clear = places.filter((place) => place.kind === "signal").map((place) => place.count);
+  const bar = make("span", { class: "bar", "aria-hidden": "true" });
+  bar.style.background = `linear-gradient(90deg, ${shadesNow().join(", ")})`;
+  fill(
+    "shades",
+    ...(clear.length ? [bar, ` fewer to more: ${number(Math.min(...clear))} to ${counted(Math.max(...clear))}`] : ["no count stands out from the noise"]),
+  );
+}
+
+/** Mark where trips from here, or to here, have their other ends; return arcs to the most of them. */
+function around(here, places, end) {
+  const { direction, level } = trips;
+  const rows = rowsFrom(level, direction, here.at[direction]);
+  const ends = end === TO ? level.to : level.from;
+  for (const row of rows) {
+    const at = ends[row];
+    const clear = !level.signal || level.signal[row];
+    places[at].count = level.count[row];
+    places[at].kind = clear ? "signal" : "noise";
+    places[at].label += `: ${counted(level.count[row])}${clear ? "" : ", which may be noise"}`;
+  }
+  const own = here.at[end];
+  if (level.at[FROM] !== level.at[TO] || own === null) return [];
+  places[own].kind = "here";
+  const clear = rows.filter((row) => !isWithin(level, row) && (!level.signal || level.signal[row]));
+  return clear.slice(0, ARCS).map((row) => {
+    const at = ends[row];
+    return { from: direction === FROM ? own : at, to: direction === FROM ? at : own, count: level.count[row] };
+  });
+}
+
+/** Mark the totals of areas. */
+function totalsOn(places, end, depth) {
+  const totals = data.totals.find((one) => one.axis === end && one.level === depth);
+  for (const place of places) {
+    const [count, low] = [totals.count[place.at], totals.low?.[place.at] ?? null];
+    place.count = count;
+    place.kind = count === 0 ? "none" : low === null || low > 0 ? "signal" : "noise";
+    place.label += `: ${counted(count)} ${end === FROM ? "from" : "to"} here`;
+  }
+}
+
+/** Return the level of an end that the map without a chosen area shows: that of the list if it has shapes, else the finest that has. */
+function shapedDepth(end, level) {
+  const shaped = data.totals.filter((one) => one.axis === end && data.axes[end].levels[one.level - 1].shape).map((one) => one.level);
+  if (shaped.includes(level?.at[end])) return level.at[end];
+  return shaped.length ? Math.max(...shaped) : 0;
+}
+
+/** Return the middle of the map: the chosen area, if the map is enlarged. */
+function middleOf(shapes, here, end) {
+  const whole = { x: shapes.width / 2, y: shapes.height / 2 };
+  if (!here || trips.zoom === 1) return whole;
+  const side = here.at[end] === null ? 1 - end : end;
+  const of = data.axes[side].levels[here.depth - 1];
+  const shape = of.shape ? data.shapes[of.shape] : null;
+  const own = here.at[side];
+  return shape && shape.x[own] !== null ? { x: shape.x[own], y: shape.y[own] } : whole;
+}
+
+/** Draw a matrix of pairs, of the level of the list or, where that has too many areas, the coarsest, where there is no map. */
+export function showMatrix() {
+  const hasMap = Object.keys(data.shapes ?? {}).length > 0;
+  const fits = (one) => one && Math.max(...one.at.map((depth, end) => data.axes[end].levels[depth - 1].codes.length)) <= MOST_IN_MATRIX;
+  const level = [trips.level, ...levelsOfPairs()].find((one) => fits(one));
+  const box = document.getElementById("matrix-part");
+  box.hidden = hasMap || !level;
+  if (box.hidden) return;
+  const names = level.at.map((depth, end) => data.axes[end].levels[depth - 1].codes.map((_, at) => called(data.axes[end], depth, at)));
+  const cells = level.count.map((count, row) => ({
+    at: row,
+    row: names[FROM][level.from[row]],
+    column: names[TO][level.to[row]],
+    count,
+    kind: !level.signal || level.signal[row] ? "signal" : "noise",
+    label: `${names[FROM][level.from[row]]} to ${names[TO][level.to[row]]}: ${counted(count)}${!level.signal || level.signal[row] ? "" : ", which may be noise"}`,
+  }));
+  const titles = data.axes.map((axis) => axis.name);
+  draw("matrix", matrixOf(cells, names[FROM], names[TO], titles, widthOf("matrix")), "Matrix of counts. The list has the same numbers.", (cell) =>
+    actions.choosePair(areaAt(FROM, level.at[FROM], level.from[cell.at]), areaAt(TO, level.at[TO], level.to[cell.at])),
+  );
+}
+
+/** Draw again what depends on the width of the window or on the scheme of colours. */
+export function redrawTrips() {
+  showMap();
+  showMatrix();
+}
