@@ -32,7 +32,7 @@ svg { height: auto }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
-th[scope=row] { font-weight: inherit }
+th[scope=row] { font-weight: inherit; vertical-align: inherit }
 caption { text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 @media (max-width: 40rem) { th, td { padding: .2rem .35rem } }

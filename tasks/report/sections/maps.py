@@ -27,6 +27,7 @@ MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, mi
 .key i { display: inline-block; width: 1.1rem; height: .85rem; margin-right: .4rem; vertical-align: -.05rem; border: 1px solid #888;
     print-color-adjust: exact }
 .key .n { background: repeating-linear-gradient(135deg, #fff 0 3px, #999 3px 4px) }
+@media print { .maps { grid-template-columns: 1fr 1fr } }
 """
 
 _SIDE = 1000  # units of the longer side of a map
