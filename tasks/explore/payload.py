@@ -64,7 +64,8 @@ def everything(tables: Tables) -> Boxes:
 def _release(tables: Tables) -> dict[str, Any]:
     manifest, total = tables.folder.manifest, answers(tables, everything(tables))
     privacy, intervals = manifest.privacy, manifest.intervals
-    one, many = unit_words(privacy.unit, privacy.max_records_per_unit)
+    is_of_groups = bool(manifest.statistic)
+    one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
     return {
         "id": manifest.id,
         "dataset": manifest.spec.get("dataset"),

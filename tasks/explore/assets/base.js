@@ -130,7 +130,9 @@ export function card(title, what, { count, low, high, signal = true, note = "" }
   );
 }
 
-/** Return a table with a caption, headings and rows; the first column heads its row, numbers stand at the right. */
+let promises = 0; // notes of tables so far
+
+/** Return a table with a caption, headings and rows; the first column heads its row, numbers stand at the right. A note says what its intervals promise. */
 export function tableOf(caption, headings, rows, note = "") {
   const isNumber = (cell) => typeof cell === "number" || cell === "–";
   const head = make("tr", {}, ...headings.map((text, place) => make("th", { scope: "col", class: rows.length && isNumber(rows[0][place]) ? "number" : null }, text)));
@@ -145,11 +147,10 @@ export function tableOf(caption, headings, rows, note = "") {
       }),
     ),
   );
-  return make(
-    "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
-    make("table", {}, make("caption", {}, caption, note ? make("small", {}, note) : null), make("thead", {}, head), make("tbody", {}, ...body)),
-  );
+  const promise = note ? make("p", { class: "promise", id: `promise-${(promises += 1)}` }, note) : null;
+  const said = { "aria-label": caption, "aria-describedby": promise?.id ?? null };
+  const table = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...body));
+  return make("div", {}, promise, make("div", { class: "scroll", tabindex: "0", role: "group", ...said }, table));
 }
 
 /** Keep the state of the page in its address, so that a link leads back to it. */

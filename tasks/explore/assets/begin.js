@@ -11,7 +11,7 @@ function showMeaning() {
   const exact = release.unprotected.length ? `Published exactly, without noise: ${release.unprotected.join("; ")}.` : "Every number has noise.";
   fill(
     "meaning",
-    make("p", {}, `${release.statement} Noise was added to every count that is not listed as exact, so no number tells whether any one ${release.one} is in the data.`),
+    make("p", {}, `${release.statement} Noise was added to every count that is not listed as exact, so no number tells whether ${release.unit} is in the data.`),
     make(
       "p",
       {},

@@ -2,13 +2,13 @@
 
 import { release } from "./base.js";
 
-export const dark = matchMedia("(prefers-color-scheme: dark)");
+export const dark = matchMedia("screen and (prefers-color-scheme: dark)");
 
 /** Return the colours of the scheme that the reader prefers. */
 function colours() {
   return dark.matches
-    ? { ink: "#e8e8e8", faint: "#4a4f57", none: "#23272e", line: "#8ab4f8", here: "#ffb454", shades: ["#24405e", "#d6e8ff"] }
-    : { ink: "#1a1a1a", faint: "#c9ccd1", none: "#f4f5f6", line: "#1b5fa8", here: "#b34700", shades: ["#d9e8f6", "#08306b"] };
+    ? { ink: "#e8e8e8", faint: "#4a4f57", none: "#23272e", flow: "#ffd28a", line: "#8ab4f8", here: "#ffb454", shades: ["#24405e", "#d6e8ff"] }
+    : { ink: "#1a1a1a", faint: "#c9ccd1", none: "#f4f5f6", flow: "#d15c00", line: "#1b5fa8", here: "#b34700", shades: ["#d9e8f6", "#08306b"] };
 }
 
 /** Return the lightest and the darkest shade of counts, or the other way round in the dark. */
@@ -55,7 +55,7 @@ export function widthOf(id, most = 900) {
  * @param {{width: number, zoom: number, x: number, y: number}} view the middle and the enlargement
  */
 export function mapOf(shapes, areas, arcs, view) {
-  const { ink, faint, none, line, here, shades } = colours();
+  const { ink, faint, none, flow, here, shades } = colours();
   const scale = Math.min(view.width / shapes.width, 560 / shapes.height);
   const height = Math.round(shapes.height * scale);
   const zoomed = scale * view.zoom;
@@ -89,7 +89,6 @@ export function mapOf(shapes, areas, arcs, view) {
         marks: [
           {
             type: "path",
-            name: "areas",
             from: { data: "areas" },
             encode: {
               enter: {
@@ -122,9 +121,9 @@ export function mapOf(shapes, areas, arcs, view) {
                 path: { field: "d" },
                 x: { value: left },
                 y: { value: top },
-                stroke: { value: dark.matches ? "#ffd28a" : line },
+                stroke: { value: flow },
                 strokeWidth: { field: "wide" },
-                strokeOpacity: { value: 0.55 },
+                strokeOpacity: { value: 0.75 },
                 strokeCap: { value: "round" },
               },
             },
@@ -149,13 +148,12 @@ export function matrixOf(cells, rows, columns, titles, width) {
       { name: "shade", type: "sqrt", domain: [0, most], range: shades, interpolate: "lab" },
     ],
     axes: [
-      { orient: "bottom", scale: "x", title: titles[1], labelAngle: -60, labelAlign: "right", labelLimit: 90 },
-      { orient: "left", scale: "y", title: titles[0], labelLimit: Math.round(width / 4) },
+      { orient: "bottom", scale: "x", title: titles[1], labelAngle: -60, labelAlign: "right", labelLimit: 90, labelOverlap: "greedy" },
+      { orient: "left", scale: "y", title: titles[0], labelLimit: Math.round(width / 4), labelOverlap: "greedy" },
     ],
     marks: [
       {
         type: "rect",
-        name: "cells",
         from: { data: "cells" },
         encode: {
           enter: {

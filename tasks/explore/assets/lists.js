@@ -112,7 +112,7 @@ export function noiseSentence(level) {
   const of = share(Math.min(1, noise.at_most));
   if (!level.signal || !others) return `At most ${of} of all rows of this level are noise alone: their true number is 0.`;
   const text = `${number(marked)} of the ${number(level.count.length)} rows of this level stand out from the noise; of these, at most ${share(release.signal_rate)} are expected to be noise alone, which means that their true number is 0. `;
-  return `${text}Of the other ${number(others)}, up to ${share(Math.min(1, most / others))} are.`;
+  return text + (others === 1 ? "The other one may be." : `Of the other ${number(others)}, up to ${share(Math.min(1, most / others))} are.`);
 }
 
 /** Return how many of the rows that do not stand out may be noise alone, in words; empty where nothing is known. */
