@@ -12,7 +12,8 @@ from flows.planning.plan import Plan
 from flows.spec.file import keys_of_release, places_in
 from storage.errors import BudgetNotAsApproved, InputError, SpecError
 from storage.ledger.books import Books
-from storage.releases.approvals import OPTION, Approval, sha256_of_value, short_fingerprint
+from storage.machine.files import short_hash
+from storage.releases.approvals import OPTION, Approval, sha256_of_value
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_up
 
@@ -177,7 +178,7 @@ def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
 def _told(approval: Approval, found: list[Difference]) -> str:
     shown = [difference.told for difference in found[:_MOST]]
     further = [f"{len(found) - _MOST} more"] if len(found) > _MOST else []
-    plan = f"plan {short_fingerprint(approval.fingerprint)}"
+    plan = f"plan {short_hash(approval.fingerprint)}"
     return f"This is not what was approved ({plan}): {'; '.join([*shown, *further])}."
 
 
