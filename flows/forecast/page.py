@@ -204,7 +204,8 @@ def _sentence(facts: PageFacts) -> str:
         if len(forecast.levels[0].axes) == 2
         else in_short([*forecast.levels[0].axes])
     )
-    views = f", and {len(forecast.views)} groupings beside them" if forecast.views else ""
+    many = len(forecast.views)
+    views = f", and {many} grouping{'' if many == 1 else 's'} beside them" if many else ""
     counted = "Groups counted by size" if facts.plan.scheme.sizes else "Records counted"
     cap, after = forecast.budget.cap, facts.planned.after
     cost = (
