@@ -12,7 +12,8 @@ from flows.planning.plan import Plan
 from flows.spec.file import keys_of_release, places_in
 from storage.errors import BudgetNotAsApproved, InputError, SpecError
 from storage.ledger.books import Books
-from storage.releases.approvals import OPTION, Approval, sha256_of_value, short_fingerprint
+from storage.machine.files import short_hash
+from storage.releases.approvals import OPTION, Approval, sha256_of_value
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_up
 
@@ -21,7 +22,7 @@ _LONGEST = 60  # characters of a value
 _MOST = 8  # differences that an error names
 _SLACK = 1e-6  # an accountant's newer version may differ in the last digits
 
-_HINT = "Put it back as it was, or make a new plan with `trellis plan SPEC --html plan.html` and have it approved. Nothing is reserved."
+_AGAIN = "new plan with `trellis plan SPEC --html plan.html` and have it approved. Nothing is reserved."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def check_approved(plan: Plan, books: Books) -> None:
     wrong = [difference for difference in found if difference.kind != "budget"]
     if wrong:
         kind = SpecError if any(difference.kind == "spec" for difference in wrong) else InputError
-        raise kind(_told(approval, found), field=wrong[0].field, hint=_HINT)
+        raise kind(_told(approval, found), field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
     schedule = plan.file.spec.schedule
     if schedule and schedule.until:
         raise SpecError(
@@ -76,7 +77,7 @@ def check_budget_approved(plan: Plan, books: Books) -> None:
     found = list(_of_budget(approval, books))
     if not found:
         return
-    refusal = BudgetNotAsApproved(_told(approval, found), field=found[0].field, hint=_HINT)
+    refusal = BudgetNotAsApproved(_told(approval, found), field=found[0].field, hint=f"Make a {_AGAIN}")
     account = books.account(approval.budget.dataset)
     if account:
         standing = standing_of(account.spendings, account.terms.cap)
@@ -178,7 +179,7 @@ def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
 def _told(approval: Approval, found: list[Difference]) -> str:
     shown = [difference.told for difference in found[:_MOST]]
     further = [f"{len(found) - _MOST} more"] if len(found) > _MOST else []
-    plan = f"plan {short_fingerprint(approval.fingerprint)}"
+    plan = f"plan {short_hash(approval.fingerprint)}"
     return f"This is not what was approved ({plan}): {'; '.join([*shown, *further])}."
 
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from flows.console.levels_table import show_levels, show_unlisted, show_unprotected, show_views
 from flows.console.terminal import escaped, format_bytes, out, print_line
-from storage.releases.approvals import short_fingerprint
+from storage.machine.files import short_hash
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_down, rounded_up
 
@@ -74,7 +74,7 @@ def show_one(release: "ShownRelease") -> None:
     if release.superseded_by:
         print_line(f"superseded by {release.superseded_by}")
     if plan := release.approved_plan:
-        print_line(f"approved plan {short_fingerprint(plan.fingerprint)}, made {plan.made}")
+        print_line(f"approved plan {short_hash(plan.fingerprint)}, made {plan.made}")
     out.print()
     show_levels(release.levels)
     show_views(release.views)

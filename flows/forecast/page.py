@@ -19,8 +19,8 @@ from flows.planning.plan import Plan
 from storage.database.connections import store
 from storage.errors import UsageError, disk_fault
 from storage.ledger.events import read_books
-from storage.machine.files import beside
-from storage.releases.approvals import ELEMENT, approval_json, short_fingerprint
+from storage.machine.files import beside, short_hash
+from storage.releases.approvals import ELEMENT, approval_json
 from tasks.report.frame import page, table
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
@@ -137,7 +137,7 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
         dataset=escape(forecast.dataset),
         made=escape(approval.made),
         version=escape(approval.trellis),
-        short=short_fingerprint(approval.fingerprint),
+        short=short_hash(approval.fingerprint),
         inside=_inside(forecast),
         sentence=_sentence(facts),
         cards=_cards(facts),
@@ -204,7 +204,8 @@ def _sentence(facts: PageFacts) -> str:
         if len(forecast.levels[0].axes) == 2
         else in_short([*forecast.levels[0].axes])
     )
-    views = f", and {len(forecast.views)} groupings beside them" if forecast.views else ""
+    many = len(forecast.views)
+    views = f", and {many} grouping{'' if many == 1 else 's'} beside them" if many else ""
     counted = "Groups counted by size" if facts.plan.scheme.sizes else "Records counted"
     cap, after = forecast.budget.cap, facts.planned.after
     cost = (
@@ -293,7 +294,7 @@ either.</p>
 <section class="sign" aria-labelledby="sign"><h3 id="sign">Decision about {escape(forecast.name)}</h3>
 <p><span class="box"></span><span>approved</span><span class="box"></span><span>not approved</span></p>
 <dl>
-<dt>Fingerprint</dt><dd class="is">{short_fingerprint(approval.fingerprint)}</dd>
+<dt>Fingerprint</dt><dd class="is">{short_hash(approval.fingerprint)}</dd>
 <dt>Name</dt><dd></dd>
 <dt>Date</dt><dd></dd>
 <dt>Signature</dt><dd></dd>

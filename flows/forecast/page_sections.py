@@ -64,7 +64,7 @@ def published_section(facts: PageFacts) -> str:
     """Return which tables would be published, and in which files."""
     rows = [
         [
-            _named(part),
+            _named(facts, part),
             escape(place(part.axes)) or "everything",
             format_cells(part.possible_cells),
             _how(facts, part, worth),
@@ -225,7 +225,9 @@ def _example_table(facts: PageFacts) -> str:
         mean = [format_rounded(part.typical_count) if part.typical_count is not None else "–"] if totals else []
         examples = [_example(count, part, worth) for count in _EXAMPLES]
         more = "–" if worth.more_than_noise is None or not worth.within else f"{worth.more_than_noise:,}"
-        rows.append([_named(part), escape(place(part.axes)) or "everything", *mean, _within(worth), *examples, more])
+        rows.append(
+            [_named(facts, part), escape(place(part.axes)) or "everything", *mean, _within(worth), *examples, more]
+        )
     heads = ["level", "counted by", *(["mean count"] if totals else []), "19 of 20 are within"]
     heads += [*(f"a count of {count:,}" for count in _EXAMPLES), "more than noise above"]
     caption = f"As planned, at ε = {rounded_up(facts.forecast.epsilon, 4)}: noise in records, and what counts of some sizes are measured as"
@@ -251,7 +253,7 @@ def _three_tables(facts: PageFacts) -> str:
     at = [f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon, 4)}" for worth in facts.worth]
     rows = [
         [
-            _named(part),
+            _named(facts, part),
             escape(place(part.axes)) or "everything",
             *(_marked(worth, _within(_of_level(worth, number))) for worth in facts.worth),
         ]
@@ -431,8 +433,12 @@ def _padded(levels: Sequence[LevelWorth], many: int) -> list[LevelWorth | None]:
     return [*levels, *[None] * (many - len(levels))]
 
 
-def _named(part: PlannedLevel) -> str:
-    return f"view {escape(part.view)}" if part.view else str(part.level)
+def _named(facts: PageFacts, part: PlannedLevel) -> str:
+    """Return the number of a level, with the name of the view that it is; of a view without a level its name."""
+    named = f"view {escape(part.view)}" if part.view else ""
+    if part.level >= len(facts.forecast.levels):
+        return named
+    return f"{part.level} ({named})" if named else str(part.level)
 
 
 def _list(items: Sequence[str]) -> str:

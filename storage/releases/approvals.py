@@ -16,6 +16,7 @@ from typing import Any
 from storage.database.connections import Connection
 from storage.errors import UsageError
 from storage.machine.clock import utc_now
+from storage.machine.files import short_hash
 
 OPTION = "--approved-plan"  # the field of errors about the file
 
@@ -131,11 +132,6 @@ def canonical(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def short_fingerprint(fingerprint: str) -> str:
-    """Return the beginning of a fingerprint in groups of four, for people to compare."""
-    return " ".join(fingerprint[at : at + 4] for at in range(0, 16, 4))
-
-
 def read_approved_plan(path: Path) -> ApprovedPlan:
     """Return the approved plan in a file that `trellis plan` wrote: its page, or its JSON.
 
@@ -169,7 +165,7 @@ def approval_in(text: str, path: str) -> Approval:
     if fingerprint_of(stated) != found.fingerprint:
         raise UsageError(
             f"{OPTION}: {path} was altered after it was made: what it states has not the fingerprint"
-            f" {short_fingerprint(found.fingerprint)}.",
+            f" {short_hash(found.fingerprint)}.",
             field=OPTION,
             hint="Use the file that was approved, or have a new plan approved.",
         )
