@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flows.api import check, ledger, open_release, plan, release, verify
+    from flows.api import check, ledger, open_release, plan, plan_page, release, verify
 
-__all__ = ["check", "ledger", "open_release", "plan", "release", "verify"]
+__all__ = ["check", "ledger", "open_release", "plan", "plan_page", "release", "verify"]
 
 
 def __getattr__(name: str) -> Any:

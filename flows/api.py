@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import parent_process
 from pathlib import Path
 from threading import Lock
@@ -166,6 +166,27 @@ def _planned(spec: Spec) -> "Forecast":
     return plan_answer(make_plan(_file(spec)))
 
 
+def plan_page(spec: Spec) -> str:
+    """Return the page that `trellis plan --html` writes, for somebody who decides whether to release. Nothing is measured.
+
+    The page is a plan that `release(…, approved_plan=…)` takes, once it is in a file.
+
+    Args:
+        spec: as for `plan`.
+    Raises:
+        TrellisError: the reason for a refusal, as on the command line.
+    """
+    return _paged(spec)
+
+
+@public_errors
+def _paged(spec: Spec) -> str:
+    from flows.forecast.page import plan_page
+    from flows.planning.plan import make_plan
+
+    return plan_page(make_plan(_file(spec)))
+
+
 def check(spec: Spec) -> "PassedCheck | FailedCheck":
     """Return everything that is wrong with a spec, as `trellis check --json` prints it: `ok`, and `problems`.
 
@@ -207,6 +228,7 @@ def release(
     *,
     output: str | os.PathLike[str] | None = None,
     different_people: bool = False,
+    approved_plan: str | os.PathLike[str] | None = None,
 ) -> PublishedRelease:
     """Release the table of a spec at every level, as `trellis release` does, without a server.
 
@@ -217,16 +239,23 @@ def release(
         spec: the path of a spec; or its keys, and paths in them are then relative to the working directory.
         output: the folder below which to publish, in place of the spec's.
         different_people: whether the table holds other people than datasets that used it; recorded.
+        approved_plan: the path of an approved plan, the page of `plan_page` or the JSON of `trellis plan`; the release is refused
+            where the spec, a codebook or the budget differs from what was approved.
     Raises:
         TrellisError: the reason for a refusal or a stop, as on the command line. It holds nothing confidential, not even
             how many rows are at fault, since notebooks keep what they show.
     """
     with _closed_to_others():
-        return open_release(_made(spec, output, different_people))
+        return open_release(_made(spec, output, different_people, approved_plan))
 
 
 @public_errors
-def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: bool) -> str:
+def _made(
+    spec: Spec,
+    output: str | os.PathLike[str] | None,
+    different_people: bool,
+    approved_plan: str | os.PathLike[str] | None,
+) -> str:
     """Make a release and return its folder."""
     from flows.execution.crashes import note_crashes
     from flows.execution.plain import make_plainly
@@ -234,6 +263,7 @@ def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: b
     from flows.planning.plan import make_plan
     from flows.walks.runner import report_nothing
     from storage.machine.claims import give_up_claim
+    from storage.releases.approvals import read_approved_plan
 
     if parent_process() is not None:
         raise UsageError(
@@ -242,7 +272,8 @@ def _made(spec: Spec, output: str | os.PathLike[str] | None, different_people: b
             hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
         )
     note_crashes()
-    plan = make_plan(_file(spec))
+    approved = read_approved_plan(Path(approved_plan)) if approved_plan is not None else None
+    plan = replace(make_plan(_file(spec)), approved=approved)
     made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
     try:
         make_plainly(plan, made, report_nothing)

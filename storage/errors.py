@@ -78,6 +78,10 @@ class BudgetExceeded(TrellisError):
     release_id = ""
 
 
+class BudgetNotAsApproved(BudgetExceeded):
+    """Something was charged to the dataset's people, or their cap changed, since the plan of the release was approved."""
+
+
 class SealedAlready(TrellisError):
     """A cell would have been measured a second time."""
 

@@ -18,6 +18,7 @@ from storage.errors import StoreError, UsageError
 from storage.ledger.books import MALFORMED, Account, Books, Standing, as_charged
 from storage.ledger.events import hash_of
 from storage.machine.files import sha256_of
+from storage.releases.approvals import approval_in, kept_plan
 from storage.releases.register import Release, find_release, list_releases
 from storage.releases.seals import Seal, list_seals
 from tasks.accounting.floats import float_above
@@ -87,6 +88,7 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
             findings += _series(books, rows)
             findings += _manifests(con, books, hashes, folders)
             findings += _releases(con, books, rows)
+            findings += _approved_plans(con, rows)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
     return AuditReport(
         ok=not findings,
@@ -145,6 +147,23 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     if not _agree(stated, now):
         return f"it records epsilon {stated.epsilon:.6g} as spent, but the charges come to {now.epsilon:.6g}."
     return ""
+
+
+def _approved_plans(con: Connection, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+    """Yield the releases whose approved plan is not kept as the ledger recorded it."""
+    for position, text, _ in rows:
+        event = json.loads(text)
+        if event["event"] != "approved plan":
+            continue
+        kept = kept_plan(con, event["release"])
+        try:
+            is_kept = kept is not None and approval_in(kept, event["release"]).fingerprint == event["fingerprint"]
+        except UsageError:
+            is_kept = False
+        if not is_kept:
+            yield Finding(
+                position, "approved plan", event["release"], "the store does not keep the plan that was approved."
+            )
 
 
 def _series(books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:

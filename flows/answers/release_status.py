@@ -9,9 +9,10 @@ from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, cha
 from flows.execution.crashes import note_crashes
 from flows.planning.costs import Cost
 from storage.database.connections import store
-from storage.errors import BudgetExceeded, TrellisError
+from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.machine.home import home
 from storage.record import ReleasedLevel, load_record
+from storage.releases.approvals import KeptApproval, kept_approval, kept_plan
 from storage.releases.register import (
     REPORT,
     CheckResult,
@@ -137,6 +138,7 @@ class ShownRelease:
         report: the file of its report; None likewise.
         in_ui: whether it ever ran on Prefect, whose UI then lists it.
         views: the views that the spec names; one that is a level has its number as `same_as`, and costs nothing itself.
+        approved_plan: the approved plan that it was reserved under; left out where there was none.
     """
 
     id: str
@@ -158,6 +160,7 @@ class ShownRelease:
     report: str | None
     in_ui: bool
     views: Sequence[ReleasedLevel]
+    approved_plan: KeptApproval | None = None
 
 
 def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease:
@@ -204,7 +207,7 @@ def show_answer(release_id: str) -> ShownRelease:
     note_crashes()
     with store() as con:
         record, checks = load_record(con, release_id), list_checks(con, release_id)
-        in_ui = has_run(con, release_id)
+        in_ui, approved = has_run(con, release_id), kept_approval(con, release_id)
         later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
     release, last = record.release, record.branches_of(record.finest)
 
@@ -236,6 +239,7 @@ def show_answer(release_id: str) -> ShownRelease:
         report=str(report) if (report := Path(release.folder, REPORT)).is_file() else None,
         in_ui=in_ui,
         views=record.released_views(),
+        approved_plan=approved,
     )
 
 
@@ -257,3 +261,17 @@ def reserved_spec(release_id: str) -> str:
     """Return the spec that a release was reserved with, as it was written."""
     with store() as con:
         return find_release(con, release_id).spec
+
+
+def approved_plan(release_id: str) -> str:
+    """Return the file of the approved plan that a release was reserved under, as it was given.
+
+    Raises:
+        UsageError: there is no such release, or it was reserved under no approved plan.
+    """
+    with store() as con:
+        find_release(con, release_id)
+        plan = kept_plan(con, release_id)
+    if plan is None:
+        raise UsageError(f"{release_id} was reserved under no approved plan.", field="ID")
+    return plan

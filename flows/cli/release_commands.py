@@ -46,6 +46,15 @@ def release(
         bool,
         typer.Option("--records", help="Also publish the finest level as synthetic records, as release.records does."),
     ] = False,
+    approved_plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--approved-plan",
+            metavar="FILE",
+            help="Hold the release to an approved plan: the page or the JSON of `trellis plan`. Refuse it where the spec, a"
+            " codebook or the budget differs from what was approved.",
+        ),
+    ] = None,
     server: Server = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,10 +64,10 @@ def release(
     from flows.execution.reservation import new_release
 
     if dry_run:
-        _rehearse(spec, output, different_people, records, as_json)
+        _rehearse(_planned(spec, records, approved_plan), output, different_people, as_json)
         return
     began = time.monotonic()
-    planned = _planned(spec, records=records)
+    planned = _planned(spec, records, approved_plan)
     terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
     on_prefect = planned.file.spec.run.prefect if server is None else server
@@ -171,8 +180,17 @@ def _make(
     print_answer(release_answer(release_id, seconds), as_json, show_release)
 
 
-def _planned(spec: Path, *, records: bool) -> "Plan":
-    """Return the plan of a spec, with synthetic records where the command asks for them."""
+def _planned(spec: Path, records: bool, approved_plan: Path | None) -> "Plan":
+    """Return the plan of a spec, with synthetic records where the command asks for them, held to an approved plan if there is one."""
+    from dataclasses import replace
+
+    from storage.releases.approvals import read_approved_plan
+
+    approved = read_approved_plan(approved_plan) if approved_plan else None
+    return replace(_unapproved_plan(spec, records=records), approved=approved)
+
+
+def _unapproved_plan(spec: Path, *, records: bool) -> "Plan":
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
 
@@ -188,7 +206,7 @@ def _planned(spec: Path, *, records: bool) -> "Plan":
         raise UsageError(message, field="--records", hint=fault.hint) from None
 
 
-def _rehearse(spec: Path, output: Path | None, different_people: bool, records: bool, as_json: bool) -> None:
+def _rehearse(planned: "Plan", output: Path | None, different_people: bool, as_json: bool) -> None:
     """Check the table, codebooks and budget of a release, and print its plan."""
     from concurrent.futures import ThreadPoolExecutor
     from dataclasses import replace
@@ -197,7 +215,6 @@ def _rehearse(spec: Path, output: Path | None, different_people: bool, records: 
     from flows.forecast.answer import plan_answer
     from flows.walks.runner import submit_to
 
-    planned = _planned(spec, records=records)
     with ThreadPoolExecutor(1) as executor, heard_by_caller():
         rehearse(planned, submit_to(executor), output, different_people=different_people)
     forecast = replace(plan_answer(planned), dry_run=True)

@@ -56,6 +56,14 @@ def plan(
             help="Also show which ε an error bound takes, such as county=50@95%.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Also write the plan as one page, for somebody who decides; replaces an earlier one.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a release would protect, what it would cost and how accurate it would be.
@@ -67,8 +75,16 @@ def plan(
     from flows.spec.file import load_spec, parse_target
 
     target = parse_target(wanted) if wanted is not None else None
-    answer = plan_answer(make_plan(load_spec(spec)), target)
+    planned = make_plan(load_spec(spec))
+    answer = plan_answer(planned, target)
+    if html:
+        from flows.forecast.page import write_plan_page
+
+        terminal.doing(f"writing {html}")
+        write_plan_page(html, planned, answer)
     print_answer(answer, as_json, show_plan)
+    if html:
+        terminal.say(f"page: {html}")
 
 
 def compare(

@@ -35,11 +35,17 @@ def show(
     spec: Annotated[
         bool, typer.Option("--spec", help="Print only the spec that the release was reserved with.")
     ] = False,
+    plan: Annotated[
+        bool, typer.Option("--approved-plan", help="Print only the approved plan that the release was reserved under.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one release: its levels, branches, seals, checks and charges."""
-    from flows.answers.release_status import reserved_spec, show_answer
+    from flows.answers.release_status import approved_plan, reserved_spec, show_answer
 
+    if plan:
+        print(approved_plan(release_id), end="")  # noqa: T201 (the command line)
+        return
     if spec:
         print(reserved_spec(release_id), end="")  # noqa: T201 (the command line)
         return

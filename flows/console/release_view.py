@@ -7,6 +7,7 @@ from rich.table import Table
 
 from flows.console.levels_table import show_levels, show_unlisted, show_unprotected, show_views
 from flows.console.terminal import escaped, format_bytes, out, print_line
+from storage.machine.files import short_hash
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_down, rounded_up
 
@@ -72,6 +73,8 @@ def show_one(release: "ShownRelease") -> None:
         print_line(f"supersedes {release.supersedes}")
     if release.superseded_by:
         print_line(f"superseded by {release.superseded_by}")
+    if plan := release.approved_plan:
+        print_line(f"approved plan {short_hash(plan.fingerprint)}, made {plan.made}")
     out.print()
     show_levels(release.levels)
     show_views(release.views)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from flows.approvals.checks import check_approved, check_budget_approved
 from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
 from flows.execution.notices import tell
 from flows.execution.reservation import reserve_release
@@ -202,6 +203,8 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
     with store() as con:
         books = read_books(con)
         check_not_of_series(con, plan, books)
+        check_approved(plan, books)
+        check_budget_approved(plan, books)
         check_supersedes(con, plan, books)
         different_people_from(plan, books, table.with_copies(con), different_people=different_people)
         check_budget(plan, books)

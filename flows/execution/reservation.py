@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from flows.approvals.checks import check_approved, check_budget_approved
 from flows.execution.ending import sweep_orphans
 from flows.execution.notices import refusals_told
 from flows.planning.admission import (
@@ -19,10 +20,11 @@ from flows.planning.budget import agreed_terms, reserve
 from flows.planning.plan import Plan
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.events import read_books
+from storage.ledger.events import note, read_books
 from storage.ledger.recognition import SeenTable
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
+from storage.releases.approvals import keep_approved_plan
 from storage.releases.register import Release, add_release, check_unmade, claim_id
 
 
@@ -38,11 +40,11 @@ def new_release(
         different_people: whether the data owner states that a table which other datasets have used holds other people's
             records.
     Raises:
-        BudgetExceeded: the dataset's cap would be passed. The refusal is recorded.
+        BudgetExceeded: the dataset's cap would be passed, or its budget is not as it was approved. The refusal is recorded.
         MadeAlready: another run has reserved the release meanwhile.
         SpecError: the spec's unit, neighbours or budget are not the dataset's, it is the spec of a declared series and the
-            caller names no day of it, or it supersedes a release that it cannot supersede.
-        InputError: the output folder cannot be written.
+            caller names no day of it, it supersedes a release that it cannot supersede, or it is not the spec that was approved.
+        InputError: the output folder cannot be written, or a codebook is not the one that was approved.
         UsageError: another dataset has used the table, and the caller does not state whose records it holds.
     """
     spec = plan.file.spec
@@ -54,12 +56,14 @@ def new_release(
         books = read_books(con)
         if release_id is None:
             check_not_of_series(con, plan, books)
+        check_approved(plan, books)
         agreed_terms(books, plan.asked())
         check_supersedes(con, plan, books)
         different_people_from(plan, books, table.with_copies(con), different_people=different_people)
         made = release_id or claim_id(con, spec.name)
     release = reserved_release(plan, made, output, different_people=different_people)
     with refusals_told(release.id, spec.dataset), _refusals_recorded(release):
+        check_budget_approved(plan, books)
         check_budget(plan, books)
     return release
 
@@ -97,8 +101,12 @@ def reserve_release(release: Release, plan: Plan) -> None:
         with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):
             check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
             check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
+            check_budget_approved(plan, read_books(con))  # and another release may have used this approval
             reserve(con, plan.reservation(release.id, others))
             add_release(con, as_read(release, table))
+            if plan.approved:
+                keep_approved_plan(con, release.id, plan.approved)
+                note(con, "approved plan", release.id, fingerprint=plan.approved.approval.fingerprint)
 
 
 def as_read(release: Release, table: SeenTable) -> Release:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.approvals.stated import approval_of
 from flows.forecast.margins import planned_margins
 from flows.forecast.measure import planned_measure
 from flows.forecast.values import (
@@ -37,12 +38,17 @@ from storage.ledger.events import read_books
 from storage.releases.register import published_specs
 from storage.releases.terms import LevelTerms, complete_level
 from tasks.accounting.floats import float_above
+from tasks.export.formats import too_many_zones, zones_of_matrices
+from tasks.export.matrices import MOST_ZONES
+from tasks.export.workbook import MOST_ROWS as MOST_SHEET_ROWS
 from tasks.laws.named import noise_of
 from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
 from tasks.uncertainty.intervals import margins_of
 from tasks.uncertainty.repeated import for_every_level, own_levels
-from tasks.validate.size import disk_size, expected_leaves
+from tasks.validate.format_sizes import bytes_of_formats
+from tasks.validate.size import disk_size, expected_cells, expected_leaves
 
+_NUMBERS_BYTES = 15.0  # of a row's numbers as text
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
 
 
@@ -91,6 +97,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
         warnings=_warnings(plan, books),
         budget=_budget_summary(plan, books),
+        approval=approval_of(plan, books),
         for_=_target_cost(plan, target) if target else None,
     )
 
@@ -235,23 +242,41 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
     if not possible:
         return None
     codes = [codes for axis in plan.tree.axes for codes in axis.codes]
+    code_bytes = sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes)
+    sigmas, complete = [level.sigma for level in plan.levels], complete_level(plan.measure, plan.tree.depth)
+    leaves = expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None
     size = disk_size(
         possible,
-        [level.sigma for level in plan.levels],
+        sigmas,
         total,
         finest_areas=plan.tree.sizes(plan.tree.depth),
-        code_bytes=sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes),
+        code_bytes=code_bytes,
         noisy_counts_kept=plan.file.spec.keep_noisy_counts,
         store_is_new=not books.charged_to,
         csv=plan.file.spec.release.as_csv,
-        cells=expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None,
+        cells=leaves,
         records=plan.file.spec.release.records,
         bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
         noisy_counts=plan.noisy_counts_asked,
         signal_tables=plan.file.spec.release.rows == SIGNAL,
-        complete=complete_level(plan.measure, plan.tree.depth),
+        complete=complete,
     )
-    return DiskUse(size.shards, size.published, size.store, size.total, size.upper_bound)
+    cells = leaves or expected_cells(possible, sigmas, total, complete)
+    more = _bytes_of_formats(plan, [of.nonzero for of in cells], code_bytes)
+    return DiskUse(size.shards, size.published + more, size.store, size.total + more, size.upper_bound)
+
+
+def _bytes_of_formats(plan: Plan, rows: list[float], code_bytes: float) -> int:
+    """Return the bytes of the files of more kinds, given the rows of each level and the bytes of the codes of one."""
+    formats = plan.file.spec.release.more_formats
+    return bytes_of_formats(
+        formats,
+        rows,
+        zones_of_matrices(plan.tree) if "omx" in formats else {},
+        areas=sum(len(codes) for axis in plan.tree.axes for codes in axis.codes),
+        row_bytes=code_bytes + _NUMBERS_BYTES,
+        most_sheet_rows=MOST_SHEET_ROWS,
+    )
 
 
 def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
@@ -272,10 +297,15 @@ def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
 
 def _warnings(plan: Plan, books: Books) -> list[str]:
     users = users_of_table(books, plan.asked(), plan.place_of_table.is_of)
-    return [
+    of_table = [
         f"input.table was used by dataset {user}. Add same_people_as: {user} to the spec, or release with"
         " --different-people if the table holds other people."
         for user in users
+    ]
+    return of_table + [
+        f"release.formats: omx leaves out level {level}, which has {plan.tree.sizes(level)[0]:,} zones; a matrix has at most"
+        f" {MOST_ZONES:,}."
+        for level in too_many_zones(plan.file.spec.release.formats, plan.tree)
     ]
 
 

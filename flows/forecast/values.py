@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint
+from storage.releases.approvals import Approval
 from storage.releases.terms import PublishedRows
 
 
@@ -220,6 +221,7 @@ class Forecast:
         schedule: None without a schedule.
         caution: what the owner should know before the release; may be empty.
         warnings: what must be settled before the release.
+        approval: what somebody approves who approves this plan; `trellis release --approved-plan` holds a release to it.
         for_: the cost of an error bound, where one was asked for.
         dry_run: True after a rehearsal.
     """
@@ -255,5 +257,6 @@ class Forecast:
     caution: str
     warnings: Sequence[str]
     budget: BudgetForecast
+    approval: Approval
     for_: TargetCost | None = None
     dry_run: bool | None = None

@@ -14,7 +14,7 @@ from flows.planning.composition import epsilon_beside
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan
 from storage.database.connections import Connection
-from storage.errors import BudgetExceeded, InputError, SpecError, UsageError
+from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
 from storage.ledger.recognition import SeenTable
 from storage.machine.locks import holder_of
@@ -85,6 +85,8 @@ def stating_the_fitting_epsilon(plan: Plan, account: Account | None, terms: Data
     """Add to a refusal the ε with which a release like this one would fit; if it is the only one, that is the cap's ε."""
     try:
         yield
+    except BudgetNotAsApproved:
+        raise  # what would fit is not the question
     except BudgetExceeded as refusal:
         asked, before = plan.guarantee, account.spendings if account else []
         if asked.approximate:

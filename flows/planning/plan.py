@@ -18,6 +18,7 @@ from storage.errors import SpecError, TrellisError
 from storage.ledger.books import Asked, Claim, Contributions, Spending
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable
+from storage.releases.approvals import ApprovedPlan
 from storage.releases.terms import (
     GRID,
     SURVIVORS,
@@ -70,6 +71,7 @@ class Plan:
         derived: the derived columns, by name.
         derived_sources: where they come from.
         shaped: by axis and axis level, how many areas have a shape, where some have one.
+        approved: the approved plan that the release is held to; None where it is held to none.
     """
 
     file: SpecFile
@@ -88,6 +90,7 @@ class Plan:
     derived: Mapping[str, Derived] = field(default_factory=dict)
     derived_sources: tuple[DerivedSource, ...] = ()
     shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    approved: ApprovedPlan | None = None
 
     @property
     def rho(self) -> Fraction:

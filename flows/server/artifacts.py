@@ -26,12 +26,16 @@ from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import Release, state_of
 from storage.releases.seals import TRUNK
 from tasks.format.manifest import published_manifest
+from tasks.query.folder import open_folder
+from tasks.query.largest import largest_counts
 from tasks.report.levels import noise_rows_of
 from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try once the server is gone, because each try waits for it
+
+_MOST_LARGEST = 15  # rows
 
 _RETRY = (
     "press **Retry** on the page of the flow run (*Flow Run* beside this text links to it). The dialog says that task runs"
@@ -96,6 +100,7 @@ def show_published(release_id: str) -> None:
     known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
     _shown(lambda: _views_table(record, f"Views of {release_id}, as published"))
+    _shown(lambda: _largest_table(release_id, Path(release.folder)))
     _shown(
         lambda: create_markdown_artifact(
             statement, _key(release_id, "statement"), "What the release protects, and where it is"
@@ -217,6 +222,18 @@ def _views_table(record: Record, title: str) -> None:
     ]
     if rows:
         create_table_artifact(rows, _key(record.release.id, "views"), title)
+
+
+def _largest_table(release_id: str, folder: Path) -> None:
+    """Show the largest counts with the names of their areas; nothing where there are none."""
+    found = largest_counts(open_folder(folder), _MOST_LARGEST)
+    if found is None or not found.rows:
+        return
+    rows = [dict(zip(found.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in found.rows]
+    without = ", without those within one area" if found.without_within else ""
+    create_table_artifact(
+        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {found.level}{without}"
+    )
 
 
 def _key(release_id: str, what: str) -> str:

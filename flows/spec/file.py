@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -258,6 +258,25 @@ def is_same_spec(text: str, other: str) -> bool:
         return False
     left_out = dict.fromkeys(_OF_NO_RELEASE)
     return one | left_out == two | left_out
+
+
+def keys_of_release(file: SpecFile) -> dict[str, Any]:
+    """Return the keys of a spec on which its release depends, as written; where it is published is not among them."""
+    kept = {key: value for key, value in keys_in(file.text).items() if key not in _NOT_PUBLISHED}
+    if file.spec.release.records and isinstance(kept.get("release"), dict):
+        kept["release"] = kept["release"] | {"records": True}  # `--records` sets it, whatever the file says
+    return kept
+
+
+def places_in(keys: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the paths that a spec names, as written, by their keys."""
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and key != "boundaries":
+            yield from places_in(value, f"{path}{key}.")
+        elif isinstance(value, Mapping):
+            yield from ((f"{path}{key}.{level}", file) for level, file in value.items() if isinstance(file, str))
+        elif key in _OF_FILES and isinstance(value, str):
+            yield f"{path}{key}", value
 
 
 def declares_public_data(text: str) -> bool:

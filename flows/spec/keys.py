@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.rules import Columns, Keys, Location, Name, Slug, as_list, differ, no_boolean, refuse
-from flows.spec.sections.formats import CsvKeys, csv_of, faults_of_formats
+from flows.spec.rules import Columns, Keys, Location, Name, Slug, as_list, no_boolean, refuse
+from flows.spec.sections.formats import CsvKeys, csv_of, each_once, faults_of_formats
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.group_sizes import (
     GroupSizesKeys,
@@ -261,7 +261,7 @@ class ReleaseKeys(Keys):
     signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
     rows: PublishedRows = "all"
     noisy_counts: Annotated[bool, Field(strict=True)] | None = None
-    formats: Annotated[list[Format], AfterValidator(differ)] = Field(default_factory=list)
+    formats: Annotated[list[Format], AfterValidator(each_once)] = Field(default_factory=list)
 
     @property
     def as_csv(self) -> CsvKeys | None:
@@ -490,10 +490,12 @@ class Spec(Keys):
 
     def _faults_of_formats(self) -> Iterator[str]:
         domains = [self.hierarchy_of(axis)[1] for axis in self.axes]
+        columns = [column_name(axis, level, self.flat_features) for axis in self.axes for level in self.levels(axis)]
         yield from faults_of_formats(
             self.release.formats,
             self.release.csv,
-            of_trips=self.axes == AXES and not self.input.features,
+            columns,
+            of_trips=self.input.features is None and not self.release.group_sizes,
             same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
         )

@@ -166,5 +166,16 @@ CREATE TABLE learnt (
 );
 """
 
+APPROVED = """
+-- one row per release that was reserved under an approved plan
+CREATE TABLE approvals (
+    release_id VARCHAR PRIMARY KEY,     -- the release's id
+    fingerprint VARCHAR NOT NULL,       -- the fingerprint of the plan: the sha256 over what it states of spec, codebooks and budget; the ledger has it too
+    made VARCHAR NOT NULL,              -- when the plan was made: UTC, ISO 8601
+    kept_at VARCHAR NOT NULL,           -- when the release was reserved: UTC, ISO 8601
+    plan VARCHAR NOT NULL               -- the text of the file that was given as the approved plan: a page, or JSON
+);
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT, APPROVED)

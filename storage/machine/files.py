@@ -37,6 +37,11 @@ def replace(partial: Path, path: Path) -> None:
         os.close(folder)
 
 
+def short_hash(sha256: str) -> str:
+    """Return the beginning of a sha256 in groups of four, for people to compare."""
+    return " ".join(sha256[at : at + 4] for at in range(0, 16, 4))
+
+
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a file, in hex."""
     digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))

@@ -1,6 +1,6 @@
 """The kinds of files beside Parquet and CSV in which counts are published: what they need, and which tables they have."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -91,7 +91,7 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
         formats: as the spec lists them, with parquet and csv or without.
         tree: that would be released.
     Raises:
-        SpecError: a package is not installed, or a kind of files would have no table.
+        SpecError: a package is not installed, or every level has too many zones for matrices.
     """
     for name in formats:
         if name in KINDS and (lacking := KINDS[name].lacking):
@@ -100,37 +100,28 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
                 field=_FIELD,
                 hint=_INSTALL,
             )
-    if "omx" in formats:
-        sizes = list(_zones(tree))
-        if not sizes:
-            raise SpecError(
-                "release.formats must not list omx: no released level has areas of the same level at both ends.",
-                field=_FIELD,
-                hint="Refine both ends to the same level in release.finest, or leave omx out.",
-            )
-        if min(sizes) > matrices.MOST_ZONES:
-            raise SpecError(
-                f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level"
-                f" with the same zones at both ends has {min(sizes):,}.",
-                field=_FIELD,
-            )
+    least = min((_zones_of(tree, level) for level in _square(tree)), default=0)
+    if "omx" in formats and least > matrices.MOST_ZONES:
+        raise SpecError(
+            f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level with the"
+            f" same zones at both ends has {least:,}.",
+            field=_FIELD,
+        )
 
 
 def too_many_zones(formats: Sequence[Format], tree: Tree) -> list[int]:
     """Return the levels that have too many zones for the matrices that a spec asks for."""
-    return (
-        []
-        if "omx" not in formats
-        else [level for level in _square(tree) if _zones_of(tree, level) > matrices.MOST_ZONES]
-    )
+    most = matrices.MOST_ZONES
+    return [level for level in _square(tree) if _zones_of(tree, level) > most] if "omx" in formats else []
+
+
+def zones_of_matrices(tree: Tree) -> dict[int, int]:
+    """Return the levels that matrices can be written of, and how many zones each has."""
+    return {level: zones for level in _square(tree) if (zones := _zones_of(tree, level)) <= matrices.MOST_ZONES}
 
 
 def _square(tree: Tree) -> list[int]:
     return [level for level in range(tree.depth + 1) if matrices.is_square(tree.level_names(level))]
-
-
-def _zones(tree: Tree) -> Iterator[int]:
-    return (_zones_of(tree, level) for level in _square(tree))
 
 
 def _zones_of(tree: Tree, level: int) -> int:

@@ -24,7 +24,6 @@ from tasks.tree.order import Tree
 
 STRUCTURE = f"{SDMX}/structure.xml"
 MOST_ROWS = 5_000_000  # of a level, as for CSV that nobody asked for
-MOST_CODES = 200_000  # of a list of codes: a structure is read as a whole
 
 _AGENCY, _VERSION, _CONCEPTS = "TRELLIS", "1.0", "CONCEPTS"
 _VALUE = "OBS_VALUE"

@@ -85,15 +85,17 @@ def publish(release_id: str) -> None:
         csv = csv_kind(release.terms.csv, levels[-1].nonzero)
         cells = sum(seal.cells for seal in record.seals.values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
-        tree, names = tree_of(release), names_of(release)
+        tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
         flat = flat_features(release.terms.published_spec)
-        atlas = _Atlas(write_names(beside, tree, names, flat), write_boundaries(beside, tree, shapes_of(release), flat))
+        atlas = _Atlas(write_names(beside, tree, names, flat), write_boundaries(beside, tree, shapes, flat))
         collector, formulas = (
             Collector(
                 tree,
                 release.levels,
                 ordered_axes(release.terms.published_spec),
                 of_sizes=bool(release.terms.statistic),
+                names=names,
+                shapes=shapes,
             ),
             formulas_in(tree),
         )

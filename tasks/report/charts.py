@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from storage.counts.columns import REGION
+from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASSES, Facts, Histograms, LevelFacts, Matrix, Path, Series
+from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, Histograms, LevelFacts, Matrix, Series
+from tasks.report.sections.largest import Path
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.words.numbers import format_percent, format_short
 
@@ -23,8 +26,6 @@ _MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cell
 _LONGEST_CODE = 18  # characters
 _TALLEST = 1e-4  # share of the noise; the picture cuts off smaller values
 _LARGEST = 1e300  # larger numbers cannot be drawn as floats
-
-_CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
 
 _NOISY = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
 
@@ -68,7 +69,7 @@ def sizes_picture(facts: Facts) -> str:
                 color=colour,
                 edgecolor="#444444",
                 linewidth=0.4,
-                label=_CLASS_NAMES[number],
+                label=CLASS_NAMES[number],
             )
             below += shares
         panel.set_axisbelow(True)
@@ -111,7 +112,7 @@ def areas_picture(facts: Facts) -> str:
         return as_svg(drawn, "The share of the areas of the codebook that have a released count, at every level")
 
 
-def series_picture(series: Series, confidence: float) -> str:
+def series_picture(series: Series, confidence: float, names: Names) -> str:
     """Draw the counts along an ordered axis as a line, with a band from the lower to the upper ends of their intervals."""
     with figure(_WHOLE_PAGE, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
         places = np.arange(len(series.codes))
@@ -119,14 +120,15 @@ def series_picture(series: Series, confidence: float) -> str:
         panel.fill_between(places, series.low, series.high, color="#1b6ca8", alpha=0.25, linewidth=0, label=band)
         panel.plot(places, series.counts, color="#1b6ca8", linewidth=1.2, label="count")
         shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), _MOST_CODES)).round().astype(int))
-        panel.set_xticks(shown, [_label((series.codes[place],)) for place in shown])
+        labels = [_label(names.name_of(series.axis, series.paths[place]), (series.codes[place],)) for place in shown]
+        panel.set_xticks(shown, labels, parse_math=False)
         panel.set_xlabel(series.axis)
         panel.set_ylabel("records")
         _legend(panel)
         return as_svg(drawn, f"The released counts along {series.axis}, with their intervals")
 
 
-def histograms_picture(histograms: Histograms, confidence: float) -> str:
+def histograms_picture(histograms: Histograms, confidence: float, names: Names) -> str:
     """Draw, for some regions side by side, a bar for the groups of each size and a line for its interval."""
     columns, places = len(histograms.regions), np.arange(len(histograms.sizes))
     width = min(_WHOLE_PAGE, 2.4 + 2.6 * columns)
@@ -140,16 +142,17 @@ def histograms_picture(histograms: Histograms, confidence: float) -> str:
             room = max(2, int(_MOST_CODES * width / columns / _WHOLE_PAGE))
             shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), room)).round().astype(int))
             panel.set_xticks(shown, [histograms.sizes[place] for place in shown])
-            panel.set_title(_label(region.path) if region.path else "everything", fontsize=9, parse_math=False)
+            called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
+            panel.set_title(called, fontsize=9, parse_math=False)
             panel.set_xlabel("size")
         panels[0].set_ylabel("groups")
         panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1.07), ncols=2, borderaxespad=0.2)  # above the title
         return as_svg(drawn, f"The released numbers of groups by size, at level {histograms.level}")
 
 
-def matrix_picture(matrix: Matrix) -> str:
+def matrix_picture(matrix: Matrix, names: Names) -> str:
     """Draw the coarsest matrix as a heat map; a small one has its counts in its cells."""
-    labels = [[_label(path) for path in codes] for codes in matrix.codes]
+    labels = [_labels(names, axis, codes) for axis, codes in zip(matrix.axes, matrix.codes, strict=True)]
     rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
     written = is_written(matrix)
     upright = len(columns) > _MOST_WRITTEN or max(map(len, columns), default=0) > 8
@@ -314,8 +317,16 @@ def _legend(panel: Any, columns: int = 2) -> None:
     )
 
 
-def _label(path: Path) -> str:
-    text = " › ".join(path)
+def _labels(names: Names, axis: str, paths: Sequence[Path]) -> list[str]:
+    """Return what areas are called at a picture: their names, or their codes where a short name would be that of two."""
+    called = [_label(names.name_of(axis, path), path) for path in paths]
+    return [
+        label if called.count(label) == 1 else _label(None, path) for label, path in zip(called, paths, strict=True)
+    ]
+
+
+def _label(name: str | None, path: Path) -> str:
+    text = name or " › ".join(path)
     if len(text) <= _LONGEST_CODE:
         return text
     half = _LONGEST_CODE // 2  # both ends tell areas apart

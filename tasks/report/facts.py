@@ -1,7 +1,7 @@
 """The facts that a report shows about the released counts, collected level by level while the tables are written."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +9,21 @@ from numpy.typing import NDArray
 
 from storage.counts.columns import REGION
 from storage.releases.terms import LevelTerms
+from tasks.atlas.names import Names
+from tasks.atlas.shapes import Shapes
 from tasks.format.rows import Rows
+from tasks.report.sections.largest import (
+    CHUNK,
+    LargeCount,
+    Path,
+    is_of_flows,
+    largest,
+    levels_of_flows,
+    paths_of,
+    within_one_area,
+)
+from tasks.report.sections.totals import AreaTotals, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.shares import Shares
@@ -26,14 +38,11 @@ CLASSES = (
     100_000,
     1_000_000,
 )  # the least count of each size class; one more class lies below them
+CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
 MOST_SHOWN = 40  # areas per side of a matrix
-MOST_LARGEST = 15  # rows
 _MOST_HISTOGRAMS = 6  # regions of a level
 _MOST_POINTS = 2_000  # of a line along an axis
-_CHUNK = 1_000_000  # rows read at once
 _MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
-
-Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +107,6 @@ class Matrix:
     is_released: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class LargeCount:
-    """One of the largest counts.
-
-    Attributes:
-        codes: per refined axis, the area: its code alone if no two areas of the level share a code, otherwise its path.
-        count: records.
-        low: the lower end of its interval, records; None without an interval. Of the simultaneous intervals if there are any,
-            because a count that is chosen by its size needs those.
-        high: the upper end.
-    """
-
-    codes: tuple[Path, ...]
-    count: int
-    low: int | None
-    high: int | None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
     """The released counts of all areas of a level of an ordered axis, in their order.
@@ -124,6 +115,7 @@ class Series:
         axis: the name of the axis.
         source: the tree level, which refines no other axis, or the view, in words.
         codes: of the areas.
+        paths: of the areas: the codes of those that contain each one, and its own.
         counts: int64, shape (areas,), records; 0 for an area without a row.
         low: the lower ends of their intervals, float64, shape (areas,), records; not a number where there is no row or interval.
         high: the upper ends, likewise.
@@ -132,6 +124,7 @@ class Series:
     axis: str
     source: str
     codes: tuple[str, ...]
+    paths: tuple[Path, ...]
     counts: IntArray
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -183,9 +176,15 @@ class Facts:
         matrix: the coarsest matrix; None where no axis is refined.
         largest_level: the level of the largest counts.
         largest_axes: the axes that are refined there.
-        largest: the largest counts, the largest first; of equal counts, the first in the table comes first.
+        largest: the largest counts, the largest first; of equal counts, the first in the table comes first. Of trips between
+            areas, those within one area are left out.
         series: the counts along each ordered axis that a level or a view refines alone.
         histograms: of group sizes, the regions with the most groups, level by level.
+        within: of trips, the largest counts at the same level that begin and end in one area, likewise.
+        within_records: how many records all trips within one area have there.
+        maps: the totals of areas that maps show.
+        shapes: of areas.
+        names: of areas.
     """
 
     total: int
@@ -197,6 +196,11 @@ class Facts:
     largest: tuple[LargeCount, ...]
     series: tuple[Series, ...] = ()
     histograms: tuple[Histograms, ...] = ()
+    within: tuple[LargeCount, ...] = ()
+    within_records: int = 0
+    maps: tuple[AreaTotals, ...] = ()
+    shapes: Shapes = field(default_factory=Shapes)
+    names: Names = field(default_factory=Names)
 
     @property
     def is_unlisted(self) -> bool:
@@ -216,9 +220,30 @@ class Collector:
     """
 
     def __init__(
-        self, tree: Tree, levels: Sequence[LevelTerms], ordered: Collection[str] = (), *, of_sizes: bool = False
+        self,
+        tree: Tree,
+        levels: Sequence[LevelTerms],
+        ordered: Collection[str] = (),
+        *,
+        of_sizes: bool = False,
+        names: Names | None = None,
+        shapes: Shapes | None = None,
     ) -> None:
-        """Start with the axes and their order, the terms of levels 0 to T, the names of the ordered axes, and whether sizes are counted."""
+        """Start.
+
+        Args:
+            tree: the axes and their order.
+            levels: the terms of levels 0 to T.
+            ordered: the names of the ordered axes.
+            of_sizes: whether sizes of groups are counted.
+            names: of areas.
+            shapes: of areas; without them, no totals are kept for maps.
+        """
+        self._names, self._shapes = names or Names(), shapes or Shapes()
+        self._totals: list[AreaTotals] = []
+        self._flows = levels_of_flows(tree)
+        self._within: tuple[LargeCount, ...] = ()
+        self._within_records = 0
         self._histograms: list[Histograms] | None = [] if of_sizes else None
         self._tree, self._terms = tree, levels
         self._matrix_level = _first_matrix(tree)
@@ -232,7 +257,13 @@ class Collector:
 
     @property
     def _largest_level(self) -> int:
-        """The finest level if there is a threshold, else the finest level above the noise, else that of the matrix."""
+        """The finest level if there is a threshold, else the finest level above the noise, else that of the matrix.
+
+        Of trips, the finest one so far that refines both ends alike, or else the first one that does.
+        """
+        if self._flows:
+            reach = self._tree.depth if self._terms[-1].threshold else self._finest_above or 0
+            return max((level for level in self._flows if level <= reach), default=self._flows[0])
         if self._terms[-1].threshold:
             return self._tree.depth
         return self._matrix_level if self._finest_above is None else self._finest_above
@@ -258,7 +289,20 @@ class Collector:
         if self._histograms is not None and level and (found := _histograms(self._tree, level, rows)):
             self._histograms.append(found)
         if level and level == self._largest_level:  # until a finer level turns out to be above the noise
-            self._largest = _largest(self._tree, level, rows)
+            self._take_largest(level, rows)
+        if level and self._shapes:
+            self._totals += totals_at(self._tree, self._terms, level, rows)
+
+    def _take_largest(self, level: int, rows: Rows) -> None:
+        """Keep the largest counts of a level; of trips, those within one area by themselves."""
+        refined = sum(own > 0 for own in self._tree.axis_levels(level))
+        if not is_of_flows(self._tree) or refined < 2:
+            self._largest = largest(self._tree, level, rows)
+            return
+        within = within_one_area(self._tree, level, rows)
+        self._largest = largest(self._tree, level, rows[np.flatnonzero(~within)])
+        self._within = largest(self._tree, level, inside := rows[np.flatnonzero(within)])
+        self._within_records = int(inside.counts.sum())
 
     def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
         """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas.
@@ -301,6 +345,11 @@ class Collector:
             self._largest,
             tuple(series for _, (_, series) in sorted(self._series.items())),
             tuple(self._histograms or ()),
+            self._within,
+            self._within_records,
+            shown_on_maps(self._totals, self._shapes, [axis.name for axis in self._tree.axes]),
+            self._shapes,
+            self._names,
         )
 
     def _look_at(self, level: int, rows: Rows) -> LevelFacts:
@@ -367,7 +416,7 @@ def _first_matrix(tree: Tree) -> int:
 
 
 def _parts(rows: Rows) -> Iterator[Rows]:
-    return (rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK))
+    return (rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK))
 
 
 def _matrix(tree: Tree, level: int, rows: Rows) -> Matrix:
@@ -393,7 +442,9 @@ def _matrix(tree: Tree, level: int, rows: Rows) -> Matrix:
     return Matrix(
         level,
         tuple(tree.axes[number].name for number in refined),
-        tuple(_paths(tree.axes[number], reached[number], areas) for number, areas in zip(refined, shown, strict=True)),
+        tuple(
+            paths_of(tree.axes[number], reached[number], areas) for number, areas in zip(refined, shown, strict=True)
+        ),
         tuple(int(np.count_nonzero(left)) for left in is_left),
         np.atleast_2d(counts),
         np.atleast_2d(released),
@@ -411,59 +462,6 @@ def _places(areas: IntArray, size: int) -> IntArray:
     places = np.full(size, -1)
     places[areas] = np.arange(len(areas))
     return places
-
-
-def _largest(tree: Tree, level: int, rows: Rows) -> tuple[LargeCount, ...]:
-    candidates = [
-        first + _positions_of_largest(rows.counts[first : first + _CHUNK]) for first in range(0, len(rows), _CHUNK)
-    ]
-    positions = np.concatenate([np.zeros(0, dtype=np.int64), *candidates])
-    positions = positions[_positions_of_largest(rows.counts[positions])]
-    codes = zip(
-        *(
-            _shortest_paths(axis, own, of_axis[positions])
-            for axis, own, of_axis in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
-            if own
-        ),
-        strict=True,
-    )
-    return tuple(
-        LargeCount(of_row, int(rows.counts[position]), *_interval(rows, position))
-        for position, of_row in zip(positions.tolist(), codes, strict=True)
-    )
-
-
-def _positions_of_largest(counts: IntArray) -> IntArray:
-    """Return the positions of the largest counts, the largest first; of equal counts, the first comes first."""
-    if len(counts) > MOST_LARGEST:
-        least = np.partition(counts, -MOST_LARGEST)[-MOST_LARGEST]
-        above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
-        positions = np.concatenate((above, equal[: MOST_LARGEST - len(above)]))
-    else:
-        positions = np.arange(len(counts))
-    return positions[np.lexsort((positions, -counts[positions]))]
-
-
-def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
-    if not rows.bounds:
-        return None, None
-    low, high = rows.bounds[-2:]
-    return int(low[position]), int(high[position])
-
-
-def _shortest_paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:
-    """Return what identifies areas within a level: their codes, or their paths if two areas share a code."""
-    paths, codes = _paths(axis, level, areas), axis.codes[level - 1]
-    return tuple(path[-1:] for path in paths) if codes.n_unique() == len(codes) else paths
-
-
-def _paths(axis: Axis, level: int, areas: AreaArray) -> tuple[Path, ...]:
-    """Return the paths of areas of a level: the codes of the areas that contain each one, then its own."""
-    columns = [
-        axis.codes[own - 1].gather(axis.ancestors(areas.astype(np.int64), level, own)).to_list()
-        for own in range(1, level + 1)
-    ]
-    return tuple(zip(*columns, strict=True))
 
 
 def _finest_series(tree: Tree, ordered: Collection[str]) -> int:
@@ -484,4 +482,5 @@ def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> Ser
     ends = np.full((2, len(counts)), np.nan)
     for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
         end[areas] = of_rows
-    return Series(axis.name, source, tuple(axis.codes[level - 1]), counts, *ends)
+    paths = paths_of(axis, level, np.arange(len(counts)))
+    return Series(axis.name, source, tuple(axis.codes[level - 1]), paths, counts, *ends)

@@ -1,5 +1,8 @@
 """The frame of every page: one self-contained HTML file, for a wide screen, a phone and paper."""
 
+import hashlib
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -8,9 +11,8 @@ _FRAME = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
+{closed}<title>{title}</title>
+<style>{style}</style>
 </head>
 <body>
 {body}
@@ -30,6 +32,7 @@ svg { height: auto }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
+th[scope=row] { font-weight: inherit; vertical-align: inherit }
 caption { text-align: left; font-weight: 600; padding: 1rem 0 .3rem; white-space: nowrap }
 summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 @media (max-width: 40rem) { th, td { padding: .2rem .35rem } }
@@ -37,15 +40,24 @@ summary { cursor: pointer; font-weight: 600; padding: .4rem 0 }
 """
 
 
-def page(title: str, body: str, style: str = "") -> str:
+def page(title: str, body: str, style: str = "", *, closed: bool = False) -> str:
     """Return a page.
 
     Args:
         title: plain text, not HTML.
         body: HTML.
         style: CSS in addition to that of all pages.
+        closed: whether the page forbids browsers to load or run anything but its own style; nothing in its body may have a style then.
     """
-    return _FRAME.format(title=escape(title), style=_STYLE + style, body=body)
+    whole = f"\n{_STYLE}{style}"
+    return _FRAME.format(title=escape(title), closed=_closed(whole) if closed else "", style=whole, body=body)
+
+
+def _closed(style: str) -> str:
+    """Return the element that lets a page have this style and nothing else."""
+    known = b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
+    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", kind: str = "") -> str:
@@ -53,18 +65,25 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str =
 
     Args:
         heads: HTML, one per column.
-        rows: HTML, one cell per column, or one cell that spans all columns.
+        rows: HTML, one cell per column, of which the first says what the row is about; or one cell that spans all columns.
         caption: HTML; empty for no caption.
         kind: the CSS class; empty for none.
     """
     of_kind = f' class="{kind}"' if kind else ""
     above = f"<caption>{caption}</caption>" if caption else ""
-    head = "".join(f"<th>{text}</th>" for text in heads)
+    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     lines = "".join(f"{_line(row, len(heads))}\n" for row in rows)
-    return f'<div class="scroll"><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
+    region = f' role="region" tabindex="0" aria-label="{_plain(caption)}"' if caption else ""
+    return f'<div class="scroll"{region}><table{of_kind}>{above}<tr>{head}</tr>\n{lines}</table></div>'
+
+
+def _plain(html: str) -> str:
+    """Return HTML without its tags, as the value of an attribute."""
+    return re.sub(r"<[^>]*>", "", html).replace('"', "&quot;")
 
 
 def _line(cells: Sequence[str], columns: int) -> str:
     if len(cells) == 1 < columns:
         return f'<tr><td colspan="{columns}" class="line">{cells[0]}</td></tr>'
-    return f"<tr>{''.join(f'<td>{text}</td>' for text in cells)}</tr>"
+    first, *others = cells
+    return f'<tr><th scope="row">{first}</th>{"".join(f"<td>{text}</td>" for text in others)}</tr>'

@@ -83,7 +83,7 @@ Not protected, because it is published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_files_of_formats(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_files_of_areas(manifest)}{_files_of_formats(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `explorer.html`: look up areas, pairs and attributes by name, with their intervals and how to quote them; for a browser, without a network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.
@@ -522,6 +522,18 @@ def _files_of_formats(manifest: Manifest) -> str:
         if left_out := manifest.left_out.get(name):
             tables = ", ".join(f"`{path}`" for path in left_out)
             lines += f"  Tables that are too large for it are left out: {tables}.\n"
+    return lines
+
+
+def _files_of_areas(manifest: Manifest) -> str:
+    """Return the lines about the names and the shapes of areas; empty if there are none."""
+    lines = ""
+    if manifest.names:
+        lines += (
+            "- `names/<column of codes>.parquet`: what areas are called; CSV files have the names beside the codes.\n"
+        )
+    if manifest.boundaries:
+        lines += "- `boundaries/<column of codes>.parquet`: the shapes of areas, as GeoParquet in degrees (WGS 84).\n"
     return lines
 
 

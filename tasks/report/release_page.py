@@ -1,6 +1,5 @@
 """The report of a published folder: one self-contained page, made from the manifest and the released counts alone."""
 
-import math
 import re
 from collections.abc import Sequence
 from html import escape
@@ -18,9 +17,19 @@ from tasks.report.charts import (
     series_picture,
     sizes_picture,
 )
-from tasks.report.facts import Facts, Histograms, Matrix, Series
+from tasks.report.facts import Facts
 from tasks.report.frame import page
 from tasks.report.readme import exact_levels, protection, reading, revision
+from tasks.report.sections.maps import MAP_STYLE, maps_section
+from tasks.report.sections.numbers import (
+    of_areas,
+    of_cells,
+    of_histograms,
+    of_matrix,
+    of_noise,
+    of_series,
+    of_sizes,
+)
 from tasks.report.tables import (
     Checks,
     cells_called,
@@ -31,6 +40,7 @@ from tasks.report.tables import (
     signal_sentence,
     view_table,
 )
+from tasks.words.epsilon import epsilon_in_words
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -67,13 +77,17 @@ code { font-size: .9em; overflow-wrap: anywhere }
 .pictures h3 { margin: 0 }
 figcaption { font-size: .875rem }
 th { vertical-align: bottom; white-space: normal }
+summary h2 { display: inline }
+.numbers { font-size: .875rem }
+.numbers summary { font-weight: 400; color: #444 }
 td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12; font-weight: 600 }
-.largest td:not(:nth-last-child(-n+3)), .largest th:not(:nth-last-child(-n+3)) { text-align: left }
+.largest :is(td, th):not(:nth-last-child(-n+3)) { text-align: left }
 .tables td:nth-child(-n+3), .tables th:nth-child(-n+3), .noise td:nth-child(2), .noise th:nth-child(2) { text-align: left }
 .tables td:nth-child(3) { white-space: normal; min-width: 13rem }
 .bare td:not(:last-child), .bare th:not(:last-child) { text-align: left }
 .largest { font-size: .8125rem }
-.largest td:first-child { white-space: normal }
+.largest :is(td, th):not(:nth-last-child(-n+3)) { white-space: normal }
+.largest small { color: #555; white-space: nowrap }
 @media screen and (max-width: 40rem) {
   .largest { font-size: .75rem }
   .largest th, .largest td { padding: .2rem .25rem }
@@ -119,6 +133,7 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <section><h2>How wrong can a number be?</h2>
 {reading}</section>
 </div>
+{maps}
 {series}
 <h2>Level by level</h2>
 <div class="pictures">
@@ -134,6 +149,12 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 {views}
 {margins}
 {noise}
+<details class="details"><summary><h2>Details</h2></summary>
+<p>For those who make releases.</p>
+<div class="pictures">
+{details}
+</div>
+</details>
 <footer><p>Trellis {version} made this release with the mechanism <code>{mechanism}</code>. Everything on this page comes from the
 tables in the same folder and from <code>manifest.json</code>; the page needs no network. <code>trellis verify</code> checks the
 whole folder and needs nothing else.</p></footer>"""
@@ -160,21 +181,21 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest, how_counted, formulas)),
-        pictures="\n".join(_pictures(manifest, facts)),
-        series=_histograms(facts.histograms, manifest)
-        if facts.histograms
-        else "\n".join(_series(series, manifest) for series in facts.series),
-        matrix=_matrix(facts.matrix) if facts.matrix else "",
+        maps=maps_section(facts.maps, facts.shapes, facts.names, "groups" if facts.histograms else "records"),
+        pictures=_figures(_pictures(manifest, facts)),
+        series=_histograms(facts, manifest) if facts.histograms else _series(facts, manifest),
+        matrix=_matrix(facts) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
         tables=file_table(manifest, facts, checks) + signal_sentence(manifest),
         noise=noise_table(manifest, facts),
         views=view_table(manifest),
         margins=_as_html(manifest.warning_of_margins),
+        details=_figures(_details(manifest, facts)),
         version=escape(manifest.versions.get("trellis", "")),
         mechanism=escape(manifest.mechanism),
     )
-    return page(f"{name}: report", body, _STYLE)
+    return page(f"{name}: report", body, _STYLE + MAP_STYLE)
 
 
 def passed_checks(checks: Sequence[CheckResult]) -> dict[int, tuple[int, int]]:
@@ -296,18 +317,10 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
 def _in_plain_words(manifest: Manifest) -> str:
     """Return what ε and δ mean to one unit."""
     privacy = manifest.privacy
-    factor = math.exp(privacy.epsilon) if privacy.epsilon < 700 else math.inf
-    times = f"e<sup>ε</sup> = {rounded_up(factor, 3)} times" if factor < 1e6 else "e<sup>ε</sup> times"
-    unit = escape(privacy.unit)
-    other = (
-        f"the records of {unit} were different"
-        if privacy.neighbours == "substitution"
-        else f"{unit} were not in the table"
-    )
+    told = epsilon_in_words(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours)
     return (
-        f"<p>In plain words: whatever anyone concludes from this release, that conclusion is at most {times} as likely as it"
-        f" would be if {other}, apart from a probability of δ = {privacy.delta:g} ({format_probability(privacy.delta)})."
-        f" The smaller ε is, the less the release reveals about {unit}.{_where_it_holds(manifest)}</p>"
+        f"<p>In plain words: {escape(' '.join(told))} The smaller ε is, the less the release reveals about"
+        f" {escape(privacy.unit)}.{_where_it_holds(manifest)}</p>"
     )
 
 
@@ -321,29 +334,46 @@ def _where_it_holds(manifest: Manifest) -> str:
     )
 
 
-def _histograms(levels: Sequence[Histograms], manifest: Manifest) -> str:
+def _histograms(facts: Facts, manifest: Manifest) -> str:
     """Return the section of the numbers of groups by size, level by level."""
     figures = []
-    for of in levels:
-        picture = histograms_picture(of, manifest.intervals.confidence)
+    for of in facts.histograms:
+        picture = histograms_picture(of, manifest.intervals.confidence, facts.names)
         regions = (
             "everything"
             if of.level == 1
             else f"{len(of.regions):,} of {of.there:,} regions, those with the most groups"
         )
         text = f"Level {of.level}: {regions}. A bar is the number of groups of a size, and the line the interval of its row."
-        figures.append(f'<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption></figure>')
+        numbers = of_histograms(of, facts.names)
+        figures.append(f'<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption>{numbers}</figure>')
     return "<h2>Groups by size</h2>\n" + "\n".join(figures)
 
 
-def _series(series: Series, manifest: Manifest) -> str:
-    """Return the section of the counts along an ordered axis."""
-    picture = series_picture(series, manifest.intervals.confidence)
-    text = f"Counts of {escape(series.source)} in the order of the axis, and the interval of each row."
-    return f'<h2>Along {escape(series.axis)}</h2>\n<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption></figure>'
+def _series(facts: Facts, manifest: Manifest) -> str:
+    """Return the sections of the counts along ordered axes."""
+    sections = []
+    for series in facts.series:
+        picture = series_picture(series, manifest.intervals.confidence, facts.names)
+        text = f"Counts of {escape(series.source)} in the order of the axis, and the interval of each row."
+        figure = f'<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption>{of_series(series, facts.names)}</figure>'
+        sections.append(f"<h2>Along {escape(series.axis)}</h2>\n{figure}")
+    return "\n".join(sections)
 
 
-def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
+_Picture = tuple[str, str, str, str]  # what stands above a picture, the picture, what stands below, and its numbers
+
+
+def _figures(pictures: Sequence[_Picture]) -> str:
+    return "\n".join(
+        f"<figure><h3>{title}</h3>{svg}<figcaption>{caption}</figcaption>{numbers}</figure>"
+        for title, svg, caption, numbers in pictures
+        if svg
+    )
+
+
+def _pictures(manifest: Manifest, facts: Facts) -> list[_Picture]:
+    """Return the pictures of the levels that say how far a count may be trusted."""
     cells = cells_called(manifest)
     interval = (
         f" Half of the interval: half the width of the {format_percent(manifest.intervals.confidence)} interval, averaged over"
@@ -362,41 +392,52 @@ def _pictures(manifest: Manifest, facts: Facts) -> list[str]:
         if facts.is_unlisted or facts.finest_above_noise == manifest.levels[-1].level
         else " Hatched: levels where more than half of the rows are not above the noise."
     )
-    drawn = [
+    return [
         (
             "Noise beside mean counts",
             noise_picture(manifest.levels, facts),
             f"Records, on a logarithmic scale. Mean count: the total over all possible {cells}; most cells count less.{interval}{bound}{shaded}",
+            of_noise(manifest.levels, facts),
         ),
         (
             "Sizes of the released counts",
             sizes_picture(facts),
             "The share of each level's rows that have a count of each size; darker means larger.",
+            of_sizes(facts),
         ),
+    ]
+
+
+def _details(manifest: Manifest, facts: Facts) -> list[_Picture]:
+    """Return the pictures that say how a release was made rather than what can be read off it."""
+    cells = cells_called(manifest)
+    return [
         (
             f"{cells.capitalize()} that are released",
             cells_picture(manifest.levels, facts, cells),
             f"On a logarithmic scale. {cells.capitalize()} that are not released have the count zero.",
+            of_cells(manifest.levels, facts, cells),
         ),
         (
             "Areas with a released count" if is_of_trips(manifest) else "Values with a released count",
             areas_picture(facts),
             "Of those in the codebook, the share that has at least one released count.",
+            of_areas(facts),
         ),
-    ]
-    return [
-        f"<figure><h3>{title}</h3>{svg}<figcaption>{caption}</figcaption></figure>"
-        for title, svg, caption in drawn
-        if svg
     ]
 
 
 def _is_small(facts: Facts) -> bool:
-    """Return whether the matrix and the largest counts fit side by side on a desk."""
-    return facts.matrix is not None and is_written(facts.matrix) and 0 < len(facts.largest_axes) <= 2
+    """Return whether the matrix and the largest counts fit side by side on a desk; names need more room than codes."""
+    return (
+        facts.matrix is not None and is_written(facts.matrix) and 0 < len(facts.largest_axes) <= 2 and not facts.names
+    )
 
 
-def _matrix(matrix: Matrix) -> str:
+def _matrix(facts: Facts) -> str:
+    matrix = facts.matrix
+    if matrix is None or not matrix.counts.size:
+        return ""
     axes = " and ".join(escape(axis) for axis in matrix.axes)
     cut = [
         f"the {len(codes)} largest of {left:,} areas of {escape(axis)}"
@@ -405,12 +446,10 @@ def _matrix(matrix: Matrix) -> str:
     ]
     shown = f" Shown: {' and '.join(cut)}." if cut else ""
     white = "white cells were not released" + (", or are below zero" if (matrix.counts < 0).any() else "")
-    if not matrix.counts.size:
-        return ""
     return (
         f'<figure class="matrix"><h3>By {axes} (level {matrix.level})</h3>'
-        f'<div class="scroll">{matrix_picture(matrix)}</div><figcaption>Released counts, in records. Darker means more,'
-        f" on a logarithmic scale; {white}.{shown}</figcaption></figure>"
+        f'<div class="scroll">{matrix_picture(matrix, facts.names)}</div><figcaption>Released counts, in records. Darker means more,'
+        f" on a logarithmic scale; {white}.{shown}</figcaption>{of_matrix(matrix, facts.names)}</figure>"
     )
 
 

@@ -9,6 +9,7 @@ from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
 from tasks.report.readme import VIEW_HEADS, view_rows
+from tasks.report.sections.largest import LargeCount
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -36,25 +37,57 @@ def cells_called(manifest: Manifest) -> str:
 
 
 def largest_counts(manifest: Manifest, facts: Facts) -> str:
-    """Return the largest counts of the level that is best to use, with their intervals if there are any."""
-    if not facts.largest:
-        return ""
-    level = facts.largest_level
-    what = "flows" if is_of_trips(manifest) and len(facts.largest_axes) > 1 else "counts"
-    title = f"<h3>The largest {what} (level {level}: {escape(place(manifest.levels[level].axes))})</h3>"
+    """Return the largest counts of the level that is best to use, with their intervals if there are any.
+
+    Of trips, those within one area have a table of their own, which is folded.
+    """
+    level, of = facts.largest_level, escape(place(manifest.levels[facts.largest_level].axes))
+    is_of_flows = is_of_trips(manifest) and len(facts.largest_axes) > 1
+    parts = []
+    if facts.largest:
+        title = f"<h3>The largest {'flows' if is_of_flows else 'counts'} (level {level}: {of})</h3>"
+        without = (
+            f"<p>Flows within one area are left out: {facts.within_records:,} of {facts.total:,} records.</p>\n"
+            if facts.within
+            else ""
+        )
+        parts.append(
+            f"{title}\n{without}{_caution_about_largest(manifest, facts)}{_largest(manifest, facts, facts.largest)}"
+        )
+    if facts.within:
+        parts.append(
+            f"<details><summary>The largest counts within one area (level {level})</summary>"
+            f"{_largest(manifest, facts, facts.within)}</details>"
+        )
+    return "<div>" + "\n".join(parts) + "</div>" if parts else ""
+
+
+def _largest(manifest: Manifest, facts: Facts, counts: Sequence[LargeCount]) -> str:
+    """Return a table of large counts."""
     many = len(facts.largest_axes) > _MOST_AXES
     heads = [escape(in_short(facts.largest_axes))] if many else [escape(axis) for axis in facts.largest_axes]
     rows = []
-    for large in facts.largest:
-        codes = [escape(" › ".join(path)) for path in large.codes]
+    for large in counts:
+        codes = _called(facts, large)
         ends = [f"{end:,}" for end in (large.low, large.high) if end is not None]
         rows.append([*([", ".join(codes)] if many else codes), f"<b>{large.count:,}</b>", *ends])
-    if facts.largest[0].low is None:
-        return f"<div>{title}\n{table([*heads, 'count'], rows, kind='largest bare')}</div>"
+    if counts[0].low is None:
+        return table([*heads, "count"], rows, kind="largest bare")
     at_once = ", all at once" if manifest.intervals.simultaneous else ""
     confidence = f"{format_percent(manifest.intervals.confidence)}{at_once}"
     heads += ["count", f"low ({confidence})", f"high ({confidence})"]
-    return f"<div>{title}\n{_caution_about_largest(manifest, level)}{table(heads, rows, kind='largest')}</div>"
+    return table(heads, rows, kind="largest")
+
+
+def _called(facts: Facts, large: LargeCount) -> list[str]:
+    """Return what the areas of a large count are called, as HTML: their names with their codes, or what identifies them."""
+    names = facts.names
+    return [
+        f"{escape(name)} <small>{escape(path[-1])}</small>"
+        if (name := names.name_of(axis, path))
+        else escape(" › ".join(codes))
+        for axis, path, codes in zip(facts.largest_axes, large.paths or large.codes, large.codes, strict=True)
+    ]
 
 
 def signal_sentence(manifest: Manifest) -> str:
@@ -85,11 +118,14 @@ def view_table(manifest: Manifest) -> str:
     return f"<h3>Views</h3>\n{about}{table([escape(head) for head in VIEW_HEADS], rows, kind='tables')}"
 
 
-def _caution_about_largest(manifest: Manifest, level: int) -> str:
-    """Return what intervals do not promise for counts chosen by their size; empty if the intervals hold at once."""
-    if manifest.intervals.simultaneous:
+def _caution_about_largest(manifest: Manifest, facts: Facts) -> str:
+    """Return what intervals do not promise for counts chosen by their size; empty if they hold at once, or there are none."""
+    if manifest.intervals.simultaneous or facts.largest[0].low is None:
         return ""
-    confidence, stated = format_percent(manifest.intervals.confidence), manifest.levels[level].intervals
+    confidence, stated = (
+        format_percent(manifest.intervals.confidence),
+        manifest.levels[facts.largest_level].intervals,
+    )
     if stated and stated.promise == "cells":
         return (
             f"<p>Each interval covers its true count with {confidence} probability if the cell is fixed beforehand. These rows are"

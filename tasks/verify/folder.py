@@ -15,6 +15,7 @@ from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
 from tasks.explore.check import explorer_failures
 from tasks.export.formats import format_failures
+from tasks.export.listing import unknown_files
 from tasks.export.tables import Tables
 from tasks.format.areas import AxisAreas
 from tasks.format.batches import UNREADABLE
@@ -60,6 +61,11 @@ def verify(folder: Path) -> list[str]:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
         return [*failures, f"manifest.json is not valid ({where})."]
     failures += [failure for failure in _missing(folder, manifest) if failure not in failures]
+    failures += [
+        f"{name} is no file of this release."
+        for name in unknown_files(folder, manifest)
+        if f"{name} is not listed in {SUMS}." not in failures
+    ]
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]

@@ -99,6 +99,7 @@ def looks(browser: "Browser", pages: Mapping[str, Path]) -> dict[tuple[str, str]
             page.on("pageerror", lambda error, said=said: said.append(str(error)))
             page.goto(path.as_uri())
             page.screenshot(path=SCREENSHOTS / f"{name}-{place}.png", full_page=True)
+            page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
             seen = (
                 page.evaluate("document.documentElement.scrollWidth"),
                 page.evaluate("[...document.querySelectorAll('svg')].map(svg => svg.getBoundingClientRect().width)"),
@@ -116,6 +117,7 @@ def looks(browser: "Browser", pages: Mapping[str, Path]) -> dict[tuple[str, str]
 
 def _printed(page: "Page", name: str) -> tuple[bytes, int]:
     """Return a page as a PDF, and how wide all of it is on a sheet."""
+    page.evaluate("document.querySelectorAll('details').forEach(part => part.open = false)")
     page.emulate_media(media="print")
     page.set_viewport_size({"width": A4, "height": 1000})
     width = page.evaluate("document.documentElement.scrollWidth")
@@ -131,6 +133,7 @@ def test_what_is_looked_at_is_the_report(looks: dict[tuple[str, str], Look]) -> 
         "Level by level",
         "Counts to look at first",
         "The tables",
+        "Details",
     ]
     for look in looks.values():
         assert look.headings == sections

@@ -4,8 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from storage.releases.terms import Format
+from tasks.atlas.shapes import GEOMETRY
 
 CsvKeys = Literal[True, False, "every_level"]
+
+
+def each_once(formats: list[Format]) -> list[Format]:
+    """Refuse repeated formats."""
+    if len(set(formats)) < len(formats):
+        raise ValueError("must list each format once.")
+    return formats
 
 
 def csv_of(formats: Sequence[Format], csv: CsvKeys | None) -> CsvKeys | None:
@@ -17,13 +25,20 @@ def csv_of(formats: Sequence[Format], csv: CsvKeys | None) -> CsvKeys | None:
 
 
 def faults_of_formats(
-    formats: Sequence[Format], csv: CsvKeys | None, *, of_trips: bool, same_codebook: bool, has_shapes: bool
+    formats: Sequence[Format],
+    csv: CsvKeys | None,
+    columns: Sequence[str],
+    *,
+    of_trips: bool,
+    same_codebook: bool,
+    has_shapes: bool,
 ) -> Iterator[str]:
     """Yield what keeps a list of formats from fitting the rest of a spec.
 
     Args:
         formats: the list.
         csv: the value of release.csv.
+        columns: the published columns of codes.
         of_trips: whether the spec is one of trips.
         same_codebook: whether both ends of trips have the same codebook.
         has_shapes: whether any axis has boundaries.
@@ -39,3 +54,5 @@ def faults_of_formats(
         )
     if "geoparquet" in formats and not has_shapes:
         yield "release.formats must not list geoparquet without hierarchy.boundaries, which has the shapes of areas."
+    elif "geoparquet" in formats and GEOMETRY in {column.casefold() for column in columns}:
+        yield f"release.formats would give two columns of a published file the name {GEOMETRY}."

@@ -419,8 +419,11 @@ def test_artifacts_show_what_was_released(first, prefect):
     """The UI shows how far a release is, its levels, and its statement with the folder: all of it public."""
     answer = first.json()
     shown = prefect.artifacts(answer["id"])
-    assert shown.keys() == {"progress", "levels", "statement"}
+    assert shown.keys() == {"progress", "levels", "largest", "statement"}
     assert shown["progress"] == 100
+    largest = json.loads(shown["largest"])
+    assert largest[0].keys() == {"origin", "destination", "count"}
+    assert not any(row["origin"] == row["destination"] for row in largest)
     rows = json.loads(shown["levels"])
     assert [(row["level"], row["cells"], row["non-zero"]) for row in rows] == [
         (level["level"], f"{level['cells']:,}", f"{level['nonzero']:,}") for level in answer["levels"]

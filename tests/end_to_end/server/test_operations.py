@@ -135,7 +135,7 @@ def test_a_release_below_the_folder_is_made(up: Up) -> None:
     run = up.ended(up.trigger("release/release", spec="by-hand.yaml"))
     assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
     assert states(up.user)[run["name"]] == "published"
-    assert up.artifacts(run["id"]).keys() == {"progress", "levels", "statement"}
+    assert up.artifacts(run["id"]).keys() == {"progress", "levels", "largest", "statement"}
     assert run["name"] in up.artifacts(run["id"])["statement"]
 
 

@@ -91,7 +91,7 @@ def test_every_level_is_charged_its_epsilon_and_says_so(made: Made, monkeypatch:
     told = (made.folder / "README.md").read_text()
     assert f"The discrete Laplace noise costs ε = 4 in all, shared among {len(levels)} levels, and no δ." in told
     assert "Gaussian" not in told
-    assert "<th>ε</th>" in (made.folder / "report.html").read_text()
+    assert '<th scope="col">ε</th>' in (made.folder / "report.html").read_text()
     assert verify_answer(made.folder).ok
 
 

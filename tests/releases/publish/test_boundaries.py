@@ -142,6 +142,14 @@ def test_every_level_has_its_shapes_as_geoparquet(folder: Path) -> None:
     assert verify(folder) == []
 
 
+def test_the_pages_tell_of_shapes(folder: Path) -> None:
+    """The report has a map of each end, and README.md says where the shapes are."""
+    report = (folder / "report.html").read_text()
+    assert report.count('<svg class="map"') == 2
+    assert report.index("Where trips begin") < report.index("Where trips end")
+    assert "- `boundaries/<column of codes>.parquet`" in (folder / "README.md").read_text()
+
+
 def test_published_shapes_are_read_back(folder: Path) -> None:
     """The shapes of a folder are found by axis and axis level, with the codes of each area's path."""
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())

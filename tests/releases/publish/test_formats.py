@@ -1,5 +1,6 @@
 """The kinds of files in which a release is published: what programs read in them, and that `verify` holds them to the tables."""
 
+import json
 import re
 import shutil
 import time
@@ -12,10 +13,13 @@ import fastexcel
 import numpy as np
 import openmatrix
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
+import shapely
 import tables as hdf5
 import yaml
 from pysdmx.io import read_sdmx
+from shapely.geometry import box, mapping
 
 from flows.answers.verify import verify_answer
 from flows.api import plan, release
@@ -29,9 +33,12 @@ from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import tree_of_codebook
 from tests.support.ages import people_released
 from tests.support.folders import rewrite, with_sums
+from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released
 from tests.support.town import Town
 
+COUNTIES = {"A1": box(0, 0, 1, 1), "A2": box(1, 0, 2, 1), "B1": box(2, 0, 3, 1)}
+NAMES_OF_ALL = ("trips", "ages", "homes", "hidden", "town")
 REGIONS = ["01", "#2"]
 PLACES = ["007", "=1+1", "@x", "+39", "-", "a,b", 'q"q', "n\nl", "c\rr", "é", " s ", "_x41_"]  # what spreadsheets spoil
 PRIVACY = {
@@ -46,22 +53,37 @@ TRIPS: dict[str, Any] = {
     "name": "trips",
     "dataset": "trips",
     "input": {"table": "trips.parquet", "origin": "home", "destination": "work"},
-    "hierarchy": {"table": "areas.parquet", "levels": ["region", "place"], "labels": {"place": "called"}},
+    "hierarchy": {
+        "table": "areas.parquet",
+        "levels": ["region", "place"],
+        "labels": {"place": "called"},
+        "boundaries": "places.geojson",
+    },
     "release": {
         "tree": "destination",
         "finest": "place",
         "rows": "signal",
-        "formats": ["parquet", "csv", "xlsx", "omx", "sdmx"],
+        "formats": ["parquet", "csv", "xlsx", "omx", "geoparquet", "sdmx"],
     },
     "privacy": PRIVACY,
     "budget": {"epsilon": 1000.0, "delta": 1.0e-6},
     "run": {"prefect": False},
 }
+SHAPES = {place: box(number, 50, number + 1, 51) for number, place in enumerate(PLACES[1:]) if place == place.strip()}
 NAMES = {place: f"=NAME({' '.join(place.split())})" for place in PLACES[:-1]}  # as published; the last has none
+
+
+def write_shapes(path: Path, shapes: dict[str, Any]) -> None:
+    """Write the shapes of areas as GeoJSON."""
+    features = [
+        {"type": "Feature", "properties": {"code": code}, "geometry": mapping(shape)} for code, shape in shapes.items()
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
 def write_tables(folder: Path) -> None:
     """Write trips between areas whose codes and names a spreadsheet would compute, or take for numbers."""
+    write_shapes(folder / "places.geojson", SHAPES)
     regions = [REGIONS[number % 2] for number in range(len(PLACES))]
     called = [NAMES.get(place) for place in PLACES]
     pl.DataFrame({"region": regions, "place": PLACES, "called": called}).write_parquet(folder / "areas.parquet")
@@ -83,16 +105,53 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     more = {"formats": ["xlsx", "sdmx"]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        for name in ("trips", "ages", "homes", "town"):
+        for name in NAMES_OF_ALL:
             (place / name).mkdir()
+        write_shapes(place / "homes" / "counties.geojson", COUNTIES)
         yield {
             "trips": trips_released(place / "trips"),
             "ages": people_released(place / "ages", release={"order": ["zone", "age"], **more}).folder,
             "homes": homes_released(
-                place / "homes", dataset="homes", release={"group_sizes": {"region": "county", "largest": 6}, **more}
+                place / "homes",
+                dataset="homes",
+                hierarchy={"region": HOMES["hierarchy"]["region"] | {"boundaries": "counties.geojson"}},
+                release={
+                    "group_sizes": {"region": "county", "largest": 6},
+                    "formats": ["xlsx", "geoparquet", "sdmx"],
+                },
             ).folder,
+            "hidden": hidden_released(place / "hidden"),
             "town": Town(place / "town").release(release__formats=["xlsx", "sdmx"], release__csv=None),
         }
+
+
+def hidden_released(folder: Path) -> Path:
+    """Release trips with codes that no codebook lists, a column per level, and leaves that must reach a threshold."""
+    pairs = [
+        (a, f"{n}", b, f"{m}") for a in "ab" for b in "ab" for n in range(2) for m in range(2)
+    ]  # codes in both regions
+    columns = ["home region", "home", "work region", "work"]
+    pl.DataFrame(pairs * 200, columns, orient="row").write_csv(folder / "trips.csv")
+    hierarchy = {"levels": ["region", "place"]}
+    keys = TRIPS | {
+        "dataset": "hidden",
+        "input": {"table": "trips.csv", "origin": columns[:2], "destination": columns[2:]},
+        "hierarchy": {"origin": hierarchy, "destination": hierarchy},
+        "release": {"tree": "destination", "finest": "place", "formats": ["xlsx", "sdmx"]},
+        "mechanism": "stability_histogram",
+        "privacy": {key: value for key, value in PRIVACY.items() if key != "accountant"} | {"neighbours": "add_remove"},
+    }
+    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
+    return release(folder / "spec.yaml").folder
+
+
+def test_codes_of_paths_and_missing_intervals(made: dict[str, Path]) -> None:
+    """Codes that several areas have stand with those above them in SDMX; where no interval is stated, cells are empty."""
+    folder = made["hidden"]
+    codes = pl.read_csv(folder / "sdmx" / "level_4.csv", infer_schema=False)
+    assert set(codes["origin_place"]) == {"a@0", "a@1", "b@0", "b@1"}
+    sums = cells(folder, "level 2", dtypes={"low": "float", "high": "float"})
+    assert sums["low"].null_count() == sums["high"].null_count() == sums.height > 0
 
 
 @pytest.fixture
@@ -118,13 +177,16 @@ def cells(folder: Path, sheet: str, **how: Any) -> pl.DataFrame:
     return fastexcel.read_excel(folder / "counts.xlsx").load_sheet(sheet, **how).to_polars()
 
 
-@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
 def test_what_is_published_is_verified(made: dict[str, Path], name: str) -> None:
     """A folder with more kinds of files is intact, and its manifest and README list them."""
     folder = made[name]
     assert verify_answer(folder).failures == []
     manifest, readme = manifest_of(folder), (folder / "README.md").read_text()
-    assert manifest.formats == (["xlsx", "omx", "sdmx"] if name == "trips" else ["xlsx", "sdmx"])
+    assert manifest.formats == {
+        "trips": ["xlsx", "omx", "geoparquet", "sdmx"],
+        "homes": ["xlsx", "geoparquet", "sdmx"],
+    }.get(name, ["xlsx", "sdmx"])
     assert manifest.left_out == {}
     assert "`counts.xlsx`" in readme
     assert ("`omx/level_<k>.omx`" in readme) == (name == "trips")
@@ -133,7 +195,7 @@ def test_what_is_published_is_verified(made: dict[str, Path], name: str) -> None
 def test_listed_formats_are_all_there_is(made: dict[str, Path]) -> None:
     """With a list of formats, there is CSV only where the list has it."""
     assert (made["trips"] / "counts.csv").exists()
-    for name in ("ages", "homes", "town"):
+    for name in NAMES_OF_ALL[1:]:
         assert {path.parent.name for path in made[name].rglob("*.csv")} == {"sdmx"}
         assert manifest_of(made[name]).csv is False
 
@@ -176,7 +238,7 @@ def test_no_code_is_a_formula_or_a_number(made: dict[str, Path]) -> None:
 
 def test_the_first_sheet_says_what_the_counts_are(made: dict[str, Path]) -> None:
     """The first sheet names the release, ε and the unit, says what is not protected and what low, high and signal are, and lists the sheets."""
-    for name in ("trips", "ages", "homes", "town"):
+    for name in NAMES_OF_ALL:
         words = cells(made[name], "Read me", header_row=None, dtypes="string").fill_null("")
         manifest = manifest_of(made[name])
         text = "\n".join(words["__UNNAMED__0"])
@@ -206,7 +268,7 @@ def test_a_table_with_too_many_rows_is_left_out(copy: Path, monkeypatch: pytest.
     words = "\n".join(cells(copy, "Read me", header_row=None, dtypes="string")["__UNNAMED__0"].drop_nulls())
     assert "Left out, because a sheet holds at most 1,048,575 rows: counts/level_4.parquet." in words
     manifest = tables.manifest.model_copy(update={"formats": ["xlsx"], "left_out": left_out})
-    for folder in ("omx", "sdmx"):
+    for folder in ("omx", "geo", "sdmx"):
         shutil.rmtree(copy / folder)
     assert formats.format_failures(Tables(copy, manifest)) == []
     honest = manifest.model_copy(update={"left_out": {}})
@@ -230,16 +292,16 @@ def tree(folder: Path) -> Any:
 
 def test_the_same_release_is_the_same_bytes(made: dict[str, Path], copy: Path) -> None:
     """Files of all kinds that are written again, in another second, are the same to the byte."""
-    files = [path.relative_to(copy) for of in ("omx/*", "sdmx/*", "counts.xlsx") for path in copy.glob(of)]
-    assert len(files) == 2 + 5 + 1
+    files = [path.relative_to(copy) for of in ("omx/*", "geo/*", "sdmx/*", "counts.xlsx") for path in copy.glob(of)]
+    assert len(files) == 2 + 4 + 5 + 1
     (copy / "counts.xlsx").unlink()
-    shutil.rmtree(copy / "omx")
-    shutil.rmtree(copy / "sdmx")
+    for folder in ("omx", "geo", "sdmx"):
+        shutil.rmtree(copy / folder)
     while int(time.time()) == int((made["trips"] / "omx" / "level_4.omx").stat().st_mtime):
         time.sleep(0.05)  # HDF5 would write the second
     how_counted = re.search(r"one measurement,\s+([^.]+)\.", (copy / "README.md").read_text())
     assert how_counted
-    write_formats(Tables(copy, manifest_of(copy)), ["xlsx", "omx", "sdmx"], tree(copy), how_counted[1])
+    write_formats(Tables(copy, manifest_of(copy)), ["xlsx", "omx", "geoparquet", "sdmx"], tree(copy), how_counted[1])
     for file in files:
         assert (copy / file).read_bytes() == (made["trips"] / file).read_bytes(), file
 
@@ -279,7 +341,62 @@ def test_aequilibrae_reads_the_matrices(made: dict[str, Path]) -> None:
     assert found.matrix_view.sum() == level(made["trips"], 4)["count"].sum()
 
 
-@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+def geometries(folder: Path, number: int) -> list[Any]:
+    """Return the geometries of the rows of a level; None where there is none."""
+    return list(shapely.from_wkb(pq.read_table(folder / "geo" / f"level_{number}.parquet")["geometry"].to_pylist()))
+
+
+def test_trips_are_lines_between_areas(made: dict[str, Path]) -> None:
+    """A row of trips is a line from inside its origin to inside its destination; trips within an area, or to one without a shape, have none."""
+    folder = made["trips"]
+    assert sorted(path.name for path in (folder / "geo").iterdir()) == [
+        f"level_{number}.parquet" for number in (1, 2, 3, 4)
+    ]
+    table, own = pq.read_table(folder / "geo" / "level_4.parquet"), cells(folder, "level 4")
+    assert table.column_names == [*own.columns, "geometry"]
+    assert pl.DataFrame(table.drop_columns("geometry")).rows() == own.rows()
+    lines = 0
+    for (home, work), line in zip(
+        own.select("origin_place", "destination_place").iter_rows(), geometries(folder, 4), strict=True
+    ):
+        if home == work or home not in SHAPES or work not in SHAPES:
+            assert line is None
+            continue
+        lines += 1
+        first, last = map(shapely.Point, line.coords)
+        assert SHAPES[home].contains(first)
+        assert SHAPES[work].contains(last)
+    assert lines > 20
+    geo = json.loads(pq.read_metadata(folder / "geo" / "level_4.parquet").metadata[b"geo"])
+    assert (geo["version"], geo["primary_column"]) == ("1.1.0", "geometry")
+    assert geo["columns"]["geometry"]["geometry_types"] == ["LineString"]
+    west, south, east, north = geo["columns"]["geometry"]["bbox"]
+    assert 0 < west < east < len(SHAPES)
+    assert 50 < south <= north < 51
+
+
+def test_areas_of_one_axis_are_polygons(made: dict[str, Path]) -> None:
+    """Where one axis has shapes, a row is the shape of its area."""
+    folder = made["homes"]
+    finest = len(manifest_of(folder).levels) - 1
+    for code, shape in zip(level(folder, finest)["region_county"], geometries(folder, finest), strict=True):
+        assert shape is None if code not in COUNTIES else shape.equals(COUNTIES[code])
+    assert any(shape is not None for shape in geometries(folder, finest))
+    geo = json.loads(pq.read_metadata(folder / "geo" / f"level_{finest}.parquet").metadata[b"geo"])
+    assert geo["columns"]["geometry"]["geometry_types"] == ["Polygon"]
+
+
+@pytest.mark.parametrize("name", ["trips", "homes"])
+def test_geopandas_reads_the_maps(made: dict[str, Path], name: str) -> None:
+    """GeoPandas reads every table with shapes, in degrees; the test needs it installed."""
+    geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
+    for file in (made[name] / "geo").iterdir():
+        found = geopandas.read_parquet(file)
+        assert found.crs.to_epsg() == 4326 or found.crs.to_string() == "OGC:CRS84"
+        assert found["count"].sum() == level(made[name], int(file.stem[6:]))["count"].sum()
+
+
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
 def test_the_structure_is_valid_and_has_all_codes(made: dict[str, Path], name: str) -> None:
     """The structure is valid by the schemas of SDMX-ML 3.0, and has a data structure per level and every code with its name."""
     folder = made[name]
@@ -304,7 +421,7 @@ def test_the_structure_is_valid_and_has_all_codes(made: dict[str, Path], name: s
         assert table["OBS_VALUE"].cast(pl.Int64).sum() == level(folder, int(number))["count"].sum()
 
 
-@pytest.mark.parametrize("name", ["trips", "ages", "homes", "town"])
+@pytest.mark.parametrize("name", NAMES_OF_ALL)
 def test_a_library_of_statistical_offices_reads_the_counts(made: dict[str, Path], name: str) -> None:
     """pysdmx reads every level with the structure; the test needs pandas installed."""
     pytest.importorskip("pandas", reason="pandas is not installed")
@@ -368,6 +485,51 @@ def without_interval(file: Any) -> None:
     file.remove_node("/data/low")
 
 
+def change_map(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+    """Return what changes the table with shapes of level 4."""
+
+    def of_folder(folder: Path) -> None:
+        path = folder / "geo" / "level_4.parquet"
+        table = pq.read_table(path)
+        geo = pq.read_metadata(path).metadata[b"geo"]
+        changed = change(pl.DataFrame(table)).to_arrow().cast(table.schema.remove_metadata())
+        with pq.ParquetWriter(path, changed.schema) as writer:
+            writer.write_table(changed)
+            writer.add_key_value_metadata({"geo": geo})
+
+    return of_folder
+
+
+def one_more_on_the_map(table: pl.DataFrame) -> pl.DataFrame:
+    """Count one trip more in every row."""
+    return table.with_columns(pl.col("count") + 1)
+
+
+def turned(table: pl.DataFrame) -> pl.DataFrame:
+    """Let every line go the other way."""
+    lines = shapely.reverse(shapely.from_wkb(table["geometry"].to_list()))
+    return table.with_columns(pl.Series("geometry", shapely.to_wkb(lines).tolist(), pl.Binary))
+
+
+def moved_within(table: pl.DataFrame) -> pl.DataFrame:
+    """Let every line end elsewhere in the same areas."""
+    lines = shapely.transform(shapely.from_wkb(table["geometry"].to_list()), lambda ends: ends + 0.125)
+    return table.with_columns(pl.Series("geometry", shapely.to_wkb(lines).tolist(), pl.Binary))
+
+
+def test_lines_may_end_anywhere_in_an_area(copy: Path) -> None:
+    """Lines between other points of the same areas, which other versions of a library find, are no failure; their bounds are their own."""
+    change_map(moved_within)(copy)
+    path = copy / "geo" / "level_4.parquet"
+    table = pq.read_table(path)
+    bounds = shapely.total_bounds(shapely.from_wkb(table["geometry"].drop_null().to_pylist())).tolist()
+    geo = json.loads(pq.read_metadata(path).metadata[b"geo"])
+    geo["columns"]["geometry"]["bbox"] = bounds
+    pq.write_table(table.replace_schema_metadata({b"geo": json.dumps(geo).encode()}), path)
+    with_sums(copy)
+    assert verify_answer(copy).failures == []
+
+
 def stray(folder: Path) -> None:
     """Publish one more file."""
     shutil.copy(folder / "omx" / "level_4.omx", folder / "omx" / "level_3.omx")
@@ -408,6 +570,18 @@ SPOIL: dict[str, tuple[Callable[[Path], object], str]] = {
         "omx/level_4.omx: its matrices are not those of the numbers of counts/level_4.parquet.",
     ),
     "a matrix more": (stray, "omx/level_3.omx is no file that manifest.json lists."),
+    "a count on the map": (
+        change_map(one_more_on_the_map),
+        "geo/level_4.parquet differs from counts/level_4.parquet or from the shapes of boundaries/.",
+    ),
+    "lines the other way": (
+        change_map(turned),
+        "geo/level_4.parquet differs from counts/level_4.parquet or from the shapes of boundaries/.",
+    ),
+    "a map that is none": (
+        lambda folder: (folder / "geo" / "level_4.parquet").write_text("none"),
+        "geo/level_4.parquet is missing or is not a GeoParquet file of level 4.",
+    ),
     "an observation": (
         change_text("sdmx/level_4.csv", r",\d+,(\d+,\d+,(true|false))\n", r",5555,\1\n"),
         "sdmx/level_4.csv differs from counts/level_4.parquet.",
@@ -439,9 +613,20 @@ def test_verify_finds_what_differs_from_the_tables(copy: Path, what: str) -> Non
     assert list(found.failures) == [said]
 
 
+@pytest.mark.parametrize(
+    "name", ["more.txt", "counts/level_9.parquet", "counts/level_4.omx", "records.csv", "other/a.csv"]
+)
+def test_other_files_are_no_part_of_a_release(copy: Path, name: str) -> None:
+    """A file that no release with this manifest has is found, although its checksum is listed."""
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_text("a,b\n1,2\n")
+    with_sums(copy)
+    assert f"{name} is no file of this release." in verify_answer(copy).failures
+
+
 def test_files_of_a_kind_that_is_not_listed_are_found(copy: Path) -> None:
     """Files that are there although the manifest does not list their kind are found."""
-    rewrite(copy, lambda manifest: manifest.update(formats=["xlsx", "omx"]))
+    rewrite(copy, lambda manifest: manifest.update(formats=["xlsx", "omx", "geoparquet"]))
     failures = verify_answer(copy).failures
     assert "sdmx/structure.xml is there, but manifest.json does not list sdmx." in failures
     assert len(failures) == 5

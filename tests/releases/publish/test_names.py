@@ -22,6 +22,8 @@ from flows.walks.runner import report_nothing, submit_to
 from storage.errors import InputError, SpecError, UsageError
 from storage.machine.files import sha256_of
 from tasks.ingest.task import names_of, read_ends
+from tasks.query.folder import open_folder
+from tasks.query.largest import largest_counts
 from tasks.verify.folder import verify
 
 AREAS = pl.DataFrame(
@@ -204,6 +206,20 @@ def test_a_name_that_is_not_one_areas_is_refused(folder: Path, asked: str, told:
         query_answer(folder, asked, None, [], simultaneous=False)
     assert str(refusal.value) == told
     assert refusal.value.hint.startswith(hint)
+
+
+def test_the_largest_counts_are_called_by_their_names(folder: Path) -> None:
+    """The largest counts are of the finest level that refines both ends alike, without trips that stay within one area."""
+    found = largest_counts(open_folder(folder), 5)
+    assert found is not None
+    assert (found.level, found.axes, found.without_within) == (4, ("origin", "destination"), True)
+    table = pl.read_parquet(folder / "counts/level_4.parquet").filter(
+        (pl.col("origin_county") != pl.col("destination_county"))
+        | (pl.col("origin_town") != pl.col("destination_town"))
+    )
+    assert [count for _, count in found.rows] == table["count"].sort(descending=True).head(5).to_list()
+    calls = {"Ashford (0101)", "Mill, Old (0102)", "=Mill (0201)", "0202"}
+    assert {name for names, _ in found.rows for name in names} <= calls
 
 
 def _rename(folder: Path) -> None:

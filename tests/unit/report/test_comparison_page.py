@@ -72,10 +72,10 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
         )
     )
     assert "<made up>" not in page
-    assert "<th>a &amp; b</th>" in page
+    assert '<th scope="col">a &amp; b</th>' in page
     assert "it has too many leaves" in page
     assert "<p>For <b>one</b> It &lt;has&gt; no split.</p>" in page
-    assert page.count("<th>late</th>") == len(MEASURES)  # of the ε at which it could be tried
+    assert page.count('<th scope="col">late</th>') == len(MEASURES)  # of the ε at which it could be tried
     assert "late, ε = 1<" in page
     assert "late, ε = 0.1<" not in page
     assert ">0.1</text>" in page[page.index("<h2>Seconds</h2>") :]  # and no 6 × 10⁻¹
@@ -119,9 +119,9 @@ def test_false_discovery_is_shown_with_the_mark_and_without() -> None:
     )
     section = marks_section(found)
     all_rows = "<td>50.0 [25.0, 75.0]</td>"
-    assert "<th>of all rows, %</th><th>of the marked rows, %</th>" in section
-    assert f"<td>0</td><td>one</td>{all_rows}<td>5.0 [0.0, 10.0]</td>" in section
-    assert f"<td>1</td><td>one</td>{all_rows}<td></td>" in section
+    assert '<th scope="col">of all rows, %</th><th scope="col">of the marked rows, %</th>' in section
+    assert f'<th scope="row">0</th><td>one</td>{all_rows}<td>5.0 [0.0, 10.0]</td>' in section
+    assert f'<th scope="row">1</th><td>one</td>{all_rows}<td></td>' in section
     assert "by_mode" not in section
     assert section in comparison_page(found)
 

@@ -9,21 +9,27 @@ from html.parser import HTMLParser
 from itertools import pairwise, product
 
 import numpy as np
+import polars as pl
 import pytest
+import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.report.facts
 from storage.releases.register import CheckResult
-from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES
+from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL, RELEASED_CODES, LevelTerms
+from tasks.atlas.names import Names
+from tasks.atlas.shapes import GEOMETRY, Shapes
 from tasks.format.manifest import Intervals
 from tasks.report.charts import sizes_picture
-from tasks.report.facts import CLASSES, MOST_LARGEST, MOST_SHOWN, Collector, Facts, LargeCount
+from tasks.report.facts import CLASSES, MOST_SHOWN, Collector, Facts
 from tasks.report.frame import page, table
 from tasks.report.release_page import passed_checks, report
+from tasks.report.sections.largest import MOST_LARGEST, LargeCount
 from tasks.tree.axis import Axis, axis_from_codebook
-from tasks.tree.order import Tree, alternate
+from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.ordered import ordered_axis
+from tasks.words.epsilon import epsilon_in_words
 from tests.support.facts import (
     ENDS,
     PRIVACY,
@@ -98,14 +104,14 @@ def read(text: str) -> Seen:
 def test_facts_are_those_of_the_rows(data: st.DataObject, universes: st.SearchStrategy[Universe]) -> None:
     """Rows, areas, sizes, extremes and widths of each level, matrix and largest counts are those found one by one."""
     universe = data.draw(universes)
-    tree, chunk = universe.tree, tasks.report.facts._CHUNK
+    tree, chunk = universe.tree, tasks.report.facts.CHUNK
     finest = product(*(range(size) for size in tree.sizes(tree.depth)))
     leaves = {leaf: data.draw(st.integers(-3, 12)) for leaf in finest}
-    tasks.report.facts._CHUNK = data.draw(st.integers(1, 5))
+    tasks.report.facts.CHUNK = data.draw(st.integers(1, 5))
     try:
         facts = facts_of(tree, leaves, terms_of(tree, sigma=data.draw(st.sampled_from([0.1, 100.0]))))
     finally:
-        tasks.report.facts._CHUNK = chunk
+        tasks.report.facts.CHUNK = chunk
     assert facts.total == sum(leaves.values())
     for level, known in enumerate(facts.levels):
         rows = rows_of(tree, leaves, level)
@@ -160,6 +166,9 @@ def _check_largest(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts)
             rows.counts[row],
             rows.bounds[0][row],
             rows.bounds[1][row],
+            tuple(
+                _path(tree.axes[number], tree.axis_levels(level)[number], rows.areas[number][row]) for number in refined
+            ),
         )
         for row in in_size
     )
@@ -186,7 +195,7 @@ def test_areas_of_the_largest_counts_are_told_by_one_code_where_it_is_theirs_alo
     assert facts.largest_level == tree.depth
     assert [large.codes for large in facts.largest] == [(("a", "1"), ("12",)), (("b", "1"), ("11",))]
     text = report(manifest_of(terms_of(tree), facts), facts, {})
-    assert "<td>a › 1</td><td>12</td><td><b>30</b></td>" in text
+    assert '<th scope="row">a › 1</th><td>12</td><td><b>30</b></td>' in text
 
 
 def test_of_many_areas_the_largest_are_shown(axis_of: Callable[..., Axis]) -> None:
@@ -208,7 +217,8 @@ def test_with_a_threshold_the_largest_are_of_the_finest_level(axis_of: Callable[
     tree = tree_of_trips(axis_of, 2, areas=9)
     facts = facts_of(tree, {(1, 2): 30, (3, 3): 40}, terms_of(tree, threshold=30), half_width=None)
     assert (facts.largest_level, facts.finest_above_noise) == (tree.depth, None)
-    assert [(large.count, large.low, large.high) for large in facts.largest] == [(40, None, None), (30, None, None)]
+    assert [(large.count, large.low, large.high) for large in facts.largest] == [(30, None, None)]
+    assert [(large.count, large.low, large.high) for large in facts.within] == [(40, None, None)]
 
 
 # --- what the page says
@@ -237,8 +247,9 @@ def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis
     assert text.count("<td>25%, 75%</td>") == 2 * depth
     assert f"origin_level_{depth}" in seen.text
     assert text.count("<td>−0.25</td>") == 2 * depth + 1
-    largest = text.index("The largest flows")
-    assert text.index("<b>900</b>", largest) < text.index("<b>90</b>", largest)
+    largest, within = text.index("The largest flows"), text.index("The largest counts within one area")
+    assert largest < text.index("<b>90</b>", largest) < within < text.index("<b>900</b>", largest)
+    assert "Flows within one area are left out: 911 of 1,001 records." in seen.text
     assert "<td>898</td><td>902</td>" in text
 
 
@@ -301,7 +312,7 @@ def test_sums_of_noisy_leaves_are_reported(axis_of: Callable[..., Axis]) -> None
 def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[..., Axis]) -> None:
     """Where there are such intervals, the largest counts have those, and widths are still those of one cell at a time."""
     tree = tree_of_trips(axis_of, 1)
-    terms, leaves = terms_of(tree), {(0, 0): 500, (1, 0): 40}
+    terms, leaves = terms_of(tree), {(0, 1): 500, (1, 0): 40}
     collector = Collector(tree, terms)
     for level in range(tree.depth + 1):
         rows = rows_of(tree, leaves, level)
@@ -497,12 +508,12 @@ def test_pages_have_one_frame() -> None:
 
 
 def test_plain_words_say_between_which_tables_the_guarantee_holds(axis_of: Callable[..., Axis]) -> None:
-    """The factor e^ε is rounded up; where levels that a unit could change are exact, the claim is limited to equal ones."""
+    """A reader's best guess is told in words; where levels that a unit could change are exact, the claim is limited to equal ones."""
     tree = tree_of_trips(axis_of, 1)
     terms = terms_of(tree)
     facts = facts_of(tree, {(0, 1): 40}, terms)
     whole = read(report(manifest_of(terms, facts, privacy=PRIVACY.model_copy(update={"epsilon": 1.2})), facts, {})).text
-    assert "= 3.33 times as likely" in whole
+    assert epsilon_in_words(1.2, PRIVACY.delta, PRIVACY.unit, PRIVACY.neighbours)[1] in whole
     assert "holds only between tables" not in whole
     exact = [replace(level, sigma=0.0, is_invariant=True) if level.level == 1 else level for level in terms]
     limited = read(report(manifest_of(exact, facts), facts, {})).text
@@ -528,3 +539,101 @@ def test_the_counts_along_an_ordered_axis_are_drawn() -> None:
     assert np.isnan(series.low).tolist() == [False, True, True, False, True]
     pages = [report(manifest_of(terms, facts), facts, {}) for facts in found]
     assert ["Along age" in page for page in pages] == [False, True]
+
+
+# --- areas: names, maps, and flows within one area
+
+
+def test_flows_within_one_area_have_a_table_of_their_own(axis_of: Callable[..., Axis]) -> None:
+    """The largest flows are of the finest level above the noise that refines both ends alike, and lead from area to area."""
+    tree = tree_of_trips(axis_of, 2, areas=3)
+    facts = facts_of(tree, {(0, 0): 900, (1, 2): 300, (2, 2): 500, (2, 0): 200}, terms_of(tree, sigma=0.1))
+    assert tree.axis_levels(facts.largest_level) == (2, 2)
+    assert [large.count for large in facts.largest] == [300, 200]
+    assert [large.count for large in facts.within] == [900, 500]
+    assert facts.within_records == 1400
+
+
+def test_levels_that_refine_one_end_further_have_no_largest_flows(axis_of: Callable[..., Axis]) -> None:
+    """Where such a level is the finest above the noise, the largest flows are those of the level above it."""
+    tree = tree_of_trips(axis_of, 2, areas=4)
+    terms = terms_of(tree, sigma=0.1)
+    loud = [replace(level, sigma=1e6) if level.level == 4 else level for level in terms]
+    facts = facts_of(tree, {(0, 1): 900, (1, 2): 300}, loud)
+    assert facts.finest_above_noise == 3
+    assert (facts.largest_level, tree.axis_levels(2)) == (2, (1, 1))
+
+
+def test_the_ends_of_other_codebooks_have_no_area_in_common(axis_of: Callable[..., Axis]) -> None:
+    """A code that two codebooks share is one area only if they have the same levels or the same codes."""
+    axes = (axis_of("origin", [("1",), ("2",)]), axis_of("destination", [("1",), ("3",)]))
+    axes = tuple(replace(axis, level_names=(f"{axis.name} zone",)) for axis in axes)
+    tree = Tree(axes, alternate([1, 1], 1))
+    facts = facts_of(tree, {(0, 0): 900, (1, 1): 300}, terms_of(tree, sigma=0.1))
+    assert ([large.count for large in facts.largest], facts.within) == ([900, 300], ())
+
+
+def _of_towns(axis_of: Callable[..., Axis], counts: list[int], sigma: float) -> tuple[list[LevelTerms], Facts]:
+    """Return what is collected of five towns in a row that have names and, but for the last one, shapes."""
+    codes = [f"t<{number}" for number in range(5)]
+    tree = Tree((axis_of("home", [(code,) for code in codes]),), in_sequence([1], [(0, 1)]))
+    wkb = pl.Series([shapely.to_wkb(shapely.box(at, 50, at + 1, 51)) for at in range(4)], dtype=pl.Binary)
+    shapes = Shapes({("home", 1): pl.DataFrame({"code_1": codes[:4], GEOMETRY: wkb})})
+    names = Names({("home", 1): pl.DataFrame({"code_1": codes[:4], "name": ["A & B", "Bee", "Sea", "Dee"]})})
+    terms = terms_of(tree, sigma)
+    collector = Collector(tree, terms, names=names, shapes=shapes)
+    for level in range(2):
+        rows = rows_of(tree, {(number,): count for number, count in enumerate(counts)}, level)
+        collector.take(rows, shares_of(rows, terms[level]))
+    return terms, collector.facts()
+
+
+def test_a_map_tells_noise_from_signal(axis_of: Callable[..., Axis]) -> None:
+    """An area is hatched if and only if its total is at most twice its noise; the table of the map has every number."""
+    terms, facts = _of_towns(axis_of, [500, 20, 40, 90, 3], sigma=10.0)
+    text = report(manifest_of(terms, facts), facts, {})
+    seen = read(text)
+    drawn = text[text.index('<svg class="map"') : text.index('<ul class="key">')]
+    shades = {
+        name: shade for shade, name in re.findall(r'<path class="(\w+)"[^>]*><title>([^:]*): [\d,]+</title>', drawn)
+    }
+    assert shades.keys() == {"A &amp; B (t&lt;0)", "Bee (t&lt;1)", "Sea (t&lt;2)", "Dee (t&lt;3)"}
+    assert shades["Bee (t&lt;1)"] == "n"
+    assert "n" not in {shade for name, shade in shades.items() if not name.startswith("Bee")}
+    assert shades["A &amp; B (t&lt;0)"] > shades["Dee (t&lt;3)"] > shades["Sea (t&lt;2)"]
+    assert "their totals are at most 20, twice the noise" in seen.text
+    assert "1 of 5 areas have no shape." in seen.text
+    assert '<th scope="row">Bee (t&lt;1)</th><td>20</td><td>no</td>' in text
+    assert '<th scope="row">t&lt;4</th><td>3</td><td>no</td>' in text
+    assert '<th scope="row">A &amp; B <small>t&lt;0</small></th><td><b>500</b></td>' in text
+
+
+def test_a_map_of_noise_is_hatched_all_over(axis_of: Callable[..., Axis]) -> None:
+    """Where no total stands out, every area is hatched and no shade is explained."""
+    terms, facts = _of_towns(axis_of, [5, 2, 4, 9, 3], sigma=10.0)
+    text = report(manifest_of(terms, facts), facts, {})
+    read(text)
+    assert text.count('<path class="n"') == 4
+    key = text[text.index('<ul class="key">') :].partition("</ul>")[0]
+    assert key.count("<li>") == 1
+
+
+def test_no_shapes_no_map(axis_of: Callable[..., Axis]) -> None:
+    """A release without boundaries has no section of maps."""
+    tree = tree_of_trips(axis_of, 1)
+    facts = facts_of(tree, {(0, 1): 40}, terms_of(tree))
+    assert facts.maps == ()
+    assert "On the map" not in report(manifest_of(terms_of(tree), facts), facts, {})
+
+
+def test_every_chart_has_its_numbers(axis_of: Callable[..., Axis]) -> None:
+    """Each picture of the page is followed by a folded table, and every head of a table says what it is the head of."""
+    tree = tree_of_trips(axis_of, 2, areas=3)
+    terms = terms_of(tree)
+    facts = facts_of(tree, {(0, 1): 900, (1, 2): 90}, terms)
+    text = report(manifest_of(terms, facts), facts, {})
+    assert text.count("<svg") == text.count("The numbers behind this chart") == 5
+    assert not re.search(r"<th(?! scope=\"(?:row|col)\")", text.partition("<body>")[2])
+    details = text.index("<h2>Details</h2>")
+    assert details < text.index("Pairs that are released") < text.index("Areas with a released count")
+    assert text.index("The tables</h2>") < details

@@ -21,7 +21,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 PARTS = ("intervals", "privacy", "run", "files")
-ADDED = {"views", "derived", "covariance", "statistic", "rows", "measure"}  # since the first stores
+ADDED = {"views", "derived", "covariance", "statistic", "rows", "measure", "formats"}  # since the first stores
 
 
 def several(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
@@ -69,6 +69,7 @@ ALL_TERMS = st.builds(
     different_people=st.booleans(),
     series=TEXT,
     measure=st.sampled_from(["survivors", "all", "above"]),
+    formats=several(st.sampled_from(["csv", "xlsx", "omx", "geoparquet", "sdmx"])),
 )
 
 

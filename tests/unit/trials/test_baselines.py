@@ -209,8 +209,8 @@ def test_baselines_are_shown_beside_mechanisms(tmp_path: Path, capsys: pytest.Ca
     page = comparison_page(answer)
     of_page = page[page.index("<h2>Intervals</h2>") : page.index("<h2>In numbers</h2>")]
     assert "<svg" not in of_page  # a picture shows intervals of questions
-    assert f"<tr><td>by_mode</td><td>{100 * of_cbdp[7].rows_covered.mean:.1f}</td>" in of_page
-    assert page.count("<td>by_mode</td>") == 5 + 1  # measures, and the rows of cbdp
+    assert f'<tr><th scope="row">by_mode</th><td>{100 * of_cbdp[7].rows_covered.mean:.1f}</td>' in of_page
+    assert page.count('<th scope="row">by_mode</th>') == 5 + 1  # measures, and the rows of cbdp
     assert "laplace" not in of_page
 
 

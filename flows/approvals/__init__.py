@@ -1,0 +1,1 @@
+"""Approvals: what a plan states for somebody to approve, and whether a release still is what was approved."""

@@ -1,0 +1,194 @@
+"""Whether a release still is what was approved: the same spec, the same codebooks, and the same budget."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flows.approvals.stated import cap_stated, charged_releases, charges_digest, public_tables, published_keys
+from flows.planning.composition import standing_of
+from flows.planning.plan import Plan
+from flows.spec.file import keys_of_release, places_in
+from storage.errors import BudgetNotAsApproved, InputError, SpecError
+from storage.ledger.books import Books
+from storage.machine.files import short_hash
+from storage.releases.approvals import OPTION, Approval, sha256_of_value
+from tasks.words.levels import in_short
+from tasks.words.numbers import rounded_up
+
+_ABSENT = object()
+_LONGEST = 60  # characters of a value
+_MOST = 8  # differences that an error names
+_SLACK = 1e-6  # an accountant's newer version may differ in the last digits
+
+_AGAIN = "new plan with `trellis plan SPEC --html plan.html` and have it approved. Nothing is reserved."
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not as it was approved.
+
+    Attributes:
+        kind: which error it is.
+        field: the key at fault.
+        told: the key, and what it was and is, in words.
+    """
+
+    kind: Literal["spec", "codebook", "budget"]
+    field: str
+    told: str
+
+
+def check_approved(plan: Plan, books: Books) -> None:
+    """Refuse a release whose spec or codebooks are not those that were approved; a plan without an approval passes.
+
+    Raises:
+        SpecError: the spec differs; the error names every difference, those of codebooks and budget too.
+        InputError: only a codebook does, or another public table.
+    """
+    if plan.approved is None:
+        return
+    approval, found = plan.approved.approval, list(differences(plan, books))
+    wrong = [difference for difference in found if difference.kind != "budget"]
+    if wrong:
+        kind = SpecError if any(difference.kind == "spec" for difference in wrong) else InputError
+        raise kind(_told(approval, found), field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
+    schedule = plan.file.spec.schedule
+    if schedule and schedule.until:
+        raise SpecError(
+            f"schedule.until: {OPTION} is for single releases, and this spec declares a series, which `trellis up` reserves as a whole.",
+            field="schedule.until",
+            hint="Have the plan of a series signed by hand.",
+        )
+
+
+def check_budget_approved(plan: Plan, books: Books) -> None:
+    """Refuse a release whose people's budget is not as it was approved; a plan without an approval passes.
+
+    Inside the transaction that reserves the release, with books that were read there, no two releases pass on one approval.
+
+    Raises:
+        BudgetNotAsApproved: something was charged or given back since then, or the cap was changed.
+    """
+    if plan.approved is None:
+        return
+    approval = plan.approved.approval
+    found = list(_of_budget(approval, books))
+    if not found:
+        return
+    refusal = BudgetNotAsApproved(_told(approval, found), field=found[0].field, hint=f"Make a {_AGAIN}")
+    account = books.account(approval.budget.dataset)
+    if account:
+        standing = standing_of(account.spendings, account.terms.cap)
+        refusal.left, refusal.left_epsilon = standing.left_rho, standing.left_epsilon
+    raise refusal
+
+
+def differences(plan: Plan, books: Books) -> Iterator[Difference]:
+    """Yield everything that is not as it was approved; the plan must have an approval."""
+    if plan.approved is None:
+        raise ValueError("nothing was approved.")
+    approval = plan.approved.approval
+    of_spec = list(_of_spec(approval, plan))
+    of_codebooks = list(_of_codebooks(approval, plan))
+    yield from of_spec
+    yield from of_codebooks
+    if not (of_spec or of_codebooks):
+        yield from _of_guarantee(approval, plan)
+    yield from _of_budget(approval, books)
+
+
+def _of_spec(approval: Approval, plan: Plan) -> Iterator[Difference]:
+    keys = keys_of_release(plan.file)
+    found = list(_of_keys(approval.keys, published_keys(plan.file), ""))
+    named = {difference.field for difference in found}
+    places = {key: sha256_of_value(place) for key, place in places_in(keys)}
+    found += [
+        Difference("spec", key, f"{key}: a file of the same name → in another place")
+        for key in sorted(approval.places.keys() & places.keys())
+        if places[key] != approval.places[key] and key not in named
+    ]
+    if not found and sha256_of_value(keys) != approval.spec:
+        found.append(Difference("spec", "SPEC", "the spec: a place that it names → another place"))
+    yield from found
+
+
+def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[Difference]:
+    """Yield the keys of a section that differ, and those of the sections in it."""
+    for key in dict.fromkeys([*before, *now]):
+        was, is_now, name = before.get(key, _ABSENT), now.get(key, _ABSENT), f"{path}{key}"
+        if isinstance(was, Mapping) and isinstance(is_now, Mapping):
+            yield from _of_keys(was, is_now, f"{name}.")
+        elif was != is_now:
+            yield Difference("spec", name, f"{name}: {_written(was)} → {_written(is_now)}")
+
+
+def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[Difference]:
+    pairs = ((approval.codebooks, plan.codebooks, "the codebook of "), (approval.tables, dict(public_tables(plan)), ""))
+    for before, now, called in pairs:
+        for name in dict.fromkeys([*before, *now]):
+            was, is_now = before.get(name, "none"), now.get(name, "none")
+            if was != is_now:
+                yield Difference(
+                    "codebook",
+                    "hierarchy" if called else name,
+                    f"{called}{name}: sha256 {was[:12]}… → {is_now[:12]}…",
+                )
+
+
+def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[Difference]:
+    """Yield what another version of Trellis makes of the same spec."""
+    guarantee = plan.guarantee
+    was_named, is_named = approval.mechanism, plan.mechanism.name
+    if was_named != is_named:
+        yield Difference("spec", "mechanism", f"mechanism: {was_named} → {is_named}")
+    pairs = (
+        ("privacy.epsilon", approval.epsilon, guarantee.epsilon),
+        ("privacy.delta", approval.delta, guarantee.delta),
+        ("privacy.rho", approval.rho, float(guarantee.rho)),
+    )
+    for key, was, is_now in pairs:
+        if not math.isclose(was, is_now, rel_tol=_SLACK):
+            yield Difference("spec", key, f"{key}, as this Trellis computes it: {was:.8g} → {is_now:.8g}")
+
+
+def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
+    before, account = approval.budget, books.account(approval.budget.dataset)
+    if account is None:
+        if before.releases:  # a restored, older ledger
+            yield Difference("budget", "budget", f"the ledger: {len(before.releases)} releases charged → none")
+        return
+    if account.terms.dataset != before.dataset:
+        told = f"the account that is charged: {before.dataset} → {account.terms.dataset}"
+        yield Difference("budget", "dataset", told)
+    cap = cap_stated(account.terms.cap)
+    if cap != before.cap:
+        yield Difference("budget", "budget", f"the cap: {_cap_in_words(before.cap)} → {_cap_in_words(cap)}")
+    if charges_digest(account) != before.charged:
+        now = charged_releases(account)
+        spent = standing_of(account.spendings, account.terms.cap).epsilon
+        more = [release for release in now if release not in before.releases]
+        less = [release for release in before.releases if release not in now]
+        why = [f"charged since: {in_short(more)}"] if more else []
+        why += [f"given back: {in_short(less)}"] if less else []
+        told = f"what is spent of the budget: ε = {rounded_up(before.spent)} → {rounded_up(spent)}"
+        yield Difference("budget", "budget", f"{told} ({', '.join(why) or 'a part was given back'})")
+
+
+def _told(approval: Approval, found: list[Difference]) -> str:
+    shown = [difference.told for difference in found[:_MOST]]
+    further = [f"{len(found) - _MOST} more"] if len(found) > _MOST else []
+    plan = f"plan {short_hash(approval.fingerprint)}"
+    return f"This is not what was approved ({plan}): {'; '.join([*shown, *further])}."
+
+
+def _written(value: Any) -> str:
+    if value is _ABSENT:
+        return "left out"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _cap_in_words(cap: Mapping[str, float]) -> str:
+    return f"ε = {cap['epsilon']:g} at δ = {cap['delta']:g}"

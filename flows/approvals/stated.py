@@ -1,0 +1,99 @@
+"""What a plan states for somebody to approve: the spec, the codebooks and the budget, as they are when it is made."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from typing import Any
+
+from flows.planning.budget import agreed_terms
+from flows.planning.composition import composed_epsilon
+from flows.planning.plan import Plan
+from flows.spec.file import SpecFile, keys_of_release, places_in
+from storage.ledger.books import Account, Books, Cap
+from storage.machine.clock import utc_now
+from storage.releases.approvals import Approval, ApprovedBudget, canonical, fingerprint_of, sha256_of_value
+
+
+def approval_of(plan: Plan, books: Books) -> Approval:
+    """Return what a plan states, with its fingerprint.
+
+    Raises:
+        SpecError: the spec has other terms than the dataset's people.
+    """
+    keys, guarantee = keys_of_release(plan.file), plan.guarantee
+    stated = Approval(
+        fingerprint="",
+        made=utc_now(),
+        trellis=version("trellis"),
+        name=plan.file.spec.name,
+        dataset=plan.file.spec.dataset,
+        spec=sha256_of_value(keys),
+        keys=published_keys(plan.file),
+        places={key: sha256_of_value(place) for key, place in places_in(keys)},
+        codebooks=dict(plan.codebooks),
+        tables=dict(public_tables(plan)),
+        mechanism=plan.mechanism.name,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        rho=float(guarantee.rho),
+        budget=_budget(plan, books),
+    )
+    return replace(stated, fingerprint=fingerprint_of(asdict(stated)))
+
+
+def published_keys(file: SpecFile) -> dict[str, Any]:
+    """Return the keys of a spec on which its release depends, with file names in place of paths, as JSON has them."""
+    keys: dict[str, Any] = canonical(file.published())
+    if file.spec.release.records:  # `--records` sets it, whatever the file says
+        keys["release"] = keys["release"] | {"records": True}
+    return keys
+
+
+def charges_digest(account: Account | None) -> str:
+    """Return the sha256 over all charges to some people that count, so that any further or lesser charge shows."""
+    charges = account.charges.values() if account else ()
+    return sha256_of_value(
+        sorted(
+            [charge.release, charge.level, charge.mechanism, str(charge.rho), repr(charge.epsilon), repr(charge.delta)]
+            for charge in charges
+            if charge.state != "void"
+        )
+    )
+
+
+def charged_releases(account: Account | None) -> tuple[str, ...]:
+    """Return the releases that have spent or reserved a part of some people's budget, in the order of the ledger."""
+    charges = account.charges.values() if account else ()
+    return tuple(dict.fromkeys(charge.release for charge in charges if charge.state != "void"))
+
+
+def cap_stated(cap: Cap) -> dict[str, float]:
+    """Return a cap as approvals state it."""
+    return {"epsilon": cap.epsilon, "delta": cap.delta}
+
+
+def _budget(plan: Plan, books: Books) -> ApprovedBudget:
+    terms = agreed_terms(books, plan.asked())
+    account, cap = books.accounts.get(terms.dataset), terms.cap
+    before = account.spendings if account else []
+    return ApprovedBudget(
+        dataset=terms.dataset,
+        cap=cap_stated(cap),
+        releases=charged_releases(account),
+        charged=charges_digest(account),
+        spent=composed_epsilon(before, cap.delta, cap),
+        after=composed_epsilon([*before, plan.guarantee.spending], cap.delta, cap),
+    )
+
+
+def public_tables(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the sha256 of every public table that is no codebook, by its key."""
+    for source in plan.derived_sources:
+        yield f"derived.{source.name}.table", source.sha256
+    if plan.source.groups and plan.source.groups.listed:
+        yield "input.groups.table", plan.source.groups.listed.sha256
+    for axis in plan.source.axes:
+        if axis.labels and axis.labels.table:
+            yield axis.labels.field, axis.labels.table.sha256()
+        for table in axis.boundaries.files.values() if axis.boundaries else ():
+            yield table.field, table.sha256()

@@ -1,0 +1,145 @@
+"""The largest counts of a release: of which level they are, and which of them are flows within one area."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tasks.format.rows import Rows
+from tasks.tree.axis import Axis, BoolArray, IntArray
+from tasks.tree.keys import AreaArray
+from tasks.tree.order import Tree
+
+MOST_LARGEST = 15  # rows
+CHUNK = 1_000_000  # rows read at once
+
+Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
+
+
+@dataclass(frozen=True, slots=True)
+class LargeCount:
+    """One of the largest counts.
+
+    Attributes:
+        codes: per refined axis, the area: its code alone if no two areas of the level share a code, otherwise its path.
+        count: records.
+        low: the lower end of its interval, records; None without an interval. Of the simultaneous intervals if there are any,
+            because a count that is chosen by its size needs those.
+        high: the upper end.
+        paths: per refined axis, the whole path of the area.
+    """
+
+    codes: tuple[Path, ...]
+    count: int
+    low: int | None
+    high: int | None
+    paths: tuple[Path, ...] = ()
+
+
+def is_of_flows(tree: Tree) -> bool:
+    """Return whether a tree counts trips from areas to areas."""
+    return [axis.name for axis in tree.axes] == ["origin", "destination"]
+
+
+def levels_of_flows(tree: Tree) -> list[int]:
+    """Return the levels of trips that refine both ends alike: to levels of one name, or to as many levels; none for others."""
+    found = []
+    for level in range(tree.depth + 1) if is_of_flows(tree) else ():
+        one, other = tree.axis_levels(level)
+        names = {axis.level_name(own) for axis, own in zip(tree.axes, (one, other), strict=True)}
+        if one and other and (one == other or len(names) == 1):
+            found.append(level)
+    return found
+
+
+def within_one_area(tree: Tree, level: int, rows: Rows) -> BoolArray:
+    """Return which rows of a level are of trips that begin and end in one area, or in an area and one that contains it."""
+    reached = tree.axis_levels(level)
+    origin, destination = tree.axes
+    common = min(reached)
+    if not (common and _are_the_same(origin, destination, common)):
+        return np.zeros(len(rows), dtype=bool)
+    ends = [
+        axis.ancestors(areas.astype(np.int64), own, common)
+        for axis, areas, own in zip(tree.axes, rows.areas, reached, strict=True)
+    ]
+    found: BoolArray = _number_at_the_other_end(origin, destination, common)[ends[0]] == ends[1]
+    return found
+
+
+def _are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
+    """Return whether two ends have the same areas down to a level, by the names of their levels or by all their codes."""
+    if origin.level_names[:level] == destination.level_names[:level]:
+        return True
+    return all(
+        set(one) == set(other) for one, other in zip(origin.codes[:level], destination.codes[:level], strict=True)
+    )
+
+
+def _number_at_the_other_end(origin: Axis, destination: Axis, level: int) -> IntArray:
+    """Return, for every area of a level of the one end, its number at the other end; -1 for an area that is not there."""
+    numbers = [np.arange(axis.areas(level)) for axis in (origin, destination)]
+    one, other = (
+        pl.DataFrame(paths_of(axis, level, of_axis), orient="row").with_columns(number=of_axis)
+        for axis, of_axis in zip((origin, destination), numbers, strict=True)
+    )
+    codes = one.columns[:-1]
+    joined = one.join(other, on=codes, how="left", suffix="_there", maintain_order="left")
+    return joined["number_there"].fill_null(-1).to_numpy()
+
+
+def largest(tree: Tree, level: int, rows: Rows) -> tuple[LargeCount, ...]:
+    """Return the rows of a level with the largest counts, the largest first; of equal counts, the first comes first."""
+    candidates = [
+        first + _positions_of_largest(rows.counts[first : first + CHUNK]) for first in range(0, len(rows), CHUNK)
+    ]
+    positions = np.concatenate([np.zeros(0, dtype=np.int64), *candidates])
+    positions = positions[_positions_of_largest(rows.counts[positions])]
+    of_axes = [
+        paths_of(axis, own, of_axis[positions])
+        for axis, own, of_axis in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
+        if own
+    ]
+    refined = [(axis, own) for axis, own in zip(tree.axes, tree.axis_levels(level), strict=True) if own]
+    short = [_shortest(axis, own, paths) for (axis, own), paths in zip(refined, of_axes, strict=True)]
+    return tuple(
+        LargeCount(codes, int(rows.counts[position]), *_interval(rows, position), paths)
+        for position, codes, paths in zip(
+            positions.tolist(), zip(*short, strict=True), zip(*of_axes, strict=True), strict=True
+        )
+    )
+
+
+def _positions_of_largest(counts: IntArray) -> IntArray:
+    """Return the positions of the largest counts, the largest first; of equal counts, the first comes first."""
+    if len(counts) > MOST_LARGEST:
+        least = np.partition(counts, -MOST_LARGEST)[-MOST_LARGEST]
+        above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
+        positions = np.concatenate((above, equal[: MOST_LARGEST - len(above)]))
+    else:
+        positions = np.arange(len(counts))
+    return positions[np.lexsort((positions, -counts[positions]))]
+
+
+def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
+    if not rows.bounds:
+        return None, None
+    low, high = rows.bounds[-2:]
+    return int(low[position]), int(high[position])
+
+
+def _shortest(axis: Axis, level: int, paths: Sequence[Path]) -> Sequence[Path]:
+    """Return what identifies areas within a level: their codes, or their paths if two areas share a code."""
+    codes = axis.codes[level - 1]
+    return tuple(path[-1:] for path in paths) if codes.n_unique() == len(codes) else paths
+
+
+def paths_of(axis: Axis, level: int, areas: AreaArray | NDArray[np.int64]) -> tuple[Path, ...]:
+    """Return the paths of areas of a level: the codes of the areas that contain each one, then its own."""
+    columns = [
+        axis.codes[own - 1].gather(axis.ancestors(areas.astype(np.int64), level, own)).to_list()
+        for own in range(1, level + 1)
+    ]
+    return tuple(zip(*columns, strict=True))

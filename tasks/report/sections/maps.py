@@ -1,0 +1,170 @@
+"""The maps of a report: areas in shades of their totals, hatched where these do not stand out from the noise."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from tasks.atlas.names import Names
+from tasks.atlas.shapes import Shapes
+from tasks.report.sections.numbers import behind
+from tasks.report.sections.totals import AreaTotals
+from tasks.tree.axis import IntArray
+from tasks.words.numbers import format_rounded
+
+MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem }
+.maps figure { margin: 1rem 0; min-width: 0 }
+.maps h3 { margin: 0 0 .4rem }
+.map path { stroke: #fff; stroke-width: 1; vector-effect: non-scaling-stroke; stroke-linejoin: round }
+.map .n { stroke: #bbb; stroke-width: .6 }
+.map .c0, .c0 { fill: #cfe1f2; background: #cfe1f2 } .map .c1, .c1 { fill: #94c4df; background: #94c4df }
+.map .c2, .c2 { fill: #4a98c9; background: #4a98c9 } .map .c3, .c3 { fill: #1b69af; background: #1b69af }
+.map .c4, .c4 { fill: #08306b; background: #08306b }
+.key { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; margin: .4rem 0; padding: 0; font-size: .875rem }
+.key i { display: inline-block; width: 1.1rem; height: .85rem; margin-right: .4rem; vertical-align: -.05rem; border: 1px solid #888;
+    print-color-adjust: exact }
+.key .n { background: repeating-linear-gradient(135deg, #fff 0 3px, #999 3px 4px) }
+@media print { .maps { grid-template-columns: 1fr 1fr } }
+"""
+
+_SIDE = 1000  # units of the longer side of a map
+_WIDEST, _TALLEST = 480, 560  # pixels
+_MOST = 100_000  # bytes of GeoJSON; the paths of a map have about a third
+_CLASSES = 5
+
+
+def maps_section(maps: Sequence[AreaTotals], shapes: Shapes, names: Names, what: str = "records") -> str:
+    """Return the section of the maps; empty if there is none."""
+    figures = [figure for totals in maps if (figure := _figure(totals, shapes, names, what))]
+    return f'<h2>On the map</h2>\n<div class="maps">\n{"".join(figures)}\n</div>' if figures else ""
+
+
+def _figure(totals: AreaTotals, shapes: Shapes, names: Names, what: str) -> str:
+    place = totals.axis, totals.level
+    drawn = shapes.drawn([place], _MOST).get(place)
+    if drawn is None:
+        return ""
+    number = {path: position for position, path in enumerate(totals.paths)}
+    areas = [(number[path], geometry) for path, geometry in zip(shapes.paths(*place), drawn, strict=True)]
+    limits, stands_out = _limits(totals.counts[totals.stands_out]), totals.stands_out
+    classes = np.where(stands_out, np.searchsorted(limits, totals.counts, side="right"), -1)
+    title = _title(totals.axis)
+    called = [names.called(totals.axis, path) for path in totals.paths]
+    picture = _picture(title, totals, areas, classes, called)
+    without = len(totals.paths) - len(areas)
+    missing = f" {without:,} of {len(totals.paths):,} areas have no shape." if without else ""
+    noise = (
+        f" Hatched areas do not stand out: their totals are at most {format_rounded(2 * totals.noise)}, twice the noise of such a"
+        " sum, so that the truth may be zero."
+        if not stands_out.all()
+        else f" Every total is above {format_rounded(2 * totals.noise)}, twice the noise of such a sum."
+        if totals.noise
+        else ""
+    )
+    caption = f"Released {what} by {escape(totals.level_name)}, added up from level {totals.of_level}.{noise}{missing}"
+    order = np.argsort(-totals.counts, kind="stable")
+    rows = [
+        [escape(called[area]), f"{totals.counts[area]:,}", "yes" if stands_out[area] else "no"]
+        for area in order.tolist()
+    ]
+    table = behind([escape(totals.level_name), "count", "stands out"], rows, of="map")
+    return f"<figure><h3>{escape(title)}</h3>{picture}{_key(limits, classes)}<figcaption>{caption}</figcaption>{table}</figure>\n"
+
+
+def _title(axis: str) -> str:
+    return {"origin": "Where trips begin", "destination": "Where trips end"}.get(axis, f"By {axis}")
+
+
+def _limits(counts: IntArray) -> list[int]:
+    """Return where the classes of a map begin, but for the first: in whole numbers of two digits, with as many areas in each."""
+    if not len(counts):
+        return []
+    cuts = np.quantile(counts, np.linspace(0, 1, _CLASSES + 1)[1:-1])
+    rounded = {int(float(f"{cut:.1e}")) for cut in cuts.tolist()}
+    return sorted(cut for cut in rounded if counts.min() < cut <= counts.max())
+
+
+def _key(limits: Sequence[int], classes: IntArray) -> str:
+    """Return what the shades of a map mean, in words."""
+    if not limits:
+        words = ["stands out from the noise"]
+    else:
+        between = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(limits)]
+        words = [f"under {limits[0]:,}", *between, f"{limits[-1]:,} or more"]
+    items = [f'<li><i class="{_shade(number, len(words))}"></i>{word}</li>' for number, word in enumerate(words)]
+    noise = ['<li><i class="n"></i>does not stand out from the noise</li>'] if (classes < 0).any() else []
+    items = items if (classes >= 0).any() else []
+    return f'<ul class="key">{"".join([*noise, *items])}</ul>'
+
+
+def _shade(number: int, classes: int) -> str:
+    """Return the CSS class of a class of counts: the darkest one is that of the largest counts."""
+    return f"c{number + _CLASSES - max(classes, 1) if classes < _CLASSES else number}"
+
+
+def _picture(
+    title: str,
+    totals: AreaTotals,
+    areas: Sequence[tuple[int, dict[str, Any]]],
+    classes: IntArray,
+    called: Sequence[str],
+) -> str:
+    """Return a map as an SVG element, in which an area tells what it is called and what it counts."""
+    polygons = [_polygons(geometry) for _, geometry in areas]
+    corners = np.array([corner for of in polygons for rings in of for ring in rings for corner in ring])
+    (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
+    narrower = max(math.cos(math.radians((south + north) / 2)), 0.05)  # a degree of longitude than one of latitude
+    wide, tall = max((east - west) * narrower, 1e-9), max(north - south, 1e-9)
+    scale = _SIDE / max(wide, tall)
+    size = wide * scale, tall * scale
+    many = len(set(classes[classes >= 0].tolist()) | {0}) if (classes >= 0).any() else 1
+    many = max(many, int(classes.max()) + 1)
+    paths = []
+    for (area, _), of in zip(areas, polygons, strict=True):
+        d = "".join(
+            _path([((x - west) * narrower * scale, (north - y) * scale) for x, y in ring])
+            for rings in of
+            for ring in rings
+        )
+        shade = (
+            f'class="{_shade(int(classes[area]), many)}"'
+            if classes[area] >= 0
+            else f'class="n" fill="url(#hatch-{totals.level}-{_slug(totals.axis)})"'
+        )
+        paths.append(f'<path {shade} d="{d}"><title>{escape(called[area])}: {totals.counts[area]:,}</title></path>\n')
+    pixels = min(_WIDEST, _TALLEST * size[0] / size[1])
+    hatch = (
+        f'<defs><pattern id="hatch-{totals.level}-{_slug(totals.axis)}" width="14" height="14" patternUnits="userSpaceOnUse"'
+        ' patternTransform="rotate(45)"><rect width="14" height="14" fill="#fff"/><rect width="4" height="14" fill="#999"/></pattern></defs>'
+    )
+    about = f"{title}: a map of the totals by {totals.level_name}, darker for more; the table below has its numbers"
+    return (
+        f'<svg class="map" role="img" aria-label="{escape(about, quote=True)}" width="100%" style="max-width: {pixels:.0f}px"'
+        f' viewBox="-4 -4 {size[0] + 8:.0f} {size[1] + 8:.0f}" fill-rule="evenodd"><title>{escape(title)}</title>'
+        f"{hatch if (classes < 0).any() else ''}\n{''.join(paths)}</svg>"
+    )
+
+
+def _polygons(geometry: dict[str, Any]) -> list[Any]:
+    """Return the polygons of a GeoJSON geometry, each a list of rings."""
+    coordinates = geometry["coordinates"]
+    return [coordinates] if geometry["type"] == "Polygon" else list(coordinates)
+
+
+def _path(ring: Sequence[tuple[float, float]]) -> str:
+    """Return a ring as a part of an SVG path, in whole units; the first corner is not repeated."""
+    corners = [(round(x), round(y)) for x, y in ring[:-1]]
+    (x, y), steps = corners[0], list[str]()
+    for one, other in itertools.pairwise(corners):
+        if one != other:
+            across, down = other[0] - one[0], other[1] - one[1]
+            steps.append(f"{across}{'' if down < 0 else ' '}{down}")
+    return f"M{x} {y}l{' '.join(steps)}z" if steps else ""
+
+
+def _slug(axis: str) -> str:
+    """Return a name that an address inside the page may have, one for each axis."""
+    return axis.encode().hex()

@@ -1,0 +1,123 @@
+"""The numbers behind the charts of a report, as tables that unfold."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from storage.counts.columns import REGION
+from tasks.atlas.names import Names
+from tasks.format.manifest import LevelEntry
+from tasks.report.facts import CLASS_NAMES, Facts, Histograms, Matrix, Series
+from tasks.report.frame import table
+from tasks.report.levels import NOTHING
+from tasks.words.numbers import format_cells, format_rounded
+
+_MOST_ROWS = 400
+
+
+def behind(heads: Sequence[str], rows: Sequence[Sequence[str]], *, of: str = "chart") -> str:
+    """Return a table of the numbers behind a chart that is folded until somebody asks for it.
+
+    Args:
+        heads: HTML, one per column.
+        rows: HTML, one cell per column.
+        of: the word for the picture.
+    """
+    shown = rows[:_MOST_ROWS]
+    more = "" if len(rows) <= _MOST_ROWS else f"<p>The first {_MOST_ROWS:,} of {len(rows):,} rows.</p>"
+    return (
+        f'<details class="numbers"><summary>The numbers behind this {of}</summary>{more}{table(heads, shown)}</details>'
+    )
+
+
+def of_noise(levels: Sequence[LevelEntry], facts: Facts) -> str:
+    """Return the noise and the errors of every level, beside the mean count; no column that would be empty."""
+    columns = {
+        "mean count": [_rounded(facts.mean_count(level.level)) for level in levels],
+        "noise (σ)": [_rounded(level.sigma) for level in levels],
+        "half of the interval": [_rounded(level.half_width) for level in facts.levels],
+        "error bound (95%)": [_rounded(level.bound) for level in levels],
+        "threshold": [_rounded(level.threshold) for level in levels],
+    }
+    return _by_level({head: cells for head, cells in columns.items() if set(cells) != {NOTHING}})
+
+
+def of_sizes(facts: Facts) -> str:
+    """Return how many rows of each level have a count of each size."""
+    shown = [number for number in range(len(CLASS_NAMES)) if any(level.sizes[number] for level in facts.levels)]
+    return _by_level({CLASS_NAMES[number]: [f"{level.sizes[number]:,}" for level in facts.levels] for number in shown})
+
+
+def of_cells(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str:
+    """Return how many cells of each level are possible, measured and released."""
+    return _by_level(
+        {
+            f"possible {cells}": [format_cells(level.possible_cells) for level in facts.levels],
+            "measured": [f"{level.cells:,}" for level in levels],
+            "released": [f"{level.rows:,}" for level in facts.levels],
+        }
+    )
+
+
+def of_areas(facts: Facts) -> str:
+    """Return how many areas of each axis have a released count at every level."""
+    axes = [areas.axis for areas in facts.levels[-1].areas if areas.possible]
+    columns: dict[str, list[str]] = {escape(axis): [] for axis in axes}
+    for level in facts.levels:
+        there = {areas.axis: areas for areas in level.areas}
+        for axis in axes:
+            known = there.get(axis)
+            columns[escape(axis)].append(f"{known.left:,} of {known.possible:,}" if known else NOTHING)
+    return _by_level(columns)
+
+
+def of_series(series: Series, names: Names) -> str:
+    """Return the counts along an ordered axis, with their intervals."""
+    rows = [
+        [escape(names.called(series.axis, path)), f"{count:,}", _end(low), _end(high)]
+        for path, count, low, high in zip(
+            series.paths, series.counts.tolist(), series.low.tolist(), series.high.tolist(), strict=True
+        )
+    ]
+    return behind([escape(series.axis), "count", "low", "high"], rows)
+
+
+def of_histograms(histograms: Histograms, names: Names) -> str:
+    """Return the numbers of groups of some regions by size, with their intervals."""
+    rows = [
+        [escape(names.called(REGION, region.path)) or "everything", escape(size), f"{count:,}", f"{low:,}", f"{high:,}"]
+        for region in histograms.regions
+        for size, count, low, high in zip(
+            histograms.sizes, region.counts.tolist(), region.low.tolist(), region.high.tolist(), strict=True
+        )
+    ]
+    return behind(["region", "size", "groups", "low", "high"], rows)
+
+
+def of_matrix(matrix: Matrix, names: Names) -> str:
+    """Return the counts of two axes against each other; a cell that was not released has a dash."""
+    called = [
+        [escape(names.called(axis, path)) for path in paths]
+        for axis, paths in zip(matrix.axes, matrix.codes, strict=True)
+    ]
+    heads = called[-1]
+    of_rows = called[0] if len(called) > 1 else ["count"]
+    rows = [
+        [name, *(f"{count:,}" if there else NOTHING for count, there in zip(counts, released, strict=True))]
+        for name, counts, released in zip(of_rows, matrix.counts.tolist(), matrix.is_released.tolist(), strict=True)
+    ]
+    return behind([" by ".join(escape(axis) for axis in matrix.axes), *heads], rows)
+
+
+def _by_level(columns: dict[str, list[str]]) -> str:
+    rows = [[str(level), *cells] for level, cells in enumerate(zip(*columns.values(), strict=True))]
+    return behind(["level", *columns], rows)
+
+
+def _rounded(value: float | None) -> str:
+    return format_rounded(value) if value else NOTHING
+
+
+def _end(value: float) -> str:
+    """Return an end of an interval; a dash where there is none."""
+    return NOTHING if math.isnan(value) else f"{value:,.0f}"

@@ -1,0 +1,77 @@
+"""The totals of areas, for maps, and which of them stand out from the noise."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from storage.releases.terms import LevelTerms
+from tasks.atlas.shapes import Shapes
+from tasks.format.rows import Rows
+from tasks.report.sections.largest import Path, paths_of
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.order import Tree
+
+_STANDING_OUT = 0.5  # of the areas with a shape; where fewer stand out, a map shows a coarser level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AreaTotals:
+    """The totals of the areas of one axis level, over everything else.
+
+    Attributes:
+        axis: the axis.
+        level: its level, from 1 on.
+        level_name: the name of that level.
+        of_level: the tree level whose rows are added up.
+        paths: the areas, in the order of the codebook.
+        counts: int64, shape (areas,), records; 0 for an area without a row.
+        noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured.
+    """
+
+    axis: str
+    level: int
+    level_name: str
+    of_level: int
+    paths: tuple[Path, ...]
+    counts: IntArray
+    noise: float
+
+    @property
+    def stands_out(self) -> BoolArray:
+        """Which totals are above twice their noise."""
+        found: BoolArray = self.counts > 2 * self.noise
+        return found
+
+
+def totals_at(tree: Tree, terms: Sequence[LevelTerms], level: int, rows: Rows) -> Iterator[AreaTotals]:
+    """Yield the totals of the areas of each axis that a tree level refines and no tree level above it refines as far."""
+    reached, above = tree.axis_levels(level), tree.axis_levels(level - 1)
+    sizes = tree.sizes(level)
+    for number, axis in enumerate(tree.axes):
+        own = reached[number]
+        if own == above[number] or not axis.is_listed:
+            continue
+        counts = np.zeros(sizes[number], dtype=np.int64)
+        np.add.at(counts, rows.areas[number], rows.counts)
+        cells = math.prod(size for other, size in enumerate(sizes) if other != number)
+        name, paths = axis.level_names[own - 1], paths_of(axis, own, np.arange(sizes[number]))
+        noise = terms[level].sigma * math.sqrt(cells)
+        yield AreaTotals(axis.name, own, name, level, paths, counts, noise)
+
+
+def shown_on_maps(found: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str]) -> tuple[AreaTotals, ...]:
+    """Return, of each of the axes that has shapes, the finest level at which half of the areas or more stand out, or its coarsest."""
+    shown: dict[str, AreaTotals] = {}
+    for totals in found:
+        if (totals.axis, totals.level) not in shapes.of_level:
+            continue
+        shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))
+        if totals.axis not in shown or totals.stands_out[shaped].mean() >= _STANDING_OUT:
+            shown[totals.axis] = totals
+    return tuple(sorted(shown.values(), key=lambda totals: axes.index(totals.axis)))
+
+
+def _joined(paths: Sequence[Path]) -> list[str]:
+    return ["\0".join(path) for path in paths]

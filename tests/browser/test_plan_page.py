@@ -1,0 +1,228 @@
+"""The page of a plan, as somebody sees it who decides: at a desk, on a phone, in the dark, and on paper.
+
+What each page looked like is kept in `build/plan/`, for people to judge.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+
+from flows.api import plan_page
+from storage.releases.approvals import read_approved_plan
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
+from tests.support.office import ROWS, Office
+from tests.support.spec import SPEC
+from tests.support.user import REPOSITORY
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+SCREENSHOTS = REPOSITORY / "build" / "plan"
+VIEWPORTS = {"desk": (1200, 900), "phone": (390, 844)}
+SCHEMES = ("light", "dark")
+A4 = 690  # pixels between the margins
+PAGES = ["trips", "features", "ages", "sizes", "series", "refused", "hostile"]
+SECTIONS = [
+    "What will be published",
+    "What the numbers will be worth",
+    "What ε means",
+    "What is protected, and what is not",
+    "What it costs of the budget",
+    "How to approve",
+    "What exactly was planned",
+]
+
+# What a reader of screens needs: a language, one h1 and no heading that skips a rank, headers with a scope, regions with a name.
+FACTS = """() => ({
+    language: document.documentElement.lang,
+    ranks: [...document.querySelectorAll('h1, h2, h3')].map(heading => +heading.tagName[1]),
+    sections: [...document.querySelectorAll('h2')].map(heading => heading.innerText),
+    headers: [...document.querySelectorAll('th')].map(head => head.getAttribute('scope')),
+    captions: [...document.querySelectorAll('table')].map(table => !!table.caption && !!table.caption.innerText),
+    regions: [...document.querySelectorAll('[role=region]')].map(region => region.getAttribute('aria-label')),
+    landmarks: [...document.querySelectorAll('header, main, footer')].map(of => of.tagName),
+    ids: [...document.querySelectorAll('[id]')].map(of => of.id),
+    labelled: [...document.querySelectorAll('[aria-labelledby]')].every(of => document.getElementById(of.getAttribute('aria-labelledby'))),
+    width: document.documentElement.scrollWidth,
+    approval: JSON.parse(document.getElementById('approval').textContent),
+})"""
+
+# The least contrast of a text with the ground that it stands on, by the formula of WCAG.
+CONTRAST = """() => {
+    const light = colour => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => part / 255).map(
+            part => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = of => {
+        for (; of; of = of.parentElement) {
+            const colour = getComputedStyle(of).backgroundColor;
+            if (!/, 0\\)$|^transparent$/.test(colour)) return colour;
+        }
+        return 'rgb(255, 255, 255)';
+    };
+    const ratios = [...document.querySelectorAll('h1, h2, h3, p, li, td, th, dt, dd, caption, code, pre')].filter(of => of.innerText.trim()).map(of => {
+        const [one, other] = [light(getComputedStyle(of).color), light(ground(of))];
+        return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    });
+    return Math.min(...ratios);
+}"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a browser made of a page: what it asked, what its console said, what is on it, how dark it is, and its print."""
+
+    asked: list[str]
+    said: list[str]
+    facts: dict[str, Any]
+    contrast: float
+    ground: str
+    printed: tuple[bytes, int, str] | None
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Return pages of releases of every kind, of one that the cap refuses, and of a spec whose texts look like HTML."""
+    place = tmp_path_factory.mktemp("planned")
+    country = draw_country(regions=3, provinces=6, municipalities=30, people=3000, generator=np.random.default_rng(5))
+    write_country(country, place / "data")
+    (place / "people.csv").write_text("home,work\n" + ROWS)
+    (place / "ages.csv").write_text("age,county,address\n5,c1,h1\n7,c2,h2\n")
+    (place / "counties.csv").write_text("state,county\ns1,c1\ns1,c2\n")
+    trips = SPEC | {"expected_total": 3000}
+    small = SPEC["privacy"] | {"epsilon": 1.0}
+    ages = {
+        "input": {"table": "ages.csv", "features": ["age"]},
+        "hierarchy": {"age": {"ordered": 101}},
+        "release": {"order": ["age"]},
+        "mechanism": "unbiased_tree",
+        "privacy": small | {"neighbours": "add_remove"},
+    }
+    sizes = {
+        "input": {"table": "ages.csv", "group": "address"},
+        "hierarchy": {"region": {"table": "counties.csv", "levels": ["state", "county"]}},
+        "release": {"group_sizes": {"region": "county", "largest": 20}},
+        "mechanism": "group_sizes",
+        "privacy": {key: value for key, value in small.items() if key != "accountant"} | {"neighbours": "add_remove"},
+    }
+    series = {"schedule": {"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "3 releases"}, "privacy": small}
+    hostile = {"privacy": SPEC["privacy"] | {"unit": 'one </script><script>alert(1)</script><b title="x"> job'}}
+    specs = {
+        "trips": trips,
+        "ages": SPEC | ages,
+        "sizes": SPEC | sizes,
+        "series": trips | series,
+        "refused": trips | {"budget": {"epsilon": 1.0, "delta": 1e-7}},
+        "hostile": trips | hostile,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        for name, keys in specs.items():
+            (place / f"{name}.yaml").write_text(yaml.safe_dump(keys))
+        made = {name: place / f"{name}.yaml" for name in specs}
+        made["features"] = Office(place).spec("features", "people.csv", budget={"epsilon": 5.0, "delta": 1e-6})
+        for name, spec in made.items():
+            (place / f"{name}.html").write_text(plan_page(spec))
+    return {name: place / f"{name}.html" for name in PAGES}
+
+
+@pytest.fixture(scope="module")
+def looks(browser: "Browser", pages: Mapping[str, Path]) -> dict[tuple[str, str, str], Look]:
+    """Look at every page at every viewport, light and dark, and keep what it looked like."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for place, (width, height) in VIEWPORTS.items():
+        for scheme in SCHEMES:
+            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            for name, path in pages.items():
+                page, asked, said = context.new_page(), list[str](), list[str]()
+                page.on("request", lambda request, asked=asked: asked.append(request.url))
+                page.on("console", lambda message, said=said: said.append(message.text))
+                page.on("pageerror", lambda error, said=said: said.append(str(error)))
+                page.goto(path.as_uri())
+                page.screenshot(path=SCREENSHOTS / f"{name}-{place}-{scheme}.png", full_page=True)
+                facts, contrast = page.evaluate(FACTS), page.evaluate(CONTRAST)
+                ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+                printed = None
+                if (place, scheme) == ("desk", "dark"):
+                    page.emulate_media(media="print", color_scheme="dark")
+                    page.set_viewport_size({"width": A4, "height": 1000})
+                    on_paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+                    wide = page.evaluate("document.documentElement.scrollWidth")
+                    page.screenshot(path=SCREENSHOTS / f"{name}-paper.png", full_page=True)
+                    printed = page.pdf(format="A4"), wide, on_paper
+                found[name, place, scheme] = Look(asked, said, facts, contrast, ground, printed)
+                page.close()
+            context.close()
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_plan_asks_nobody_and_says_nothing(
+    name: str, looks: dict[tuple[str, str, str], Look], pages: Mapping[str, Path]
+) -> None:
+    """The browser asks for the file and for nothing else, and its console has nothing to say, of hostile texts neither."""
+    for (of, _, _), look in looks.items():
+        if of == name:
+            assert look.asked == [pages[name].as_uri()]
+            assert look.said == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_plan_fits_every_screen(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+    """Nothing is wider than a desk's screen or a phone's, and texts can be read on their ground, in the light and in the dark."""
+    for place, (width, _) in VIEWPORTS.items():
+        for scheme in SCHEMES:
+            look = looks[name, place, scheme]
+            assert look.facts["width"] <= width
+            assert look.contrast >= 4.5, (place, scheme)
+        assert looks[name, place, "dark"].ground != looks[name, place, "light"].ground
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_plan_can_be_read_aloud(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+    """It has a language, its sections in order, no heading that skips a rank, and tables whose headers and regions have names."""
+    facts = looks[name, "desk", "light"].facts
+    assert facts["language"] == "en"
+    assert facts["sections"] == SECTIONS
+    ranks = facts["ranks"]
+    assert ranks.count(1) == 1
+    assert ranks[0] == 1
+    assert all(later <= rank + 1 for rank, later in pairwise(ranks))
+    assert set(facts["headers"]) == {"col", "row"}
+    assert all(facts["captions"])
+    assert all(facts["regions"])
+    assert len(facts["regions"]) == len(facts["captions"])
+    assert facts["landmarks"] == ["HEADER", "MAIN", "FOOTER"]
+    assert len(facts["ids"]) == len(set(facts["ids"]))
+    assert facts["labelled"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_plan_prints(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+    """It makes a PDF that no sheet cuts off, and paper stays white where the screen is dark."""
+    printed = looks[name, "desk", "dark"].printed
+    assert printed is not None
+    assert printed[0].startswith(b"%PDF")
+    assert printed[1] <= A4
+    assert printed[2] == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_the_approval(
+    name: str, looks: dict[tuple[str, str, str], Look], pages: Mapping[str, Path]
+) -> None:
+    """What a browser reads in the page is what a release is held to."""
+    stated = looks[name, "desk", "light"].facts["approval"]
+    approval = read_approved_plan(pages[name]).approval
+    assert json.loads(json.dumps(stated["keys"])) == approval.keys
+    assert stated["fingerprint"] == approval.fingerprint

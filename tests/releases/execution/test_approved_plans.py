@@ -1,0 +1,229 @@
+"""Releases that are held to an approved plan: what passes, and every difference that is refused before anything is spent."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.answers.audit import audit_answer
+from flows.answers.ledger import budget_answer
+from flows.answers.release_status import approved_plan, releases_answer, show_answer
+from flows.api import plan, plan_page, release
+from flows.cli.json_object import json_object
+from flows.execution.backups import back_up, restore
+from storage.database.connections import store
+from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
+from storage.ledger.events import head
+from tests.support.office import ROWS, Office
+
+CAP = {"epsilon": 5.0, "delta": 1e-6}
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Give a folder with a table, a codebook and an empty store."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
+    (tmp_path / "homes.csv").write_text("home\na0\na1\n")
+    return Office(tmp_path)
+
+
+def spec_of(office: Office, **more: Any) -> Path:
+    """Write a spec of which several releases fit the cap, and that reads a codebook."""
+    hierarchy = {
+        "home": {"table": "homes.csv", "levels": ["home"]},
+        "work": {"values": ["b0", "b1", "b2"]},
+    }
+    return office.spec("people", "people.csv", **{"budget": CAP, "hierarchy": hierarchy, **more})
+
+
+def approved(office: Office, spec: Path, name: str = "plan.json") -> Path:
+    """Write the plan of a spec as JSON, or as a page."""
+    text = plan_page(spec) if name.endswith(".html") else json.dumps(json_object(plan(spec)))
+    (office.folder / name).write_text(text)
+    return office.folder / name
+
+
+def events() -> int:
+    """Return how many events the ledger has."""
+    with store() as con:
+        return head(con).length
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan.html"])
+def test_a_release_that_is_as_approved_is_made_and_keeps_its_plan(office: Office, name: str) -> None:
+    """The page and the JSON are the same approval; the store keeps the file, and says under which plan a release was made."""
+    spec = spec_of(office)
+    file = approved(office, spec, name)
+    made = release(spec, approved_plan=file)
+    shown = show_answer(made.id).approved_plan
+    assert shown is not None
+    assert shown.fingerprint == plan_fingerprint(file)
+    assert approved_plan(made.id) == file.read_text()
+    assert shown.fingerprint not in (made.folder / "manifest.json").read_text()
+    assert audit_answer().ok
+    with pytest.raises(BudgetNotAsApproved, match=f"charged since: {made.id}"):
+        release(spec, approved_plan=file)  # an approval is good for one release
+
+
+def plan_fingerprint(file: Path) -> str:
+    """Return the fingerprint that a plan states, read as text."""
+    return file.read_text().split('"fingerprint": "')[1].split('"')[0]
+
+
+def test_the_page_and_the_json_of_a_plan_have_one_fingerprint(office: Office) -> None:
+    """When they were made is not part of it, and neither is what changes nothing of a release."""
+    spec = spec_of(office)
+    one, other = approved(office, spec), approved(office, spec, "plan.html")
+    assert plan_fingerprint(one) == plan_fingerprint(other)
+    again = spec_of(office, output="elsewhere", expected_total=60, run={"workers": "processes"})
+    assert plan_fingerprint(approved(office, again)) == plan_fingerprint(other)
+
+
+def test_a_release_without_an_approval_says_so(office: Office) -> None:
+    """`show` has no approved plan, and there is none to print."""
+    made = release(spec_of(office))
+    assert "approved_plan" not in json_object(show_answer(made.id))
+    with pytest.raises(UsageError, match="under no approved plan"):
+        approved_plan(made.id)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"privacy": {"epsilon": 2.0}}, "privacy.epsilon: 1 → 2"),
+        ({"dataset": "others"}, "dataset: people → others"),
+        ({"mechanism": "inftda_reconciled"}, "mechanism: inftda → inftda_reconciled"),
+        ({"release": {"order": ["home", "work"], "records": True}}, "release.records: left out → true"),
+        (
+            {"input": {"table": "copies/people.csv", "features": ["home", "work"]}},
+            "input.table: a file of the same name",
+        ),
+    ],
+)
+def test_another_spec_is_refused(office: Office, changed: dict[str, Any], told: str) -> None:
+    """A key that was edited is named with what it was and is; nothing is reserved, and no path is told."""
+    spec = spec_of(office)
+    file, before = approved(office, spec), events()
+    (office.folder / "copies").mkdir()
+    (office.folder / "copies" / "people.csv").write_text((office.folder / "people.csv").read_text())
+    keys = yaml.safe_load(spec.read_text())
+    for key, value in changed.items():
+        keys[key] = keys[key] | value if key == "privacy" else value
+    spec.write_text(yaml.safe_dump(keys))
+    with pytest.raises(SpecError) as refusal:
+        release(spec, approved_plan=file)
+    assert told in str(refusal.value)
+    assert str(office.folder) not in str(refusal.value)
+    assert "copies" not in str(refusal.value)
+    assert events() == before
+    assert releases_answer().releases == []
+
+
+def test_another_codebook_is_refused(office: Office) -> None:
+    """A public table that was changed is named by its axis, and nothing is reserved."""
+    spec = spec_of(office)
+    file = approved(office, spec)
+    (office.folder / "homes.csv").write_text("home\na0\na1\na2\n")
+    with pytest.raises(InputError, match="the codebook of home: sha256"):
+        release(spec, approved_plan=file)
+    assert events() == 0
+
+
+def test_a_budget_of_which_more_is_spent_is_refused(office: Office) -> None:
+    """A release of the same people in the meantime is named, and nothing more is reserved."""
+    spec = spec_of(office)
+    file = approved(office, spec)
+    other = office.folder / "other.yaml"
+    other.write_text(
+        spec.read_text().replace("name: people", "name: other").replace("dataset: people", "dataset: people")
+    )
+    made = release(other)
+    before = events()
+    with pytest.raises(BudgetNotAsApproved) as refusal:
+        release(spec, approved_plan=file)
+    assert f"charged since: {made.id}" in str(refusal.value)
+    assert "ε = 0 →" in str(refusal.value)
+    assert refusal.value.left > 0
+    assert "plan" in refusal.value.hint
+    assert events() == before
+    states = [listed.state for listed in releases_answer().releases]
+    assert states == ["published", "refused"]
+    assert issubclass(BudgetNotAsApproved, BudgetExceeded)  # so the command line ends with 3
+
+
+def test_a_raised_cap_is_refused(office: Office) -> None:
+    """Whoever approved one budget has not approved a larger one."""
+    spec = spec_of(office)
+    release(spec)
+    file = approved(office, spec)
+    budget_answer("people", 9.0, "to see what is refused")
+    with pytest.raises(BudgetNotAsApproved, match="the cap: ε = 5 at δ = 1e-06 → ε = 9 at δ = 1e-06"):
+        release(spec, approved_plan=file)
+    assert release(spec, approved_plan=approved(office, spec)).manifest.privacy.epsilon == 1
+
+
+def test_a_plan_of_other_people_is_refused(office: Office) -> None:
+    """The plan of another dataset's release is no approval of this one."""
+    (office.folder / "others.csv").write_text("home,work\na0,b0\n")
+    file = approved(office, office.spec("others", "others.csv"))
+    with pytest.raises(SpecError, match="dataset: others → people"):
+        release(spec_of(office), approved_plan=file)
+
+
+def test_an_altered_plan_is_refused(office: Office) -> None:
+    """A number that was edited after the plan was made shows, in the page and in the JSON."""
+    spec = spec_of(office)
+    for name in ("plan.json", "plan.html"):
+        file = approved(office, spec, name)
+        text = file.read_text()
+        assert '"spent": 0' in text
+        file.write_text(text.replace('"spent": 0', '"spent": 1'))
+        with pytest.raises(UsageError, match="was altered after it was made"):
+            release(spec, approved_plan=file)
+    assert events() == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", "{", "<html></html>", '{"approval": {"fingerprint": 3}}', "{" * 5000]
+)
+def test_what_is_no_plan_is_refused(office: Office, text: str) -> None:
+    """Anything else is named as no plan, with the commands that write one."""
+    (office.folder / "plan.json").write_text(text)
+    with pytest.raises(UsageError, match="is no plan") as refusal:
+        release(spec_of(office), approved_plan=office.folder / "plan.json")
+    assert "trellis plan" in refusal.value.hint
+    with pytest.raises(UsageError, match="can be read"):
+        release(spec_of(office), approved_plan=office.folder / "none.json")
+
+
+def test_a_series_is_not_approved_by_file(office: Office) -> None:
+    """The spec of a series, which is reserved as a whole, is refused with a plan: an approval is for a single release."""
+    spec = spec_of(office, schedule={"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "3 releases"})
+    with pytest.raises(SpecError, match="declares a series"):
+        release(spec, approved_plan=approved(office, spec))
+
+
+def test_an_approved_plan_outlives_a_lost_store(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup holds the approved plans, and a store that was restored from it says the same of a release."""
+    spec = spec_of(office)
+    file = approved(office, spec, "plan.html")
+    made = release(spec, approved_plan=file)
+    shown = show_answer(made.id)
+    back_up(office.folder / "kept")
+    monkeypatch.setenv("TRELLIS_HOME", str(office.folder / "new-home"))
+    restore(office.folder / "kept")
+    assert show_answer(made.id).approved_plan == shown.approved_plan
+    assert approved_plan(made.id) == file.read_text()
+
+
+def test_the_audit_finds_an_approved_plan_that_was_altered(office: Office) -> None:
+    """The ledger holds the fingerprint, so that nobody exchanges the plan that the store keeps."""
+    spec = spec_of(office)
+    made = release(spec, approved_plan=approved(office, spec))
+    with store() as con:
+        con.execute("UPDATE approvals SET plan = replace(plan, '\"spent\": 0', '\"spent\": 1')")
+    found = audit_answer()
+    assert [(finding.event, finding.release) for finding in found.findings] == [("approved plan", made.id)]

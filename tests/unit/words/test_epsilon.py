@@ -1,0 +1,117 @@
+"""What (ε, δ) means in words: the numbers are held to every decision of a reader, over releases small enough to list."""
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.words.epsilon import (
+    epsilon_in_words,
+    format_belief,
+    format_right_guess,
+    right_guess,
+    strongest_belief,
+    wrong_guess,
+)
+
+Law = Sequence[float]  # the probability of each possible release
+
+
+def randomised_response(epsilon: float, delta: float) -> tuple[Law, Law]:
+    """Return the releases of two tables: with probability δ the truth in the open, otherwise a coin that is biased to it."""
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    told, lied = (1 - delta) * truth, (1 - delta) * (1 - truth)
+    return (delta, told, lied, 0.0), (0.0, lied, told, delta)
+
+
+def best_guess(one: Law, other: Law) -> float:
+    """Return how often the best of all readers is right, of two tables that are equally likely."""
+    readers = product((True, False), repeat=len(one))
+    return max(
+        sum(p if says_one else q for p, q, says_one in zip(one, other, reader, strict=True)) / 2 for reader in readers
+    )
+
+
+def delta_of(one: Law, other: Law, epsilon: float) -> float:
+    """Return the least δ with which two laws are (ε, δ)-indistinguishable, both ways."""
+    factor = math.exp(epsilon)
+    both = ((one, other), (other, one))
+    return max(sum(max(0.0, p - factor * q) for p, q in zip(a, b, strict=True)) for a, b in both)
+
+
+def stronger(one: Law, other: Law, belief: float, prior: float = 0.5) -> float:
+    """Return how likely a reader comes to believe more strongly in the first table, where it is the true one."""
+    found = 0.0
+    for p, q in zip(one, other, strict=True):
+        if p and p * prior / (p * prior + q * (1 - prior)) > belief * (1 + 1e-12):
+            found += p
+    return found
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-8, 0.01, 0.3])
+def test_nobody_guesses_better_and_randomised_response_is_guessed_as_well(epsilon: float, delta: float) -> None:
+    """The best of all readers of randomised response is right exactly as often as is stated."""
+    assert best_guess(*randomised_response(epsilon, delta)) == pytest.approx(right_guess(epsilon, delta), rel=1e-12)
+    assert right_guess(epsilon, delta) + wrong_guess(epsilon, delta) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.01])
+def test_without_delta_the_belief_is_reached_and_never_passed(prior: float) -> None:
+    """Randomised response brings a reader exactly to the stated belief, and none past it."""
+    one, other, epsilon = *randomised_response(2.0, 0.0), 2.0
+    belief, exceptions = strongest_belief(epsilon, 0.0, prior)
+    reached = one[1] * prior / (one[1] * prior + other[1] * (1 - prior))
+    assert belief == pytest.approx(reached, rel=1e-12)
+    assert exceptions == 0
+    assert stronger(one, other, belief, prior) == 0
+
+
+laws = st.lists(st.integers(0, 1000), min_size=5, max_size=5).filter(any)
+
+
+@given(laws, laws, st.floats(0, 5))
+def test_what_is_said_holds_of_any_two_laws(one: list[int], other: list[int], epsilon: float) -> None:
+    """Whatever the releases of two tables are, with the δ that they have at an ε, no reader does better and no belief is stronger more often."""
+    first, second = (np.array(of) / sum(of) for of in (one, other))
+    delta = delta_of(first.tolist(), second.tolist(), epsilon)
+    assert best_guess(first.tolist(), second.tolist()) <= right_guess(epsilon, delta) + 1e-9
+    belief, exceptions = strongest_belief(epsilon, delta)
+    if delta:
+        assert stronger(first.tolist(), second.tolist(), belief) <= exceptions + 1e-9
+
+
+def test_the_odds_may_pass_e_to_epsilon_more_often_than_delta() -> None:
+    """Why the words do not say that a belief passes e^ε : 1 with probability δ at most: of these two laws it does far more often."""
+    one, other, epsilon = (0.5, 0.5), (0.5 * math.exp(-1.01), 1 - 0.5 * math.exp(-1.01)), 1.0
+    delta = delta_of(one, other, epsilon)
+    naive = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert stronger(one, other, naive) == 0.5
+    assert delta < 0.01
+    belief, exceptions = strongest_belief(epsilon, delta)
+    assert stronger(one, other, belief) <= exceptions
+
+
+def test_numbers_are_rounded_against_the_release() -> None:
+    """No guess is said to be rarer than it is, no belief weaker, and neither is rounded to certainty."""
+    assert format_right_guess(1.0) == "73.2 of 100 times"  # 73.106
+    assert format_right_guess(8.0) == "all but 1 of 3,000 times"  # 2,981.96
+    assert format_right_guess(1000.0) == "nearly always"
+    assert format_belief(0.731058) == "73.2%"
+    assert format_belief(0.99996) == "99.996%"
+
+
+def test_the_words_say_which_tables_are_told_apart() -> None:
+    """Where records are replaced, two possibilities for them are meant; where they come and go, whether they are there."""
+    replaced = " ".join(epsilon_in_words(1.0, 1e-8, "one job", "substitution"))
+    added = " ".join(epsilon_in_words(1.0, 1e-8, "one job", "add_remove"))
+    assert "two possibilities for these records" in replaced
+    assert "not whether the records of one job are in it" in added
+    for words in (replaced, added):
+        assert "73.2 of 100 times" in words
+        assert "1 in 50 million" in words
+    assert "δ" not in " ".join(epsilon_in_words(1.0, 0.0, "one job", "add_remove"))
