@@ -3,7 +3,7 @@
 import { data, fill, make, number, percent, release, tableOf } from "./base.js";
 
 const MOST_SHOWN = 200; // rows of a view
-const FEW = 12; // rows of a view that are open from the start
+const MOST_OPEN = 12; // rows of a view that are open from the start
 
 /** Show the views that have a code, or all of them where it is null. */
 export function showViews(code = null) {
@@ -25,5 +25,5 @@ function tableOfView(view, code) {
   const columns = [...view.columns.map((column) => column.title), release.many, ...(view.low ? ["low", "high"] : [])];
   const more = rows.length > MOST_SHOWN ? ` (the first ${MOST_SHOWN} of ${number(rows.length)} rows)` : "";
   const promise = view.low ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : "";
-  return make("details", { open: rows.length <= FEW || data.views.length === 1 }, make("summary", {}, `${view.name}${more}`), tableOf(view.name, columns, cells, promise));
+  return make("details", { open: rows.length <= MOST_OPEN || data.views.length === 1 }, make("summary", {}, `${view.name}${more}`), tableOf(view.name, columns, cells, promise));
 }
