@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
+from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import ViewEntry
 from tasks.query.boxes import level_of
@@ -138,6 +139,7 @@ def _table(tables: Tables, kind: _Kind) -> dict[str, Any]:
         "axes": list(kind.axes),
         "at": list(kind.at),
         "source": source,
+        "exact": not views and is_exact(tables.folder, kind.levels),
         "index": [boxes.areas[axis].tolist() for axis in kind.axes],
         **found,
     }

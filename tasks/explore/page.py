@@ -34,7 +34,10 @@ def explorer(folder: PublishedFolder) -> str:
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    return explorer_page(folder.manifest.id, embedded(folder))
+    manifest = folder.manifest
+    return explorer_page(
+        str(manifest.spec.get("title") or manifest.spec.get("dataset") or manifest.id), embedded(folder)
+    )
 
 
 def explorer_page(title: str, data: str) -> str:
@@ -90,7 +93,7 @@ _PAGE = """<!doctype html>
 <header>
 <p class="kind">Counts with differential privacy</p>
 <h1>{title}</h1>
-<p class="lead">Look numbers up. This page works without a network. <a href="report.html">The report</a> says how the numbers were made.</p>
+<p class="lead"><span id="which"></span> Look numbers up. This page works without a network. <a href="report.html">The report</a> says how the numbers were made.</p>
 </header>
 <main>
 <div class="choose" id="choose-trips" hidden>
@@ -104,7 +107,7 @@ _PAGE = """<!doctype html>
 <div id="only-part" hidden><label for="only">of which only</label><select id="only"></select></div>
 </div>
 <p id="announced" class="unseen" role="status"></p>
-<div id="answer"></div>
+<div id="answer" tabindex="-1"></div>
 <div class="sides">
 <section id="map-part" aria-labelledby="map-title" hidden>
 <h2 id="map-title">Map</h2>
@@ -112,18 +115,21 @@ _PAGE = """<!doctype html>
 <button type="button" id="farther" aria-label="Reduce the map">−</button>
 <button type="button" id="whole">Whole map</button></div>
 <div id="map"></div>
-<ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg> may be noise</li>
-<li id="shades"></li><li>click an area to choose it</li></ul>
+<ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg><span id="noise-key"></span></li>
+<li id="shades"></li><li id="here-key" hidden><span class="here"></span> the chosen area; arcs lead to the most</li>
+<li>pale: none</li><li id="no-shape"></li><li>click an area to choose it</li></ul>
 </section>
 <section id="matrix-part" aria-labelledby="matrix-title" hidden>
 <h2 id="matrix-title">Matrix</h2>
 <div id="matrix"></div>
 <ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg> may be noise</li>
-<li>click a cell to choose the pair</li></ul>
+<li>darker: more</li><li>blank: no count above 0</li><li>click a cell to choose the pair</li></ul>
 </section>
 <section id="chart-part" aria-labelledby="chart-title" hidden>
 <h2 id="chart-title">Chart</h2>
 <div id="chart"></div>
+<ul class="keys" id="chart-keys" hidden><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg> may be noise</li>
+<li>darker: more</li><li>click a cell to read and quote it</li></ul>
 </section>
 <section aria-labelledby="list-title">
 <h2 id="list-title">List</h2>

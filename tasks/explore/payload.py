@@ -8,10 +8,12 @@ import numpy as np
 from storage.counts.columns import COUNT
 from tasks.explore.areas import axes_shown
 from tasks.explore.attributes import attributes
+from tasks.explore.exactness import is_exact
 from tasks.explore.trips import levels_that_fit, trips
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.answers import answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Tables
+from tasks.words.epsilon import epsilon_in_words
 from tasks.words.units import unit_words
 
 MOST_ROWS = 200_000
@@ -66,22 +68,23 @@ def _release(tables: Tables) -> dict[str, Any]:
     privacy, intervals = manifest.privacy, manifest.intervals
     is_of_groups = bool(manifest.statistic)
     one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
+    everywhere = everything(tables).levels
     return {
         "id": manifest.id,
-        "dataset": manifest.spec.get("dataset"),
-        "mechanism": manifest.mechanism,
+        "title": manifest.spec.get("title") or manifest.spec.get("dataset") or manifest.id,
         "unit": privacy.unit,
         "one": one,
         "many": many,
-        "neighbours": privacy.neighbours,
-        "max_records_per_unit": privacy.max_records_per_unit,
         "epsilon": privacy.epsilon,
-        "delta": privacy.delta,
         "statement": privacy.statement,
+        "meaning": epsilon_in_words(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours),
         "unprotected": list(manifest.unprotected),
         "confidence": intervals.confidence,
         "signal_rate": intervals.signal_rate,
-        "simultaneous": intervals.simultaneous,
-        "total": {COUNT: int(total.count[0])} | {end: of[0] if of else None for end, of in total.ends().items()},
+        "total": {
+            COUNT: int(total.count[0]),
+            **{end: of[0] if of else None for end, of in total.ends().items()},
+            "exact": is_exact(tables.folder, everywhere),
+        },
         "supersedes": manifest.supersedes,
     }

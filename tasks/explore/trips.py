@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
+from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.tabulate.answers import absent_high, answers
@@ -67,7 +68,7 @@ def _crossed(tables: Tables, fit: int, most_cells: int) -> Iterator[dict[str, An
             continue
         room -= math.prod(sizes)
         found = answers(tables, Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))))
-        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends()}
+        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends(), "exact": is_exact(folder, levels)}
 
 
 def _absent(tables: Tables, level: int) -> list[int | None] | None:
@@ -109,19 +110,16 @@ def _level(tables: Tables, entry: LevelEntry) -> dict[str, Any]:
     return {
         "level": entry.level,
         "at": list(rows.levels),
-        "rows": table.height,
         **areas,
         COUNT: table[COUNT].to_list(),
         **{end: table[end].to_list() if end in table.columns else None for end in (LOW, HIGH)},
         **asked,
         SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
+        "exact": is_exact(tables.folder, rows.levels),
         "promise": entry.intervals.promise if entry.intervals else None,
-        "sigma": entry.sigma,
         "noise_rows": shares.model_dump() if shares else None,
-        "signal_noise": tables.folder.manifest.intervals.signal_rate,
         "absent": _absent(tables, entry.level),
         "absent_high": absent_high(tables, entry.level, _ONE_BY_ONE),
-        "file": _file(tables, entry),
     }
 
 
@@ -131,4 +129,5 @@ def _totals(tables: Tables, axis: int, level: int) -> dict[str, Any]:
     levels = tuple(level if own == axis else 0 for own in range(len(tables.tree.axes)))
     areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
     found = answers(tables, Boxes(levels, areas))
-    return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends()}
+    exact = is_exact(tables.folder, levels)
+    return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends(), "exact": exact}

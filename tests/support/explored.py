@@ -117,6 +117,6 @@ class Reader:
 def card_of(answer: QueryAnswer) -> tuple[str, str]:
     """Return the count and the interval of an answer as a card shows them."""
     count = f"{answer.count:,}".replace("-", "−")
-    if answer.low is None or answer.low == answer.high:
+    if answer.low is None or answer.exact:
         return count, ""
     return count, f"{answer.low:,} to {answer.high:,}, with 90% probability".replace("-", "−")

@@ -5,7 +5,7 @@ import { data } from "./base.js";
 export const FROM = 0;
 export const TO = 1;
 
-/** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area. */
+/** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area; no two have one title. */
 function areasOfBothEnds() {
   const found = new Map();
   data.axes.forEach((axis, end) => {
@@ -24,7 +24,13 @@ function areasOfBothEnds() {
       });
     });
   });
-  return [...found.values()].toSorted((one, other) => one.depth - other.depth);
+  const every = [...found.values()].toSorted((one, other) => one.depth - other.depth);
+  const named = Map.groupBy(every, (area) => area.label);
+  for (const area of every) {
+    const code = area.label === area.code ? "" : ` ${area.code}`;
+    area.title = named.get(area.label).length > 1 ? `${area.label} (${area.levelName}${code})` : area.label;
+  }
+  return every;
 }
 
 export const areas = data.kind === "trips" ? areasOfBothEnds() : [];
@@ -77,8 +83,8 @@ export function rowsFrom(level, direction, at) {
   return known.get(at) ?? [];
 }
 
-/** Return the answer about a pair of areas; null where the page does not hold it. */
-export function answerOf(from, to) {
+/** Return the answer about a pair of areas; null where the page does not hold it. A pair that was picked from a list has the interval of its row. */
+export function answerOf(from, to, picked = false) {
   const [one, two] = [from.at[FROM], to.at[TO]];
   if (one === null || two === null) return null;
   const has = (part) => part.at[FROM] === from.depth && part.at[TO] === to.depth;
@@ -88,20 +94,25 @@ export function answerOf(from, to) {
   if (!level && !crossed) return null;
   if (!level) {
     const [low, high] = [crossed.low, crossed.high].map((ends) => (ends ? ends[place] : null));
-    return { count: crossed.count[place], low, high };
+    return { count: crossed.count[place], low, high, exact: crossed.exact };
   }
   const row = rowsFrom(level, FROM, one).find((candidate) => level.to[candidate] === two);
   if (row === undefined) return { ...withoutRow(level, one, two), level, signal: false, lacksRow: true };
-  const asked = level.asked_low && level.asked_low[row] !== null;
+  const asked = level.asked_low && level.asked_low[row] !== null && !(picked && level.promise === "rows");
   return {
     count: level.count[row],
+    exact: level.exact,
+    ofRows: !asked && level.promise === "rows" && !level.exact,
     low: asked ? level.asked_low[row] : (level.low?.[row] ?? null),
     high: asked ? level.asked_high[row] : (level.high?.[row] ?? null),
     signal: level.signal ? Boolean(level.signal[row]) : true,
     level,
-    note: asked || !level.low ? "" : "The interval is the one of the table: it holds for rows on average.",
+    note: asked || !level.low || level.exact ? "" : ROWS_ONLY,
   };
 }
+
+const ROWS_ONLY =
+  "You picked this row from a list. The intervals of a list hold for its rows on average; of numbers that are picked because they are large, fewer may hold.";
 
 function sizeOf(end, depth) {
   return data.axes[end].levels[depth - 1].codes.length;
@@ -111,7 +122,7 @@ function sizeOf(end, depth) {
 function withoutRow(level, from, to) {
   const note = "The release has no row for this pair, which stands for a count of 0.";
   if (!level.absent) {
-    const more = level.absent_high === null ? "" : " No such pair counts more than stated here; `trellis query` may state less.";
+    const more = level.absent_high === null ? "" : ` Of no such pair does \`trellis query\` state more.`;
     return { count: 0, low: level.absent_high === null ? null : 0, high: level.absent_high, note: note + more };
   }
   const across = sizeOf(TO, level.at[TO]);
@@ -126,7 +137,7 @@ export function totalOf(area, direction) {
   const totals = data.totals.find((one) => one.axis === direction && one.level === area.depth);
   const at = area.at[direction];
   if (!totals || at === null || totals.count[at] === null) return null;
-  return { count: totals.count[at], low: totals.low?.[at] ?? null, high: totals.high?.[at] ?? null };
+  return { count: totals.count[at], low: totals.low?.[at] ?? null, high: totals.high?.[at] ?? null, exact: totals.exact };
 }
 
 /** Return whether the trips of a row stay within the coarser one of its areas. */

@@ -14,7 +14,8 @@ function attributesOf(table) {
 
 function attributeTitle({ axis, level }) {
   const of = data.axes[axis];
-  const name = of.levels[level - 1].name;
+  const { name, codes } = of.levels[level - 1];
+  if (name.startsWith(`${of.name}_`)) return `${of.name} in ${codes.length} groups`;
   return of.levels.length === 1 || name === of.name ? of.name : `${of.name} by ${name}`;
 }
 
@@ -92,7 +93,7 @@ export function showAttributes() {
   const title = `${capital(release.many)} by ${attributeTitle(first)}${isMatrix ? ` and ${attributeTitle(second)}` : ""}${where}`;
   const labelled = rows.map((row) => {
     const name = labelOf(first, row.at) + (isMatrix ? `, ${labelOf(second, row.other)}` : "");
-    return { ...row, label: name, said: `${name}: ${counted(row.count)}${row.low === null ? "" : ` (${interval(row.low, row.high)})`}` };
+    return { ...row, label: name, said: `${name}: ${counted(row.count)}${row.low === null || found.table.exact ? "" : ` (${interval(row.low, row.high)})`}`, exact: found.table.exact };
   });
   drawAttributes(labelled, first, second, title, isMatrix);
   const heads = [attributeTitle(first), ...(isMatrix ? [attributeTitle(second)] : []), release.many];
@@ -141,6 +142,7 @@ function drawAttributes(rows, first, second, title, isMatrix) {
   const width = widthOf("chart");
   const ordered = data.axes[first.axis].ordered || (data.kind === "sizes" && data.axes[first.axis].name === "size");
   const said = `${title}. The table has the same numbers.`;
+  document.getElementById("chart-keys").hidden = !isMatrix;
   if (isMatrix) {
     const labels = [first, second].map((attribute, place) => {
       const numbers = [...new Set(rows.map((row) => (place ? row.other : row.at)))].toSorted((one, two) => one - two);
@@ -185,7 +187,8 @@ export function beginAttributes() {
     );
   };
   const asked = address.read();
-  chosen.first = Math.max(0, titles.indexOf(asked.first));
+  const finest = attributes.findLastIndex((one) => one.axis === attributes[0].axis);
+  chosen.first = titles.includes(asked.first) ? titles.indexOf(asked.first) : finest;
   chosen.second = titles.includes(asked.second) ? titles.indexOf(asked.second) : null;
   others();
   if (data.kind === "sizes" && chosen.second === null && !asked.first) {

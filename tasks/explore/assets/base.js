@@ -43,57 +43,58 @@ export function called(axis, level, area) {
   const of = axis.levels[level - 1];
   const code = of.codes[area];
   const name = of.names ? of.names[area] : null;
+  if (data.kind === "sizes" && axis.name === "size" && area === of.codes.length - 1) return `${code} or more`;
   return name && name !== code ? `${name} (${code})` : code;
 }
 
 /** Return the interval of a count in words; empty where none is stated. */
 export function interval(low, high) {
-  if (low === null || low === undefined) return "";
-  return low === high ? "exact" : `${number(low)} to ${number(high)}`;
+  return low === null || low === undefined ? "" : `${number(low)} to ${number(high)}`;
 }
 
-/** Return how far a count can be trusted: a word for a style, and a sentence. */
-function judged(count, low, high, signal = true) {
+/** Return how far a count can be trusted: a word for a style, and a sentence. `sure` says how often the interval holds. */
+function judged({ count, low, high, exact, signal }, sure) {
+  if (exact) return ["sure", "This number is published exactly. It has no noise."];
   if (low === null || low === undefined) return ["unknown", "No interval can be stated for this number."];
-  if (low === high) return ["sure", "This number is published exactly. It has no noise."];
   if (low > 0 && !signal) {
     return ["noise", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
   }
   if (low <= 0) {
     return [
       "noise",
-      `This number is too small to be told from noise: the true number may be 0, and is at most ${number(high)}.`,
+      `This number is too small to be told from noise: the true number may be 0, and is at most ${number(high)}, ${sure}.`,
     ];
   }
   const wide = Math.max(high - count, count - low) / Math.max(count, 1);
-  const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, with ${percent} probability.`;
+  const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, ${sure}.`;
   if (wide <= 0.05) return ["sure", `This number is reliable. ${within}`];
   if (wide <= 0.25) return ["fair", `This number is good enough to compare sizes. ${within}`];
   return ["rough", wide > 1 ? "This number is very rough: quote its interval, not the number." : `This number is rough. ${within}`];
 }
 
 /** Return a sentence that quotes a count correctly. */
-function quoted(count, low, high, what, signal = true) {
-  const source = `Source: ${release.id}, differentially private (ε = ${+release.epsilon.toPrecision(4)}).`;
+function quoted({ count, low, high, exact, signal }, what, sure) {
+  const source = `Source: ${release.title} (${release.id}), differentially private (ε = ${+release.epsilon.toPrecision(4)}).`;
+  if (exact) return `${capital(counted(count))} ${what}. ${source}`;
   if (low === null || low === undefined) {
     return `${capital(counted(count))} ${what}, a number with noise of unknown size. ${source}`;
   }
-  if (low === high) return `${capital(counted(count))} ${what}. ${source}`;
   if (low <= 0 || !signal) {
-    return `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)} (${percent} probability). ${source}`;
+    return `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)}, ${sure}. ${source}`;
   }
-  return `About ${counted(count)} ${what} (between ${number(low)} and ${number(high)} with ${percent} probability). The number has noise added to protect individuals. ${source}`;
+  return `About ${counted(count)} ${what} (between ${number(low)} and ${number(high)}, ${sure}). The number has noise added to protect individuals. ${source}`;
 }
 
 export function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Return a card about one number: what it is, its interval, how far to trust it, and how to quote it. */
-export function card(title, what, { count, low, high, signal = true, note = "" }) {
-  const [kind, sentence] = judged(count, low, high, signal);
-  const quote = quoted(count, low, high, what, signal);
-  const exact = low === high && low !== null;
+/** Return a card about one number: what it is, its interval, how far to trust it, and how to quote it. `ofRows`: whether its interval is that of a row. */
+export function card(title, what, { count, low, high, exact = false, signal = true, note = "", ofRows = false }) {
+  const sure = ofRows ? `a range that holds for ${percent} of rows on average` : `with ${percent} probability`;
+  const found = { count, low, high, exact, signal };
+  const [kind, sentence] = judged(found, sure);
+  const quote = quoted(found, what, sure);
   const said = make("span", { role: "status", class: "copied" });
   const copy = make(
     "button",
@@ -121,7 +122,7 @@ export function card(title, what, { count, low, high, signal = true, note = "" }
       make("b", { class: "count" }, number(count)),
       ` ${Math.abs(count) === 1 ? release.one : release.many}`,
       interval(low, high) && !exact
-        ? make("span", { class: "interval" }, ` ${interval(low, high)}, with ${percent} probability`)
+        ? make("span", { class: "interval" }, ` ${interval(low, high)}, ${sure}`)
         : null,
     ),
     make("p", { class: "judged" }, sentence),
@@ -160,7 +161,10 @@ export const address = {
   },
   write(state) {
     const given = Object.entries(state).filter(([, value]) => value !== null && value !== undefined && value !== "");
-    history.replaceState(null, "", `#${new URLSearchParams(given)}`);
+    const before = this.read();
+    const isNew = ["area", "to"].some((name) => (before[name] ?? null) !== (state[name] ?? null));
+    const hash = `#${new URLSearchParams(given)}`;
+    if (hash !== location.hash) history[isNew && location.hash ? "pushState" : "replaceState"](null, "", hash);
   },
 };
 

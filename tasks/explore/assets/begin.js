@@ -1,6 +1,6 @@
 // The beginning: the parts that every page has, and then what fits the kind of the release.
 
-import { data, fill, make, number, percent, release } from "./base.js";
+import { capital, data, fill, make, number, percent, release } from "./base.js";
 import { dark } from "./charts.js";
 import { redrawTrips } from "./maps.js";
 import { beginTrips } from "./trips.js";
@@ -11,7 +11,7 @@ function showMeaning() {
   const exact = release.unprotected.length ? `Published exactly, without noise: ${release.unprotected.join("; ")}.` : "Every number has noise.";
   fill(
     "meaning",
-    make("p", {}, `${release.statement} Noise was added to every count that is not listed as exact, so no number tells whether ${release.unit} is in the data.`),
+    make("p", {}, `Random noise was added to every count that is not listed as exact. It limits what the numbers can tell about ${release.unit}. ${release.meaning.join(" ")}`),
     make(
       "p",
       {},
@@ -20,6 +20,8 @@ function showMeaning() {
     ),
     make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
     make("p", {}, exact),
+    make("p", {}, `The guarantee in full: ${release.statement}`),
+    release.supersedes ? make("p", {}, `This release replaces ${release.supersedes}.`) : null,
   );
   const left = [
     ...(data.left_out ?? []).map((level) => `Level ${level.level} (${number(level.rows)} rows) is not in this page; it is in ${level.file}.`),
@@ -31,6 +33,7 @@ function showMeaning() {
 }
 
 function begin() {
+  document.getElementById("which").textContent = `${capital(release.many)}, as ${release.id} counts them.`;
   showMeaning();
   if (data.kind === "trips") beginTrips();
   else beginAttributes();

@@ -297,7 +297,7 @@ export function lineOf(rows, title, width) {
           enter: {
             x: { scale: "x", field: "label" },
             y: { scale: "y", field: "count" },
-            size: { value: 40 },
+            size: { value: rows.length > 40 ? 8 : 24 },
             fill: { value: line },
             tooltip: { field: "said" },
           },

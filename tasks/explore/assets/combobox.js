@@ -32,6 +32,7 @@ export function combobox(input, choices, chosen) {
   const searched = choices.map((choice) => [folded(`${choice.label} ${choice.detail}`), choice]);
   let offered = [];
   let active = -1;
+  let last = ""; // what stands for the choice
 
   function close() {
     list.hidden = true;
@@ -52,7 +53,8 @@ export function combobox(input, choices, chosen) {
   }
 
   function choose(choice) {
-    input.value = choice.label;
+    last = choice.label;
+    input.value = last;
     close();
     chosen(choice.value);
   }
@@ -95,12 +97,19 @@ export function combobox(input, choices, chosen) {
   input.addEventListener("input", () => {
     if (input.value) open();
     else {
+      last = "";
       close();
       chosen(null);
     }
   });
-  input.addEventListener("focus", () => input.select());
-  input.addEventListener("blur", close);
+  input.addEventListener("focus", () => {
+    last = input.value;
+    input.select();
+  });
+  input.addEventListener("blur", () => {
+    close();
+    input.value = last;
+  });
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();

@@ -2,7 +2,7 @@
 
 import { data, make, number, percent, release, share, tableOf } from "./base.js";
 import { FROM, TO, areaAt, firstLevel, isWithin, levelsFor, levelsOfPairs, rowsFrom } from "./areas.js";
-import { actions, trips } from "./state.js";
+import { actions, hasMap, trips } from "./state.js";
 
 /** Return what a level is called: the levels of both ends. */
 function pairTitle(level) {
@@ -34,7 +34,7 @@ function numbersOf(level, row) {
 function promiseOf(level) {
   if (!level.low) return "The release states no intervals of these rows.";
   return level.promise === "rows"
-    ? `On average over the noise, low to high holds the true number of at least ${percent} of all rows of this level. Choose a row for the interval of that one question.`
+    ? `On average over the noise, low to high holds the true number of at least ${percent} of all rows of this level. For the interval of one question that you have beforehand, type its areas above.`
     : `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.`;
 }
 
@@ -72,7 +72,7 @@ function switches(directions, words, levels, titleOf) {
   return make(
     "fieldset",
     { class: "switches" },
-    make("legend", {}, "What the list and the map show"),
+    make("legend", {}, hasMap ? "What the list and the map show" : "What the list shows"),
     ...directions.map(choice),
     make("label", {}, "by ", select),
     withinBox(),
@@ -95,8 +95,10 @@ function withinBox() {
 
 function moreButton(are) {
   const more = () => {
+    const before = trips.shown;
     trips.shown *= 4;
     actions.show();
+    document.querySelectorAll("#list tbody tr")[before]?.querySelector("button").focus();
   };
   return are ? make("button", { type: "button", class: "more", onclick: more }, "Show more rows") : null;
 }
@@ -120,7 +122,7 @@ export function unmarkedShare(level) {
   if (!level?.noise_rows || !level.signal) return "";
   const others = level.signal.reduce((sum, one) => sum + (one ? 0 : 1), 0);
   const most = Math.ceil(level.noise_rows.at_most * level.count.length);
-  return others ? `Up to ${share(Math.min(1, most / others))} of the rows like this one are noise alone.` : "";
+  return others ? `Up to ${share(Math.min(1, most / others))} of the rows like this one are noise alone, with 95% probability.` : "";
 }
 
 /** Return the list of the largest flows of all. */
@@ -135,7 +137,7 @@ export function largestFlows() {
     .toSorted((one, two) => level.count[two] - level.count[one]);
   const rows = listed.slice(0, trips.shown).map((row) => {
     const [from, to] = [areaAt(FROM, level.at[FROM], level.from[row]), areaAt(TO, level.at[TO], level.to[row])];
-    const pair = () => actions.choosePair(from, to);
+    const pair = () => actions.choosePair(from, to, true);
     return [link(from, pair), link(to, pair), ...numbersOf(level, row)];
   });
   const inside = trips.within ? "" : ", without those that stay in one area";
@@ -163,10 +165,10 @@ export function listOf(here) {
   const listed = rowsFrom(level, direction, here.at[direction]).filter((row) => trips.within || !isWithin(level, row));
   const rows = listed.slice(0, trips.shown).map((row) => {
     const other = areaAt(1 - direction, level.at[1 - direction], (direction === FROM ? level.to : level.from)[row]);
-    const pair = () => (direction === FROM ? actions.choosePair(here, other) : actions.choosePair(other, here));
+    const pair = () => (direction === FROM ? actions.choosePair(here, other, true) : actions.choosePair(other, here, true));
     return [link(other, pair), ...numbersOf(level, row)];
   });
-  const caption = direction === FROM ? `Where trips from ${here.label} end` : `Where trips to ${here.label} begin`;
+  const caption = direction === FROM ? `Where trips from ${here.title} end` : `Where trips to ${here.title} begin`;
   return [
     switches(directions, ["from here", "to here"], levels, (one) => otherTitle(one, direction)),
     rows.length

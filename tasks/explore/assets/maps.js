@@ -3,7 +3,7 @@
 import { MOST_IN_MATRIX, called, counted, data, fill, make, number } from "./base.js";
 import { draw, mapOf, matrixOf, shadesNow, widthOf } from "./charts.js";
 import { FROM, TO, areaAt, isWithin, levelsOfPairs, rowsFrom } from "./areas.js";
-import { actions, trips } from "./state.js";
+import { actions, hasMap, trips } from "./state.js";
 
 const ARCS = 12;
 
@@ -21,10 +21,10 @@ export function showMap() {
   const arcs = here ? around(here, places, end) : [];
   if (!here) totalsOn(places, end, depth);
   const said = here
-    ? `${direction === FROM ? "Where trips from" : "Where trips to"} ${here.label} ${direction === FROM ? "end" : "begin"}`
+    ? `${direction === FROM ? "Where trips from" : "Where trips to"} ${here.title} ${direction === FROM ? "end" : "begin"}`
     : `Where trips ${direction === FROM ? "begin" : "end"}`;
   document.getElementById("map-title").textContent = `${said}, by ${of.name}`;
-  showKeys(places);
+  showKeys(places, shapes.d.filter((path) => path === null).length);
   const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
   draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has the same numbers.`, (place) =>
     actions.choose(areaAt(end, depth, place.at)),
@@ -32,13 +32,18 @@ export function showMap() {
 }
 
 /** Say what shades mean. */
-function showKeys(places) {
+function showKeys(places, lacking) {
   const clear = places.filter((place) => place.kind === "signal").map((place) => place.count);
+  document.getElementById("noise-key").textContent = trips.here
+    ? " may be noise: it does not stand out from the noise of its level"
+    : " may be noise: the interval of the total reaches 0";
+  document.getElementById("here-key").hidden = !trips.here;
+  document.getElementById("no-shape").textContent = lacking ? `${number(lacking)} ${lacking === 1 ? "area has" : "areas have"} no shape: find them in the list` : "";
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.background = `linear-gradient(90deg, ${shadesNow().join(", ")})`;
   fill(
     "shades",
-    ...(clear.length ? [bar, ` fewer to more: ${number(Math.min(...clear))} to ${counted(Math.max(...clear))}`] : ["no count stands out from the noise"]),
+    ...(clear.length ? [bar, ` none to ${counted(Math.max(...clear))}`] : ["no count stands out from the noise"]),
   );
 }
 
@@ -95,7 +100,6 @@ function middleOf(shapes, here, end) {
 
 /** Draw a matrix of pairs, of the level of the list or, where that has too many areas, the coarsest, where there is no map. */
 export function showMatrix() {
-  const hasMap = Object.keys(data.shapes ?? {}).length > 0;
   const fits = (one) => one && Math.max(...one.at.map((depth, end) => data.axes[end].levels[depth - 1].codes.length)) <= MOST_IN_MATRIX;
   const level = [trips.level, ...levelsOfPairs()].find((one) => fits(one));
   const box = document.getElementById("matrix-part");
@@ -112,7 +116,7 @@ export function showMatrix() {
   }));
   const titles = data.axes.map((axis) => axis.name);
   draw("matrix", matrixOf(cells, names[FROM], names[TO], titles, widthOf("matrix")), "Matrix of counts. The list has the same numbers.", (cell) =>
-    actions.choosePair(areaAt(FROM, level.at[FROM], level.from[cell.at]), areaAt(TO, level.at[TO], level.to[cell.at])),
+    actions.choosePair(areaAt(FROM, level.at[FROM], level.from[cell.at]), areaAt(TO, level.at[TO], level.to[cell.at]), true),
   );
 }
 
