@@ -72,7 +72,8 @@ def _properties(table: FileTable) -> list[str]:
     kind = table.path.suffix.lower()
     if kind == ".geojson":
         features = json.loads(table.path.read_bytes())["features"]
-        return [*(features[0].get("properties") or {})] if features else []
+        properties = features[0].get("properties") if features else None
+        return [*properties] if isinstance(properties, dict) else []
     if kind == ".parquet":
         schema = pq.read_schema(table.path)
         shapes = json.loads((schema.metadata or {})[b"geo"])["columns"]

@@ -361,7 +361,8 @@ def test_of_many_properties_eight_are_named(tmp_path: Path) -> None:
     features["features"][0]["properties"] = {f"p{number}": number for number in range(11)}
     (tmp_path / "towns.geojson").write_text(json.dumps(features))
     assert refusal(spec).hint.endswith("The file has p0, p1, p2, p3, p4, p5, p6, p7 and 3 more.")
-    for without in ([], [{"type": "Feature", "properties": None, "geometry": mapping(SQUARES["0101"])}]):
+    square = {"type": "Feature", "geometry": mapping(SQUARES["0101"])}
+    for without in ([], [square], [square | {"properties": None}], [square | {"properties": ["4711"]}]):
         (tmp_path / "towns.geojson").write_text(json.dumps(features | {"features": without}))
         assert refusal(spec).hint.endswith("Set hierarchy.code to the property that holds the codes of areas.")
 
