@@ -98,9 +98,13 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
 
 
 def _failed(found: Sequence[TrellisError], text: str) -> FailedCheck:
-    """Return what was found, each problem with the line of its key, unless the text cannot be read as keys."""
+    """Return what was found, each problem once, with the line of its key, unless the text cannot be read as keys.
+
+    Where two looks at a key find the same, the hint is that of the later one, which knows more.
+    """
     told = [located(fault, text) if text else fault for fault in found]
-    return FailedCheck(False, list(dict.fromkeys(Problem(str(fault), fault.field, fault.hint) for fault in told)))
+    problems = {(str(fault), fault.field): Problem(str(fault), fault.field, fault.hint) for fault in told}
+    return FailedCheck(False, list(problems.values()))
 
 
 def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:

@@ -13,7 +13,7 @@ from flows.forecast.page_sections import (
     worth_section,
 )
 from flows.forecast.values import Forecast
-from flows.forecast.worth import further_releases, worth_at_three
+from flows.forecast.worth import further_releases, left_around, worth_at_three
 from flows.planning.budget import agreed_terms
 from flows.planning.plan import Plan
 from storage.database.connections import store
@@ -22,6 +22,7 @@ from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
 from storage.releases.approvals import ELEMENT, approval_json
 from tasks.report.frame import page, table
+from tasks.words.epsilon import format_right_guess
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
@@ -183,6 +184,7 @@ def _facts(plan: Plan, forecast: Forecast) -> PageFacts:
         forecast=forecast,
         worth=worth_at_three(plan, before, terms.cap, typical.total if typical else None),
         further=further_releases(plan.guarantee.spending, before, terms.cap),
+        left=left_around(plan.guarantee.spending, before, terms.cap),
     )
 
 
@@ -217,9 +219,17 @@ def _sentence(facts: PageFacts) -> str:
     return (
         f"{counted} from the table <b>{escape(facts.table)}</b> (dataset {escape(forecast.dataset)}), by {escape(axes)}, would be"
         f" published in {levels} tables from the total down to the finest level ({escape(place(finest.axes)) or 'everything'}){views}."
-        f" Each count gets noise on purpose, so that the tables reveal little about <b>{escape(spec.privacy.unit)}</b>, however"
-        f" much somebody knows already. {cost}"
+        f" Each count gets noise on purpose, to limit what the tables reveal about <b>{escape(spec.privacy.unit)}</b>, however"
+        f" much somebody knows already{_guess(facts)}. {cost}"
     )
+
+
+def _guess(facts: PageFacts) -> str:
+    """Return how often somebody guesses right at most; nothing where levels are exact, which limits the claim."""
+    if facts.plan.exact_by_choice:
+        return ""
+    of_100 = format_right_guess(facts.forecast.epsilon, facts.forecast.delta)
+    return f": between two equally likely possibilities they guess right at most {of_100}, instead of 50"
 
 
 def _cards(facts: PageFacts) -> str:
@@ -243,7 +253,7 @@ def _cards(facts: PageFacts) -> str:
         cards.append(("Smallest count kept", f"{leaf.threshold:,}", "smaller ones are missing, from sums too"))
     elif finest and finest.within is not None:
         error = f"± {finest.within:,}" if finest.within else "exact"
-        cards.append((f"Noise at level {leaf.level}", error, "records, of 19 of 20 counts"))
+        cards.append((f"Noise at level {leaf.level}", error, f"{facts.counted}, of 19 of 20 counts"))
     inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{more}</dd></div>" for head, value, more in cards)
     return f'<dl class="cards">{inside}</dl>'
 
@@ -330,6 +340,5 @@ def _planned(facts: PageFacts) -> str:
 
 
 def _left(facts: PageFacts) -> str:
-    cap, budget = facts.forecast.budget.cap.epsilon, facts.forecast.approval.budget
-    before, after = (max(0.0, cap - spent) for spent in (budget.spent, budget.after))
-    return f"ε = {rounded_down(before, 4)}, {rounded_down(after, 4)}"
+    before, after = map(rounded_down, facts.left)
+    return f"ε = {before}, {after}"

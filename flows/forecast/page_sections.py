@@ -32,12 +32,14 @@ class PageFacts:
         forecast: of it.
         worth: at three ε, the planned one in the middle.
         further: how many releases like this one would fit the cap after it.
+        left: the ε of one more release that would still fit, before this one and after it, as the ledger says it.
     """
 
     plan: Plan
     forecast: Forecast
     worth: Sequence[Worth]
     further: int
+    left: tuple[float, float]
 
     @property
     def planned(self) -> Worth:
@@ -48,6 +50,11 @@ class PageFacts:
     def unit(self) -> str:
         """Who or what is protected, in words."""
         return self.plan.file.spec.privacy.unit
+
+    @property
+    def counted(self) -> str:
+        """What a count is of, in a word."""
+        return "groups" if self.plan.scheme.sizes else "records"
 
     @property
     def table(self) -> str:
@@ -124,6 +131,15 @@ def _files(facts: PageFacts) -> list[str]:
         files.append(
             "the noisy counts as they were measured" + ("" if terms.noisy_counts else ", unless there are very many")
         )
+    if formats := facts.plan.file.spec.release.more_formats:
+        files.append(f"the counts in further formats: {in_short([*formats])}")
+    if any(axis.labels for axis in facts.plan.source.axes):
+        files.append("<code>names/</code>: what areas are called, from the public labels")
+    if any(axis.boundaries for axis in facts.plan.source.axes):
+        files.append("<code>boundaries/</code>: the shapes of areas, from the public boundaries")
+    files.append(
+        "<code>explorer.html</code>: a page on which anybody looks numbers up, made from the published files alone"
+    )
     files.append("a report and a README for readers, a manifest with the guarantee and the spec, and checksums")
     return files
 
@@ -230,7 +246,7 @@ def _example_table(facts: PageFacts) -> str:
         )
     heads = ["level", "counted by", *(["mean count"] if totals else []), "19 of 20 are within"]
     heads += [*(f"a count of {count:,}" for count in _EXAMPLES), "more than noise above"]
-    caption = f"As planned, at ε = {rounded_up(facts.forecast.epsilon, 4)}: noise in records, and what counts of some sizes are measured as"
+    caption = f"As planned, at ε = {rounded_up(facts.forecast.epsilon, 4)}: noise in {facts.counted}, and what counts of some sizes are measured as"
     legend = (
         "<p>“A count of 100” is measured between the two numbers 19 of 20 times. “More than noise above”: of all possible counts that"
         " are truly zero, fewer than one is expected to be measured above this number.</p>"
@@ -259,7 +275,7 @@ def _three_tables(facts: PageFacts) -> str:
         ]
         for number, part in enumerate(facts.parts)
     ]
-    caption = "19 of 20 counts are measured within so many records of the truth"
+    caption = f"19 of 20 counts are measured within so many {facts.counted} of the truth"
     noise = table(["level", "counted by", *at], rows, caption=caption, kind="levels three")
     return noise + table(
         ["at", *at],
@@ -365,7 +381,7 @@ def budget_section(facts: PageFacts) -> str:
     forecast = facts.forecast
     cap, approval = forecast.budget.cap, forecast.approval.budget
     after, planned = facts.planned.after, facts.planned
-    left_before, left = (max(0.0, cap.epsilon - spent) for spent in (forecast.budget.before.epsilon, after))
+    left_before, left = map(rounded_down, facts.left)
     earlier = escape(in_short([*approval.releases])) if approval.releases else "no release yet"
     rows = [
         ["cap", f"{cap.epsilon:g}", f"of all releases about these people, at δ = {cap.delta:g}"],
@@ -376,13 +392,14 @@ def budget_section(facts: PageFacts) -> str:
             rounded_up(after, 4),
             "all of them together" if planned.fits else "more than the cap: it is refused",
         ],
-        ["left before", rounded_down(left_before, 4), "what further releases may cost together"],
-        ["left with it", rounded_down(left, 4), _further(facts)],
+        ["left before", left_before, "what one more release may cost"],
+        ["left with it", left, _further(facts)],
     ]
     costs = table(["budget", "ε", "about"], rows, caption="The budget of these people", kind="money")
     why = (
         "<p>What releases cost together is computed anew at the δ of the cap, so their ε do not simply add up. Once anything of a release"
-        " is measured, what that cost is never given back.</p>"
+        " is measured, what that cost is never given back. What is left is the ε of one more release that would still fit, as"
+        " <code>trellis ledger</code> says it too; it is not the cap less what is spent.</p>"
     )
     return costs + why + _scheduled(facts)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flows.planning.composition import composed_epsilon
+from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
 from storage.errors import SpecError
@@ -72,6 +72,11 @@ def further_releases(planned: Spending, before: Sequence[Spending], cap: Cap) ->
         if composed_epsilon([*before, *[planned] * (more + 1)], cap.delta, cap) > cap.epsilon:
             return more - 1
     return _MOST_RELEASES
+
+
+def left_around(planned: Spending, before: Sequence[Spending], cap: Cap) -> tuple[float, float]:
+    """Return the ε of one more release that would still fit the cap, before the planned release and after it, as the ledger says it."""
+    return standing_of(before, cap).left_epsilon, standing_of([*before, planned], cap).left_epsilon
 
 
 def _worth(plan: Plan, part: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:

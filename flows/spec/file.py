@@ -337,8 +337,15 @@ def _known_by(codebook: Table | Values | OrderedAxis | Unlisted) -> str:
     return RELEASED_CODES if isinstance(codebook, Unlisted) else codebook.sha256
 
 
+_NO_DEFAULT = (
+    "default_factory_not_called"  # of a key that depends on others, which are wrong: their errors say what to mend
+)
+
+
 def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
     for error in fault.errors():
+        if error["type"] == _NO_DEFAULT:
+            continue
         raised = error.get("ctx", {}).get("error")
         for message in raised.messages if isinstance(raised, Faults) else (str(raised),):
             yield _as_spec_error(error, message)

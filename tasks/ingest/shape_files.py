@@ -1,6 +1,6 @@
 """Reads public files of shapes: GeoJSON, and with the extra `trellis[maps]` GeoPackage and other coordinates than degrees.
 
-Errors name files and the numbers of features, and no property of one: a file may have been named by mistake.
+Errors name files, the numbers of features and the names of properties, and no value of one: a file may have been named by mistake.
 """
 
 import json
@@ -19,6 +19,7 @@ from tasks.ingest.sources.files import FileTable
 
 _MOST_BYTES = 256 * 10**6  # of a file
 _DEGREES = ("OGC:CRS84", "EPSG:4326", "EPSG:4269")  # the last, NAD 83, lies within two metres of the others
+_MOST_NAMED = 8  # properties in a message
 _BEYOND = 1e-6  # degrees by which a coordinate may lie outside the world, which is rounding
 _EXTRA = "Install it with `pip install 'trellis[maps]'`, or convert the file to GeoJSON in degrees (WGS 84)."
 
@@ -60,9 +61,32 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
         raise InputError(
             f"{table.field}: no feature of {table.path.name} has a code in {code}.",
             field=table.field,
-            hint=f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas.",
+            hint=f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas."
+            f"{_in_words(_properties(table))}",
         )
     return found
+
+
+def _properties(table: FileTable) -> list[str]:
+    """Return the names of the properties in a file that was read before, in its order; of GeoJSON those of its first feature."""
+    kind = table.path.suffix.lower()
+    if kind == ".geojson":
+        features = json.loads(table.path.read_bytes())["features"]
+        properties = features[0].get("properties") if features else None
+        return [*properties] if isinstance(properties, dict) else []
+    if kind == ".parquet":
+        schema = pq.read_schema(table.path)
+        shapes = json.loads((schema.metadata or {})[b"geo"])["columns"]
+        return [name for name in schema.names if name not in shapes]
+    return list(_package(table, "pyogrio").read_info(table.path)["fields"])
+
+
+def _in_words(names: Sequence[str]) -> str:
+    """Return which properties there are, as a sentence; empty where there is none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f" The file has {', '.join(names[:_MOST_NAMED])}{more}."
 
 
 def polygons(table: FileTable, features: Sequence[Feature]) -> list[Any]:

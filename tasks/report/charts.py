@@ -30,8 +30,8 @@ _LARGEST = 1e300  # larger numbers cannot be drawn as floats
 _NOISY = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
 
 
-def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
-    """Draw noise and error bound per level beside the mean count of its possible cells."""
+def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> str:
+    """Draw noise and error bound per level beside the mean count of its possible cells, in what is counted."""
     series: dict[str, Sequence[float | None]] = {
         "mean count": [facts.mean_count(level) for level in range(len(levels))],
         "noise (σ)": [level.sigma for level in levels],
@@ -46,7 +46,7 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts) -> str:
         errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
         _log_scale(panel, least=_TALLEST * min(errors, default=1.0))
         _level_axis(panel, len(levels))
-        panel.set_ylabel("records")
+        panel.set_ylabel(counted)
         _legend(panel)
         return as_svg(drawn, "The noise and the stated errors of every level, beside the mean count of its cells")
 
@@ -150,7 +150,7 @@ def histograms_picture(histograms: Histograms, confidence: float, names: Names) 
         return as_svg(drawn, f"The released numbers of groups by size, at level {histograms.level}")
 
 
-def matrix_picture(matrix: Matrix, names: Names) -> str:
+def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> str:
     """Draw the coarsest matrix as a heat map; a small one has its counts in its cells."""
     labels = [_labels(names, axis, codes) for axis, codes in zip(matrix.axes, matrix.codes, strict=True)]
     rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
@@ -166,7 +166,7 @@ def matrix_picture(matrix: Matrix, names: Names) -> str:
         if written:
             _write_counts(panel, matrix, image)
         elif image is not None:
-            _key(drawn, image, width)
+            _key(drawn, image, width, counted)
         size = 9 if written else 7
         turned = {"rotation": 90} if upright else {}
         panel.set_xticks(range(len(columns)), columns, parse_math=False, fontsize=size, **turned)
@@ -216,10 +216,10 @@ def _write_counts(panel: Any, matrix: Matrix, image: Any) -> None:
         panel.text(column, row, text, ha="center", va="center", color=colour, fontsize=8.5)
 
 
-def _key(drawn: Any, image: Any, width: float) -> None:
+def _key(drawn: Any, image: Any, width: float, counted: str) -> None:
     """Draw the key of shades at the right margin."""
     key = drawn.colorbar(image, cax=drawn.add_axes((1 - 0.85 / width, 0.25, 0.16 / width, 0.5)))
-    key.ax.set_title("records", fontsize=8, loc="left")
+    key.ax.set_title(counted, fontsize=8, loc="left")
     _log_ticks(key.ax.yaxis)
     key.outline.set_visible(False)
 

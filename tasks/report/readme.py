@@ -9,6 +9,7 @@ from tasks.format.manifest import LevelEntry, Manifest, Privacy, ViewEntry
 from tasks.laws.named import LAWS
 from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
 from tasks.tree.ordered import ordered_axes
+from tasks.words.epsilon import format_right_guess
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
 
@@ -576,11 +577,17 @@ def _promise(manifest: Manifest) -> str:
             f"**{levels} published exactly. The release does not protect at all in which of {their} cells a unit is.**"
             f" It protects\nonly where the unit is within {those} cells."
         )
-    says = "its record says" if privacy.max_records_per_unit == 1 else "its records say"
-    change = f"whatever {says}" if privacy.neighbours == "substitution" else "whether it is in the table or not"
+    its = "its record" if privacy.max_records_per_unit == 1 else "its records"
+    doubt = (
+        f"two possibilities for {its} equally likely"
+        if privacy.neighbours == "substitution"
+        else f"it equally likely that {its} {'is' if privacy.max_records_per_unit == 1 else 'are'} in the table and not"
+    )
     return (
-        f"Whatever anyone knows about all other units, these tables tell them almost the same about a unit,\n{change}"
-        f" (neighbours by {privacy.neighbours})."
+        "Whatever anyone knows about all other units, the guarantee limits what these tables tell them about a unit:\n"
+        f"if they hold {doubt}, they guess right at most\n"
+        f"{format_right_guess(privacy.epsilon, privacy.delta)} with these tables, and 50 of 100 times without (neighbours by"
+        f" {privacy.neighbours})."
     )
 
 

@@ -33,6 +33,7 @@ from tasks.report.sections.numbers import (
 from tasks.report.tables import (
     Checks,
     cells_called,
+    counted_in,
     file_table,
     is_of_trips,
     largest_counts,
@@ -40,7 +41,7 @@ from tasks.report.tables import (
     signal_sentence,
     view_table,
 )
-from tasks.words.epsilon import epsilon_in_words
+from tasks.words.epsilon import epsilon_in_words, format_right_guess
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
     format_bound,
@@ -181,10 +182,10 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest, how_counted, formulas)),
-        maps=maps_section(facts.maps, facts.shapes, facts.names, "groups" if facts.histograms else "records"),
+        maps=maps_section(facts.maps, facts.shapes, facts.names, counted_in(manifest)),
         pictures=_figures(_pictures(manifest, facts)),
         series=_histograms(facts, manifest) if facts.histograms else _series(facts, manifest),
-        matrix=_matrix(facts) if facts.matrix else "",
+        matrix=_matrix(facts, counted_in(manifest)) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
         tables=file_table(manifest, facts, checks) + signal_sentence(manifest),
@@ -213,10 +214,21 @@ def _sentence(manifest: Manifest, facts: Facts) -> str:
     finest, rows = manifest.levels[-1], facts.levels[-1].rows
     many = len(manifest.levels)
     return (
-        f"<b>{facts.total:,} records</b> counted by {escape(axes)}, in {many} tables from the total down to the finest"
+        f"<b>{facts.total:,} {counted_in(manifest)}</b> counted by {escape(axes)}, in {many} tables from the total down to the finest"
         f" level ({escape(place(finest.axes)) or 'everything'}), where {rows:,} {cells_called(manifest)} have a count. Noise was added"
-        f" on purpose, so that the counts reveal almost nothing about {escape(manifest.privacy.unit)}. The counts add up at every"
-        " level."
+        f" on purpose, to limit what the counts reveal about {escape(manifest.privacy.unit)}{_limit(manifest)}. The counts add up at"
+        " every level."
+    )
+
+
+def _limit(manifest: Manifest) -> str:
+    """Return what the guarantee limits, with its figure, or what it does not cover; to follow what is protected."""
+    if exact_levels(manifest):
+        return ", but for what is published exactly"
+    privacy = manifest.privacy
+    return (
+        f": with them, somebody guesses right between two equally likely possibilities at most"
+        f" {format_right_guess(privacy.epsilon, privacy.delta)}, instead of 50"
     )
 
 
@@ -235,7 +247,7 @@ def _cards(manifest: Manifest, facts: Facts) -> str:
     of_possible = "the number possible is unknown" if possible is None else f"of {format_cells(possible)} possible"
     delta = f"δ = {privacy.delta:g} ({format_probability(privacy.delta)})"
     cards = [
-        ("Records", f"{facts.total:,}", how),
+        (counted_in(manifest).capitalize(), f"{facts.total:,}", how),
         ("Privacy", f"ε = {rounded_up(privacy.epsilon, 4)}", f"and {delta}, for {escape(privacy.unit)}"),
         (f"{cells_called(manifest).capitalize()} at level {last}", f"{leaf.rows:,}", of_possible),
     ]
@@ -271,11 +283,12 @@ def _error_card(manifest: Manifest, facts: Facts) -> tuple[str, str, str] | None
         return (
             f"Interval at level {level}",
             f"± {format_rounded(known.half_width, 2)}",
-            f"records on average; {promise}",
+            f"{counted_in(manifest)} on average; {promise}",
         )
     if entry.bound and entry.sigma:
         bound = format_bound(entry.sigma, entry.bound, summed=entry.summed)
-        return f"Error at level {level}", bound, "records at most for all counts at once, with 95% probability"
+        promise = f"{counted_in(manifest)} at most for all counts at once, with 95% probability"
+        return f"Error at level {level}", bound, promise
     return None
 
 
@@ -288,7 +301,9 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
             f" Only counts that reached the threshold of {last.threshold:,} are published.</p>"
         )
     if last.threshold:
-        spread = f"the mean count ({facts.total:,} records spread over all possible {cells_called(manifest)})"
+        spread = (
+            f"the mean count ({facts.total:,} {counted_in(manifest)} spread over all possible {cells_called(manifest)})"
+        )
         typical = f"{spread} is {format_rounded(facts.mean_count(last.level) or 0)}, and only counts of {last.threshold:,} or more are kept"
         if finest is None:
             return (
@@ -309,7 +324,7 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
     return (
         f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}), most counts are small beside their noise.</b>'
         f" Down to level {finest}, half of the rows or more have {rule}. At level {from_.level}"
-        f" ({escape(place(from_.axes))}) fewer have; they hold about {format_percent(round(records, 2))} of its records. You can"
+        f" ({escape(place(from_.axes))}) fewer have; they hold about {format_percent(round(records, 2))} of its {counted_in(manifest)}. You can"
         " still use large counts there if you keep their errors in mind, but not small ones.</p>"
     )
 
@@ -395,8 +410,8 @@ def _pictures(manifest: Manifest, facts: Facts) -> list[_Picture]:
     return [
         (
             "Noise beside mean counts",
-            noise_picture(manifest.levels, facts),
-            f"Records, on a logarithmic scale. Mean count: the total over all possible {cells}; most cells count less.{interval}{bound}{shaded}",
+            noise_picture(manifest.levels, facts, counted_in(manifest)),
+            f"{counted_in(manifest).capitalize()}, on a logarithmic scale. Mean count: the total over all possible {cells}; most cells count less.{interval}{bound}{shaded}",
             of_noise(manifest.levels, facts),
         ),
         (
@@ -434,7 +449,7 @@ def _is_small(facts: Facts) -> bool:
     )
 
 
-def _matrix(facts: Facts) -> str:
+def _matrix(facts: Facts, counted: str) -> str:
     matrix = facts.matrix
     if matrix is None or not matrix.counts.size:
         return ""
@@ -448,7 +463,7 @@ def _matrix(facts: Facts) -> str:
     white = "white cells were not released" + (", or are below zero" if (matrix.counts < 0).any() else "")
     return (
         f'<figure class="matrix"><h3>By {axes} (level {matrix.level})</h3>'
-        f'<div class="scroll">{matrix_picture(matrix, facts.names)}</div><figcaption>Released counts, in records. Darker means more,'
+        f'<div class="scroll">{matrix_picture(matrix, facts.names, counted)}</div><figcaption>Released counts, in {counted}. Darker means more,'
         f" on a logarithmic scale; {white}.{shown}</figcaption>{of_matrix(matrix, facts.names)}</figure>"
     )
 

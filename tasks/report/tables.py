@@ -36,6 +36,11 @@ def cells_called(manifest: Manifest) -> str:
     return "pairs" if is_of_trips(manifest) else "cells"
 
 
+def counted_in(manifest: Manifest) -> str:
+    """Return the word for what is counted: groups, where a count is a number of groups of one size."""
+    return "groups" if manifest.statistic else "records"
+
+
 def largest_counts(manifest: Manifest, facts: Facts) -> str:
     """Return the largest counts of the level that is best to use, with their intervals if there are any.
 
@@ -47,7 +52,7 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
     if facts.largest:
         title = f"<h3>The largest {'flows' if is_of_flows else 'counts'} (level {level}: {of})</h3>"
         without = (
-            f"<p>Flows within one area are left out: {facts.within_records:,} of {facts.total:,} records.</p>\n"
+            f"<p>Flows within one area are left out: {facts.within_records:,} of {facts.total:,} {counted_in(manifest)}.</p>\n"
             if facts.within
             else ""
         )
@@ -201,7 +206,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         )
         rows += _rule(manifest, facts, entry)
     about_bias = (
-        "<p>Bias: released minus noisy counts, in records, averaged over the measured cells. Counts that are adjusted to be whole"
+        f"<p>Bias: released minus noisy counts, in {counted_in(manifest)}, averaged over the measured cells. Counts that are adjusted to be whole"
         " numbers and not negative are a little off on average; the noisy counts themselves are not.</p>"
         if any(entry.bias for entry in manifest.levels)
         else ""

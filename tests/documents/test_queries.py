@@ -27,7 +27,11 @@ SPEC: dict[str, Any] = {
     "name": "country",
     "dataset": "made-up-country",
     "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
-    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
+    "hierarchy": {
+        "table": "data/codebook.csv",
+        "levels": ["region", "province", "municipality"],
+        "labels": "names.csv",
+    },
     "release": {"tree": "destination", "finest": "municipality"},
     "privacy": {"unit": "one made-up job", "neighbours": "substitution", "max_records_per_unit": 1}
     | {"epsilon": 4.0, "delta": 1.0e-8, "accountant": "zcdp"},
@@ -75,7 +79,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[
     )
     write_country(country, place / "data")
     codes = country.codebook.get_column("province").unique(maintain_order=True)
-    pl.DataFrame({"code": codes, "name": [f"Province {code}" for code in codes]}).write_csv(place / "names.csv")
+    names = {"level": "province", "code": codes, "name": [f"Province {code}" for code in codes]}
+    pl.DataFrame(names).write_csv(place / "names.csv")
     ids: dict[str, str] = {}
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
         patch.setenv("TRELLIS_HOME", str(place / "home"))

@@ -1,6 +1,7 @@
 """Releases that are held to an approved plan: what passes, and every difference that is refused before anything is spent."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from flows.answers.audit import audit_answer
-from flows.answers.ledger import budget_answer
+from flows.answers.ledger import balance_answer, budget_answer
 from flows.answers.release_status import approved_plan, releases_answer, show_answer
 from flows.api import plan, plan_page, release
 from flows.cli.json_object import json_object
@@ -16,6 +17,7 @@ from flows.execution.backups import back_up, restore
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.events import head
+from tasks.words.numbers import rounded_down
 from tests.support.office import ROWS, Office
 
 CAP = {"epsilon": 5.0, "delta": 1e-6}
@@ -80,6 +82,52 @@ def test_the_page_and_the_json_of_a_plan_have_one_fingerprint(office: Office) ->
     assert plan_fingerprint(one) == plan_fingerprint(other)
     again = spec_of(office, output="elsewhere", expected_total=60, run={"workers": "processes"})
     assert plan_fingerprint(approved(office, again)) == plan_fingerprint(other)
+
+
+def left_on(page: str) -> list[str]:
+    """Return what a plan's page says is left before the release and with it."""
+    return re.findall(r"left (?:before|with it)</th><td>([^<]*)", page)
+
+
+def test_a_page_says_of_what_is_left_what_the_ledger_says(office: Office) -> None:
+    """What is left before and with a release is the ε that the ledger states and `trellis release` prints."""
+    spec = spec_of(office)
+    release(spec)
+    page = plan_page(spec)
+    before, after = left_on(page)
+    assert before == rounded_down(balance_answer("people").left)
+    release(spec)
+    assert after == rounded_down(balance_answer("people").left) == left_on(plan_page(spec))[0]
+    assert f"ε = {before}, {after}" in page
+    assert rounded_down(CAP["epsilon"] - balance_answer("people").spent) not in page
+
+
+def test_a_page_lists_the_files_of_a_release(office: Office) -> None:
+    """The explorer is always among the files; names, shapes and further formats are where the spec asks for them."""
+    plain = plan_page(spec_of(office))
+    assert "<code>explorer.html</code>" in plain
+    assert "<code>names/</code>" not in plain
+    assert "<code>boundaries/</code>" not in plain
+    assert "further formats" not in plain
+    square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
+    towns = [{"type": "Feature", "properties": {"code": "a0"}, "geometry": square}]
+    (office.folder / "homes.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": towns}))
+    (office.folder / "homes.csv").write_text("home,name\na0,Ada\na1,Eda\n")
+    home = {"table": "homes.csv", "levels": ["home"], "labels": {"home": "name"}, "boundaries": "homes.geojson"}
+    more = plan_page(
+        spec_of(
+            office,
+            hierarchy={"home": home, "work": {"values": ["b0", "b1", "b2"]}},
+            release={"order": ["home", "work"], "formats": ["csv", "xlsx"]},
+        )
+    )
+    for named in (
+        "<code>explorer.html</code>",
+        "<code>names/</code>",
+        "<code>boundaries/</code>",
+        "further formats: xlsx",
+    ):
+        assert named in more
 
 
 def test_a_release_without_an_approval_says_so(office: Office) -> None:

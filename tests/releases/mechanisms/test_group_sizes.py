@@ -119,6 +119,8 @@ def test_the_report_draws_the_sizes_of_every_level(released: Make) -> None:
     found = released(**LISTED)
     page, readme = ((found.folder / name).read_text() for name in ("report.html", "README.md"))
     assert "<h2>Groups by size</h2>" in page
+    assert "<b>520 groups</b> counted by" in page
+    assert "records</b>" not in page
     for level in (1, 2, 3):
         assert f'aria-label="The released numbers of groups by size, at level {level}"' in page
     assert "5 of 5 regions, those with the most groups" in page

@@ -341,6 +341,32 @@ def test_files_that_break_a_rule_are_refused(tmp_path: Path, kind: str) -> None:
     assert str(refusal(spec)) == told
 
 
+@pytest.mark.parametrize("name", ["towns.geojson", "towns.parquet", "towns.gpkg"])
+def test_a_wrong_property_is_answered_with_those_that_there_are(tmp_path: Path, name: str) -> None:
+    """Where no feature has a code, the hint names the properties of the file, and no value of one."""
+    spec = write(tmp_path, {"boundaries": name, "code": "FIPS"})
+    _write_geoparquet(tmp_path / "towns.parquet", None, "GEOID")
+    _write_geopackage(tmp_path / "towns.gpkg", METRES, "GEOID")
+    told = refusal(spec)
+    assert str(told) == f"hierarchy.boundaries: no feature of {name} has a code in FIPS."
+    assert "Set hierarchy.code to the property that holds the codes of areas. The file has " in told.hint
+    assert told.hint.endswith("code, who." if name == "towns.geojson" else "GEOID.")
+    assert "0101" not in told.hint
+
+
+def test_of_many_properties_eight_are_named(tmp_path: Path) -> None:
+    """A file with more says how many; one whose features have none says nothing of them."""
+    spec = write(tmp_path, {"code": "FIPS"})
+    features = collection(list(SQUARES.items()))
+    features["features"][0]["properties"] = {f"p{number}": number for number in range(11)}
+    (tmp_path / "towns.geojson").write_text(json.dumps(features))
+    assert refusal(spec).hint.endswith("The file has p0, p1, p2, p3, p4, p5, p6, p7 and 3 more.")
+    square = {"type": "Feature", "geometry": mapping(SQUARES["0101"])}
+    for without in ([], [square], [square | {"properties": None}], [square | {"properties": ["4711"]}]):
+        (tmp_path / "towns.geojson").write_text(json.dumps(features | {"features": without}))
+        assert refusal(spec).hint.endswith("Set hierarchy.code to the property that holds the codes of areas.")
+
+
 def test_degrees_of_old_geojson_are_accepted(tmp_path: Path) -> None:
     """A file that states WGS 84, as GeoJSON once did, is read."""
     spec = write(tmp_path)

@@ -30,6 +30,7 @@ from tasks.publish.task import publish
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
+from tests.support.user import REPOSITORY
 
 SPEC = {
     "name": "synthetic",
@@ -560,6 +561,25 @@ def test_a_folder_may_be_renamed(folder):
     assert verify(folder.path.rename(folder.path.with_name("handed [on] by * the office"))) == []
 
 
+def test_what_is_compared_by_checksum_alone_is_what_the_page_says(folder):
+    """Somebody who writes new checksums can change texts, pictures, the explorer's program and descriptions, but not its data."""
+    page = (REPOSITORY / "docs" / "how-to" / "publish.md").read_text()
+    assert "its program, its style and its texts by checksum alone" in page
+    for name in ("README.md", "report.html"):
+        assert f"`{name}`" in page
+        (folder.path / name).write_text("All is exact.")
+    explorer = (folder.path / "explorer.html").read_text()
+    (folder.path / "explorer.html").write_text(explorer.replace("</body>", "<p>All is exact.</p></body>"))
+    described = json.loads((folder.path / "metadata.json").read_text())
+    (folder.path / "metadata.json").write_text(json.dumps(described | {"dc:description": "All is exact."}))
+    assert folder.failures() == []
+    (folder.path / "explorer.html").write_text(explorer.replace('"signal_rate":0.1', '"signal_rate":0.2'))
+    assert folder.failures() == ["explorer.html does not show what the tables hold."]
+    described["tables"].pop()
+    (folder.path / "metadata.json").write_text(json.dumps(described))
+    assert "metadata.json does not list the CSV files and their columns as they are." in folder.failures()
+
+
 def test_what_is_no_published_folder_is_found(tmp_path):
     """A folder that is not there, a file, and an empty folder fail in a sentence."""
     (tmp_path / "file").touch()
@@ -591,6 +611,7 @@ DAMAGE = """
 import sys
 from pathlib import Path
 from tasks.verify.folder import verify
+from tests.support.user import REPOSITORY
 
 folder = Path(sys.argv[1])
 for name in sys.argv[2:]:

@@ -123,6 +123,28 @@ def test_every_fault_of_the_keys_is_told_at_once(folder: Path) -> None:
     assert "unit: Who or what is protected" in hints["privacy.unit"]
 
 
+def test_one_mistake_is_one_problem(folder: Path) -> None:
+    """A key whose default depends on others is no problem of its own where these are wrong, and neither is a key that is told twice."""
+    for wrong in (
+        {"input": {"table": 3}},
+        {"privacy": {"epsilon": -1.0}},
+        {"name": "No Name"},
+        {"release": {"csv": 3}},
+    ):
+        answer = checked(folder, mechanism=None, **wrong)
+        ((section, value),) = wrong.items()
+        assert fields(answer) == [f"{section}.{next(iter(value))}" if isinstance(value, dict) else section]
+        with pytest.raises(SpecError) as refused:
+            load_spec(folder / "spec.yaml")
+        assert refused.value.field == fields(answer)[0]
+    answer = checked(folder, input={"table": "postgresql://me:pw@host/d::a.b"})
+    assert fields(answer) == ["input.table"]
+    (problem,) = answer.problems
+    assert "must hold no user and no password" in problem.error
+    assert "set PGUSER and PGPASSWORD" in problem.hint
+    assert "pw" not in problem.error + problem.hint
+
+
 def test_keys_without_meaning_for_a_mechanism_are_told_at_once(folder: Path) -> None:
     """Every key that a mechanism has no use for is a problem of its own, beside those of the others."""
     answer = checked(

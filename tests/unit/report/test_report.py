@@ -24,12 +24,13 @@ from tasks.format.manifest import Intervals
 from tasks.report.charts import sizes_picture
 from tasks.report.facts import CLASSES, MOST_SHOWN, Collector, Facts
 from tasks.report.frame import page, table
+from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.report.sections.largest import MOST_LARGEST, LargeCount
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.ordered import ordered_axis
-from tasks.words.epsilon import epsilon_in_words
+from tasks.words.epsilon import epsilon_in_words, format_right_guess
 from tests.support.facts import (
     ENDS,
     PRIVACY,
@@ -66,7 +67,9 @@ class Seen(HTMLParser):
         self.handle_startendtag(tag, attrs)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep addresses other than those of the page itself, and scripts."""
+        """Keep addresses other than those of the page itself, and scripts; the link to the explorer loads nothing."""
+        if tag == "a" and dict(attrs).get("href") == "explorer.html":
+            return
         named = [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "data", "action"}]
         self.loaded += [value for value in named if not value.startswith(("#", "data:image/png"))]
         self.loaded += [tag] if tag in {"script", "iframe", "object", "link"} else []
@@ -502,7 +505,10 @@ def test_pages_have_one_frame() -> None:
     """A title is text, a table scrolls by itself, and one cell spans its columns."""
     text = page("<a> & b", table(["x", "y"], [["1", "2"], ["all"]], caption="told", kind="k"), "q { color: red }\n")
     assert "<title>&lt;a&gt; &amp; b</title>" in text
-    assert '<div class="scroll"><table class="k"><caption>told</caption>' in text
+    assert (
+        '<div class="scroll" role="region" tabindex="0" aria-label="told"><table class="k"><caption>told</caption>'
+        in text
+    )
     assert '<td colspan="2" class="line">all</td>' in text
     assert "q { color: red }\n</style>" in text
 
@@ -518,6 +524,53 @@ def test_plain_words_say_between_which_tables_the_guarantee_holds(axis_of: Calla
     exact = [replace(level, sigma=0.0, is_invariant=True) if level.level == 1 else level for level in terms]
     limited = read(report(manifest_of(exact, facts), facts, {})).text
     assert "holds only between tables that agree on every count that is published exactly" in limited
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.2, 20.0])
+@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+def test_pages_claim_no_more_privacy_than_the_guarantee_gives(
+    axis_of: Callable[..., Axis], epsilon: float, neighbours: str
+) -> None:
+    """Report and README give the best guess that ε and δ allow, whatever ε is, and never call what is revealed little."""
+    terms = terms_of(tree := tree_of_trips(axis_of, 1))
+    privacy = PRIVACY.model_copy(update={"epsilon": epsilon, "neighbours": neighbours})
+    facts = facts_of(tree, {(0, 1): 40}, terms)
+    manifest = manifest_of(terms, facts, privacy=privacy)
+    guess = format_right_guess(epsilon, privacy.delta)
+    told, passed_on = read(report(manifest, facts, {})).text, " ".join(readme(manifest).split())
+    assert f"equally likely possibilities at most {guess}, instead of 50." in told
+    assert f"they guess right at most {guess} with these tables, and 50 of 100 times without" in passed_on
+    assert "almost" not in told + passed_on
+    assert "apart from a probability" not in told + passed_on
+
+
+def test_a_lead_claims_nothing_of_what_is_exact(axis_of: Callable[..., Axis]) -> None:
+    """Where levels that a unit could change are exact, the first sentences say so and give no figure."""
+    terms = terms_of(tree := tree_of_trips(axis_of, 1))
+    exact = [replace(level, sigma=0.0, is_invariant=True) if level.level == 1 else level for level in terms]
+    facts = facts_of(tree, {(0, 1): 40}, exact)
+    told = read(report(manifest_of(exact, facts), facts, {})).text
+    assert f"reveal about {PRIVACY.unit}, but for what is published exactly." in told
+    assert "instead of 50" not in told
+
+
+@pytest.mark.parametrize(("statistic", "what"), [("", "records"), ("tails", "groups")])
+def test_a_report_names_what_it_counts(axis_of: Callable[..., Axis], statistic: str, what: str) -> None:
+    """A report of group sizes counts groups wherever another one counts records: in its lead, its cards and its pictures."""
+    terms = terms_of(tree := tree_of_trips(axis_of, 2, areas=4))
+    facts = facts_of(tree, {(0, 1): 40, (2, 3): 9}, terms)
+    sizes = {"hierarchy": {}, "release": {"group_sizes": {"region": "county", "largest": 20}}}
+    manifest = manifest_of(terms, facts, statistic=statistic, spec={"name": "jobs"} | (sizes if statistic else {}))
+    told = read(report(manifest, facts, {}))
+    other = {"records": "groups", "groups": "records"}[what]
+    assert f"49 {what} counted by" in told.text
+    for label in (
+        f"{what.capitalize()}, on a logarithmic scale",
+        f"Released counts, in {what}",
+        f"{what.capitalize()} 49",
+    ):
+        assert label in told.text
+        assert label.replace(what, other).replace(what.capitalize(), other.capitalize()) not in told.text
 
 
 def test_the_counts_along_an_ordered_axis_are_drawn() -> None:
