@@ -204,4 +204,4 @@ def test_baselines_are_compared_on_views_that_cross(compared: Compared) -> None:
     assert covered[2]["mean"] > 0.5
     assert all(result["utility"]["fleet"]["busy"]["mean"] > 0 for result in answer["results"])
     page = (user.folder / "city" / "compared" / "index.html").read_text(encoding="utf-8")
-    assert page.count("<td>by_mode</td>") == len(MEASURES) + 1
+    assert page.count('<th scope="row">by_mode</th>') == len(MEASURES) + 1
