@@ -1,10 +1,10 @@
 """The explorer as one HTML page: the data, the drawing library and the scripts in one file, which asks nothing of a network."""
 
 import re
-from functools import cache
 from html import escape
 from importlib.resources import files
 
+from tasks.explore.library import library
 from tasks.explore.payload import embedded
 from tasks.query.folder import PublishedFolder
 
@@ -52,18 +52,9 @@ def explorer_page(title: str, data: str) -> str:
         policy=_POLICY,
         style=_asset("explorer.css"),
         data=data,
-        library=_library(),
+        library=library(),
         script=_script(),
     )
-
-
-@cache
-def _library() -> str:
-    """Return Vega, which Vega-Embed carries, as a script that defines `vegaEmbed`."""
-    from vl_convert import javascript_bundle  # takes a second, which only pages need
-
-    bundle: str = javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script")
 
 
 def _script() -> str:

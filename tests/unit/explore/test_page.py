@@ -1,8 +1,12 @@
 """The page of the explorer: its scripts are one, its library is whole, and its data cannot end it."""
 
 import re
+from pathlib import Path
+
+import pytest
 
 from tasks.explore import page
+from tasks.explore.library import library
 from tests.support.user import REPOSITORY
 
 ASSETS = REPOSITORY / "tasks" / "explore" / "assets"
@@ -34,3 +38,23 @@ def test_a_page_has_one_policy_and_ends_where_it_should() -> None:
     assert made.count("</script") == 3
     assert made.count("Content-Security-Policy") == 1
     assert not re.search(r'(?:src|href)="(?!report\.html)', made[: made.index("<script")])
+
+
+def test_the_library_is_kept_in_the_cache_and_made_again_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept is what would be made, and closed to other users; a cache that cannot be written does not matter."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.cache_clear()
+    made = library()
+    [kept] = (tmp_path / "trellis").iterdir()
+    assert kept.read_text(encoding="utf-8") == made
+    assert kept.stat().st_mode & 0o077 == 0
+    kept.write_text("kept", encoding="utf-8")
+    library.cache_clear()
+    assert library() == "kept"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    library.cache_clear()
+    assert library() == made
+    library.cache_clear()
