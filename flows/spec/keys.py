@@ -323,8 +323,8 @@ class Spec(Keys):
 
     Attributes:
         name: The name of the series. A release's id is <name>-<UTC time>, or <name>-<day> with a schedule.
-        title: What the table counts, in words for readers, such as Jobs in Rhode Island in 2019, by home and work. It heads the explorer and is
-            the source in the sentences that quote a number. If left out, the name of the dataset.
+        title: What the table counts, in words for readers, such as Jobs in Rhode Island in 2019, from home to work. It heads the
+            report and the explorer, whose sentences to quote name it as the source. If left out, the name of the dataset.
         dataset: The name of the dataset, which stands for the people in it. Unit, neighbours and budget belong to the
             dataset, and its first release fixes them.
         same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two

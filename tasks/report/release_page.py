@@ -171,7 +171,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         how_counted: as in `readme`.
         formulas: as in `readme`.
     """
-    name = str(manifest.spec.get("name", manifest.id))
+    name = str(manifest.spec.get("title") or manifest.spec.get("name", manifest.id))
     body = _BODY.format(
         name=escape(name),
         id=escape(manifest.id),

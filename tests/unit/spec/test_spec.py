@@ -104,7 +104,8 @@ def test_example_loads(load):
 def test_shipped_spec_is_the_example(load):
     """The spec of Rhode Island that comes with the project asks for what the example asks for, with the names of areas."""
     shipped = Path(__file__).parents[3] / "deployments" / "specs" / "rhode-island.yaml"
-    named = EXAMPLE.replace("tabblk2010]}", "tabblk2010], labels: {cty: ctyname, trct: trctname, bgrp: bgrpname}}")
+    titled = EXAMPLE.replace("dataset:", "title: Jobs in Rhode Island in 2019, from home to work\ndataset:", 1)
+    named = titled.replace("tabblk2010]}", "tabblk2010], labels: {cty: ctyname, trct: trctname, bgrp: bgrpname}}")
     assert load_spec(shipped).spec == load(named).spec
 
 
