@@ -1,12 +1,19 @@
-"""Published folders that somebody changes, with the right checksums."""
+"""Published folders: made from a spec, and changed by somebody, with the right checksums."""
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+
+from flows.execution.driver import make_release
+from flows.execution.reservation import new_release
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.walks.runner import report_nothing, submit_to
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -40,3 +47,12 @@ def with_sums(folder: Path) -> None:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "SHA256SUMS"]
     lines = (f"{sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n" for path in files)
     (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+def published(spec: Path) -> Path:
+    """Make the release of a spec by the plain driver, and return its folder; TRELLIS_HOME must be set."""
+    with ThreadPoolExecutor(1) as threads:
+        plan = make_plan(load_spec(spec))
+        made = new_release(plan)
+        make_release(plan, made, submit_to(threads), report_nothing)
+        return Path(made.folder)

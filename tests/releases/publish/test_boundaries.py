@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,9 @@ import shapely
 import yaml
 from shapely.geometry import box, mapping
 
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
 from flows.forecast.check import PassedCheck, check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
 from storage.errors import InputError, SpecError
 from storage.machine.files import sha256_of
 from tasks.atlas.shapes import GEOMETRY
@@ -32,6 +28,7 @@ from tasks.format.manifest import Manifest
 from tasks.format.published_tree import published_shapes
 from tasks.ingest.task import read_ends, shapes_of
 from tasks.verify.folder import verify
+from tests.support.folders import published
 
 AREAS = [("01", "0101"), ("01", "0102"), ("02", "0201"), ("02", "0202")]
 SQUARES = {"0101": box(0, 50, 1, 51), "0102": box(1, 50, 2, 51), "0201": box(2, 50, 3, 51)}  # 0202 has none
@@ -101,22 +98,13 @@ def refusal(spec: Path) -> InputError:
     return refused.value
 
 
-def release(spec: Path) -> Path:
-    """Make the release of a spec, and return its folder."""
-    with ThreadPoolExecutor(1) as threads:
-        plan = make_plan(load_spec(spec))
-        made = new_release(plan)
-        make_release(plan, made, submit_to(threads), report_nothing)
-        return Path(made.folder)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the published folder of the spec above."""
     place = tmp_path_factory.mktemp("drawn")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        yield release(write(place))
+        yield published(write(place))
 
 
 def test_every_level_has_its_shapes_as_geoparquet(folder: Path) -> None:
@@ -417,7 +405,7 @@ def test_a_copy_of_the_confidential_table_is_no_file_of_shapes(tmp_path: Path, m
     codebook = {"home": keys["hierarchy"]}
     spec.write_text(yaml.safe_dump(keys | features | {"hierarchy": codebook}))
     with pytest.raises(InputError, match=r"hierarchy.home.boundaries must not be the confidential table"):
-        release(spec)
+        published(spec)
     assert not list((tmp_path / "out").glob("*"))
 
 

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,13 @@ import yaml
 from csvw import CSVW
 
 from flows.answers.query import query_answer
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
-from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
 from storage.errors import InputError, SpecError, UsageError
-from storage.machine.files import sha256_of
 from tasks.ingest.task import names_of, read_ends
 from tasks.query.folder import open_folder
 from tasks.query.largest import largest_counts
 from tasks.verify.folder import verify
+from tests.support.folders import published, with_sums
 
 AREAS = pl.DataFrame(
     {
@@ -65,22 +60,13 @@ def write(folder: Path, spec: dict[str, Any], areas: pl.DataFrame = AREAS) -> Pa
     return folder / "spec.yaml"
 
 
-def release(spec: Path) -> Path:
-    """Make the release of a spec, and return its folder."""
-    with ThreadPoolExecutor(1) as threads:
-        plan = make_plan(load_spec(spec))
-        made = new_release(plan)
-        make_release(plan, made, submit_to(threads), report_nothing)
-        return Path(made.folder)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the published folder of the spec above."""
     place = tmp_path_factory.mktemp("named")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        yield release(write(place, SPEC))
+        yield published(write(place, SPEC))
 
 
 @pytest.fixture
@@ -88,14 +74,6 @@ def copy(folder: Path, tmp_path: Path) -> Path:
     """Return a copy of the folder that a test may change."""
     shutil.copytree(folder, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def resummed(folder: Path) -> Path:
-    """Return a folder whose checksums fit its files again."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-    lines = (f"{sha256_of(path)}  {path.relative_to(folder)}\n" for path in files)
-    (folder / "SHA256SUMS").write_text("".join(lines))
-    return folder
 
 
 def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> dict[tuple[str, int], list[Any]]:
@@ -167,9 +145,9 @@ def test_a_path_of_labels_stays_inside(tmp_path: Path, monkeypatch: pytest.Monke
     pl.DataFrame({"level": ["town"], "code": ["0101"], "name": ["A"]}).write_csv(
         tmp_path / "secret place" / "names.csv"
     )
-    published = release(write(tmp_path, with_labels("secret place/names.csv")))
-    assert json.loads((published / "manifest.json").read_text())["spec"]["hierarchy"]["labels"] == "names.csv"
-    assert verify(published) == []
+    made = published(write(tmp_path, with_labels("secret place/names.csv")))
+    assert json.loads((made / "manifest.json").read_text())["spec"]["hierarchy"]["labels"] == "names.csv"
+    assert verify(made) == []
 
 
 @pytest.mark.parametrize(
@@ -256,7 +234,8 @@ def test_verify_reads_names(copy: Path, spoil: str) -> None:
     change, failure = SPOILT[spoil]
     assert verify(copy) == []
     change(copy)
-    assert failure in verify(resummed(copy))
+    with_sums(copy)
+    assert failure in verify(copy)
 
 
 def test_names_come_from_a_table_of_their_own(tmp_path: Path) -> None:
