@@ -13,6 +13,7 @@ from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
+from tasks.explore.check import explorer_failures
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
@@ -44,7 +45,8 @@ class Verification:
 
 def verify_answer(folder: Path) -> Verification:
     """Check a published folder by itself: no store, no codebook, no network."""
-    failures = verify(folder) or _guarantee_failures(folder)
+    # the explorer last: it shows what all other files say
+    failures = verify(folder) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)
     return Verification(not failures, failures, (unread_files(manifest) if manifest else None) or None)
 
