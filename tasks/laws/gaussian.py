@@ -87,6 +87,8 @@ def _listed(sigma: float, tail: float) -> int:
 def _log_kappa(sigma: float, terms: int) -> float:
     r"""Return the logarithm of P[S = 0] σ √(2πn), by P[S = 0] = 1/2π ∫ φ(t)ⁿ dt, φ the characteristic function of a term."""
     deviation = math.sqrt(gaussian_variance(sigma) * terms)  # not σ √n, which for little noise is far more
+    if not deviation:  # so little noise that floats do not have it: P[S = 0] is 1 at most
+        return math.log(sigma * math.sqrt(2 * math.pi * terms))
     reach = min(_REACH, math.pi * deviation)
     angles = np.linspace(0, reach, _POINTS + 1) / deviation
     images = np.arange(-1, 2)  # of a Gaussian with the deviation 1/σ, wrapped around the circle, where σ is not small

@@ -23,6 +23,8 @@ AREA_BYTES = 4.0  # of the codebook that is kept, per finest area
 CODE_BYTES = 6.0  # of the one that is published with noisy counts, per area of any level
 CELL_BYTES = 1.0  # that the areas of a published noisy count take
 DOCUMENT_BYTES = 110_000.0  # report, manifest, README and checksums
+EXPLORER_BYTES = 980_000.0  # of the page that looks numbers up, most of it the library that draws
+SHOWN_BYTES, MOST_SHOWN = 32.0, 200_000  # in it per row of a level, and so many rows are in it at most
 METADATA_BYTES = 300.0  # of metadata.json, per column of a CSV
 
 MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for; and of records as CSV
@@ -189,7 +191,8 @@ def disk_size(
     if total is None and csv is None:  # there may be fewer rows, and a CSV
         rows = min(rows, MOST_CSV_ROWS)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
-    published, blocks = DOCUMENT_BYTES, BOOK_BLOCKS if store_is_new else 0
+    shown = min(sum(expected.nonzero for expected in levels), MOST_SHOWN)
+    published, blocks = DOCUMENT_BYTES + EXPLORER_BYTES + SHOWN_BYTES * shown, BOOK_BLOCKS if store_is_new else 0
     for level, (expected, possible, sigma) in enumerate(zip(levels, possible_cells, sigmas, strict=True)):
         bits = _count_bits(total, expected)
         row = (math.log2(possible) + bits) / 8  # which cell it is, and its count

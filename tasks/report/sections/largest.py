@@ -81,8 +81,9 @@ def _are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
 def _number_at_the_other_end(origin: Axis, destination: Axis, level: int) -> IntArray:
     """Return, for every area of a level of the one end, its number at the other end; -1 for an area that is not there."""
     numbers = [np.arange(axis.areas(level)) for axis in (origin, destination)]
+    schema = {f"code_{own}": pl.String for own in range(1, level + 1)}
     one, other = (
-        pl.DataFrame(paths_of(axis, level, of_axis), orient="row").with_columns(number=of_axis)
+        pl.DataFrame(paths_of(axis, level, of_axis), schema, orient="row").with_columns(number=of_axis)
         for axis, of_axis in zip((origin, destination), numbers, strict=True)
     )
     codes = one.columns[:-1]

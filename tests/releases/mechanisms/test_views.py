@@ -405,6 +405,7 @@ def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_pa
     folder = tmp_path / "folder"
     shutil.copytree(published, folder)
     shutil.rmtree(folder / "noisy_counts")
+    (folder / "explorer.html").unlink()  # whose intervals follow from them
     rewrite(folder, lambda manifest: manifest.update(noisy_counts=False))
     with_sums(folder)
     assert verify_answer(folder).failures == []

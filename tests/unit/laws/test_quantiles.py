@@ -3,6 +3,7 @@
 Probabilities are computed a second time here, in decimals of 60 digits, by summing up the law.
 """
 
+import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from functools import cache
@@ -80,3 +81,15 @@ def test_what_the_bound_on_sums_is_multiplied_by_is_never_too_small(sigma: float
         at_zero = law[0] if terms == 1 else law[0] ** 2 + 2 * sum(one**2 for one in law[1:])
         exact = (at_zero * Decimal(sigma) * (2 * PI * terms).sqrt()).ln()
         assert exact <= Decimal(_log_kappa(sigma, terms)) <= exact + Decimal("1e-11")
+
+
+@pytest.mark.parametrize("log_tail", [-3.0, -40.0, -800.0])
+@pytest.mark.parametrize("terms", [2, 3, 7])
+@pytest.mark.parametrize("sigma", [0.02, 0.0237])
+def test_noise_that_floats_do_not_have_has_quantiles_of_sums(sigma: float, terms: int, log_tail: float) -> None:
+    """Where no draw but 0 has a probability that floats can hold, the sum exceeds the quantile with at most the probability."""
+    z = gaussian_quantile(sigma, log_tail, terms)
+    ones = z + 1  # the likeliest way to more than z: so many draws of 1 or -1
+    assert 0 <= z <= terms
+    if ones <= terms:
+        assert math.log(math.comb(terms, ones)) + ones * (math.log(2) - 1 / (2 * sigma**2)) <= log_tail
