@@ -161,7 +161,7 @@ def test_what_is_published_besides_takes_disk(planned) -> None:
         {"rows": "signal"},
     ):
         more = disk(**({"noisy_counts": False} | keys))
-        assert more.published - EXPLORER_BYTES > 1.1 * (least.published - EXPLORER_BYTES)
+        assert more.published - EXPLORER_BYTES > 1.05 * (least.published - EXPLORER_BYTES)
         assert more.shards == least.shards
     assert disk() == disk(noisy_counts=True)
 
