@@ -12,7 +12,7 @@ from flows.spec.file import load_spec
 from flows.synthetic import SyntheticCity, check_choices, synthesise_city_answer
 from storage.errors import UsageError
 from tasks.ingest.codebook import read_codebook
-from tasks.ingest.tables import Table
+from tasks.ingest.sources.files import FileTable
 from tasks.synthesize.city import MODES, City, draw_city
 from tasks.synthesize.shuttle import PERIODS, Day, draw_trips, periods_of, stop_codes
 
@@ -142,7 +142,7 @@ def test_stops_are_a_codebook(written: tuple[Path, SyntheticCity]) -> None:
     folder, _ = written
     codes = frozenset({"period", "origin", "destination"})
     codebook = read_codebook(
-        Table("hierarchy.origin.table", folder / "stops.csv"), ["zone", "stop"], by_path=False, not_all_of=codes
+        FileTable("hierarchy.origin.table", folder / "stops.csv"), ["zone", "stop"], by_path=False, not_all_of=codes
     )
     assert (codebook.height, codebook["zone"].n_unique()) == (130, 4)
     trips = pl.read_parquet(folder / "trips.parquet")
