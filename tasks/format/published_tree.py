@@ -1,6 +1,6 @@
 """The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -88,13 +88,20 @@ def published_names(folder: Path, manifest: Manifest) -> Names:
         OSError: a table is missing, or is not a Parquet file.
         polars.exceptions.PolarsError: likewise.
     """
+    return Names(_of_areas(folder, manifest, manifest.names, names_path, NAME))
+
+
+def _of_areas(
+    folder: Path, manifest: Manifest, listed: Mapping[str, Sequence[str]], path: Callable[[Path, str], Path], value: str
+) -> dict[tuple[str, int], pl.DataFrame]:
+    """Return the tables of what areas have, by axis and axis level: columns of codes as in `Names`, and one of values."""
     found = {}
-    for axis, named in manifest.names.items():
+    for axis, names in listed.items():
         levels, columns = axes_of(manifest)[axis], axis_columns(manifest, axis)
-        for level in (levels.index(name) + 1 for name in named):
-            areas = pl.read_parquet(names_path(folder, columns[level - 1]), glob=False)
-            found[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), NAME], strict=True)))
-    return Names(found)
+        for level in (levels.index(name) + 1 for name in names):
+            areas = pl.read_parquet(path(folder, columns[level - 1]), glob=False)
+            found[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), value], strict=True)))
+    return found
 
 
 def shapes_path(folder: Path, column: str) -> Path:
@@ -109,13 +116,7 @@ def published_shapes(folder: Path, manifest: Manifest) -> Shapes:
         OSError: a table is missing, or is not a Parquet file.
         polars.exceptions.PolarsError: likewise.
     """
-    found = {}
-    for axis, shaped in manifest.boundaries.items():
-        levels, columns = axes_of(manifest)[axis], axis_columns(manifest, axis)
-        for level in (levels.index(name) + 1 for name in shaped):
-            areas = pl.read_parquet(shapes_path(folder, columns[level - 1]), glob=False)
-            found[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), GEOMETRY], strict=True)))
-    return Shapes(found)
+    return Shapes(_of_areas(folder, manifest, manifest.boundaries, shapes_path, GEOMETRY))
 
 
 def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:
