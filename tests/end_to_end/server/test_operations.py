@@ -135,7 +135,9 @@ def test_a_release_below_the_folder_is_made(up: Up) -> None:
     run = up.ended(up.trigger("release/release", spec="by-hand.yaml"))
     assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
     assert states(up.user)[run["name"]] == "published"
-    assert up.artifacts(run["id"]).keys() == {"progress", "levels", "largest", "statement"}
+    shown = up.artifacts(run["id"]).keys()
+    assert {"progress", "levels", "statement"} <= shown
+    assert shown <= {"progress", "levels", "largest", "statement"}  # at ε = 1 no trip between two areas may be left
     assert run["name"] in up.artifacts(run["id"])["statement"]
 
 
