@@ -13,7 +13,7 @@ from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
-from tasks.explore.check import explorer_failures
+from tasks.explore.check import explorer_failures, is_explorer_unread
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
@@ -35,7 +35,7 @@ class Verification:
     Attributes:
         ok: whether nothing is wrong.
         failures: what is wrong.
-        unread: files of which only the checksums were compared, since what reads them is not installed; None if there are none.
+        unread: files of which only the checksums were compared, each with the reason; None if there are none.
     """
 
     ok: bool
@@ -48,7 +48,12 @@ def verify_answer(folder: Path) -> Verification:
     # the explorer last: it shows what all other files say
     failures = verify(folder) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)
-    return Verification(not failures, failures, (unread_files(manifest) if manifest else None) or None)
+    unread = unread_files(manifest) if manifest else []
+    if is_explorer_unread(folder):
+        unread.append(
+            "explorer.html: only the checksum was compared, because another version of Trellis wrote its data."
+        )
+    return Verification(not failures, failures, unread or None)
 
 
 def _guarantee_failures(folder: Path) -> list[str]:

@@ -1,10 +1,11 @@
 """The check that the explorer of a published folder shows what the tables hold."""
 
+import json
 import re
 from pathlib import Path
 
 from storage.errors import TrellisError
-from tasks.explore.payload import embedded
+from tasks.explore.payload import VERSION, embedded
 from tasks.query.folder import open_folder
 
 _NAME = "explorer.html"
@@ -12,13 +13,32 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', 
 
 
 def explorer_failures(folder: Path) -> list[str]:
-    """Return what is wrong with the explorer of a published folder whose tables are sound; folders of older versions have none."""
-    page = folder / _NAME
-    if not page.is_file():
+    """Return what is wrong with the explorer of a published folder whose tables are sound.
+
+    Folders of older versions have none; data in another version's shape cannot be compared, and `is_explorer_unread` says so.
+    """
+    if not (folder / _NAME).is_file() or is_explorer_unread(folder):
         return []
-    shown = _DATA.search(page.read_text(encoding="utf-8", errors="replace"))
+    shown = _data(folder)
     try:
-        is_right = shown is not None and shown[1] == embedded(open_folder(folder))
+        is_right = shown is not None and shown == embedded(open_folder(folder))
     except (TrellisError, ValueError, LookupError):  # the manifest says what cannot be
         is_right = False
     return [] if is_right else [f"{_NAME} does not show what the tables hold."]
+
+
+def is_explorer_unread(folder: Path) -> bool:
+    """Return whether a published folder has an explorer whose data another version of Trellis has written in another shape."""
+    try:
+        shown = json.loads(_data(folder) or "{}")
+    except ValueError:
+        return False
+    version = shown.get("version", VERSION) if isinstance(shown, dict) else VERSION
+    return isinstance(version, int) and version != VERSION
+
+
+def _data(folder: Path) -> str | None:
+    """Return the data in the explorer of a folder as it stands there; None where there is none."""
+    page = folder / _NAME
+    found = _DATA.search(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else None
+    return found[1] if found else None

@@ -5,7 +5,7 @@ from html import escape
 from importlib.resources import files
 
 from tasks.explore.library import library
-from tasks.explore.payload import embedded
+from tasks.explore.payload import embedded, title_of
 from tasks.query.folder import PublishedFolder
 
 EXPLORER = "explorer.html"
@@ -34,10 +34,7 @@ def explorer(folder: PublishedFolder) -> str:
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    manifest = folder.manifest
-    return explorer_page(
-        str(manifest.spec.get("title") or manifest.spec.get("dataset") or manifest.id), embedded(folder)
-    )
+    return explorer_page(title_of(folder.manifest), embedded(folder))
 
 
 def explorer_page(title: str, data: str) -> str:

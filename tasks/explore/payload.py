@@ -10,6 +10,7 @@ from tasks.explore.areas import axes_shown
 from tasks.explore.attributes import attributes
 from tasks.explore.exactness import is_exact
 from tasks.explore.trips import levels_that_fit, trips
+from tasks.format.manifest import Manifest
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.answers import answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Tables
@@ -17,6 +18,7 @@ from tasks.words.epsilon import epsilon_in_words
 from tasks.words.units import unit_words
 
 MOST_ROWS = 200_000
+VERSION = 1  # of this object; raised where the same folder would give another one
 
 
 def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
     else:
         content, finest = attributes(tables, most_rows)
     axes, shapes = axes_shown(tables, finest)
-    return {"kind": kind, "release": _release(tables), "axes": axes, **content, "shapes": shapes}
+    return {"version": VERSION, "kind": kind, "release": _release(tables), "axes": axes, **content, "shapes": shapes}
 
 
 def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:
@@ -57,6 +59,11 @@ def kind_of(folder: PublishedFolder) -> str:
     return "features" if isinstance(of_input, dict) and "features" in of_input else "trips"
 
 
+def title_of(manifest: Manifest) -> str:
+    """Return what the page of a release is headed with: its title, or else its dataset."""
+    return str(manifest.spec.get("title") or manifest.spec.get("dataset") or manifest.id)
+
+
 def everything(tables: Tables) -> Boxes:
     """Return the one box that holds everything."""
     levels: AxisLevels = (0,) * len(tables.folder.axes)
@@ -71,7 +78,7 @@ def _release(tables: Tables) -> dict[str, Any]:
     everywhere = everything(tables).levels
     return {
         "id": manifest.id,
-        "title": manifest.spec.get("title") or manifest.spec.get("dataset") or manifest.id,
+        "title": title_of(manifest),
         "unit": privacy.unit,
         "one": one,
         "many": many,

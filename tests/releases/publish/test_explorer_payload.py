@@ -211,6 +211,13 @@ def test_a_page_that_shows_other_numbers_is_found(made: Callable[[str], Path], t
     assert failures(with_page(folder, data)) == []
     assert failures(with_page(folder, data.replace('"signal_rate":0.1', '"signal_rate":0.2'))) == [told]
     assert failures(with_page(folder, "")) == [told]
+    of_another_version = data.replace('"version":1', '"version":2')
+    assert of_another_version != data
+    found = verify_answer(with_page(folder, of_another_version))
+    assert found.ok
+    assert found.unread == [
+        "explorer.html: only the checksum was compared, because another version of Trellis wrote its data."
+    ]
     (folder / "explorer.html").write_text("<p>Nothing here")
     with_sums(folder)
     assert failures(folder) == [told]
