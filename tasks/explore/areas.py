@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks.explore.shapes import drawn_shapes
+from tasks.atlas.drawings import drawn_shapes
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.tables import AxisLevels, Tables
 from tasks.tree.axis import Axis
+
+_MOST_DRAWN = 1_000_000  # characters of the page that shapes take
 
 Path = tuple[str, ...]  # the codes of an area, coarse to fine
 
@@ -26,7 +28,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
         for axis, last in zip(tables.tree.axes, finest, strict=True)
         for level in range(1, last + 1)
     }
-    keys, drawings = drawn_shapes(folder.shapes, paths)
+    keys, drawings = drawn_shapes(folder.shapes, paths, _MOST_DRAWN)
     axes = [
         {
             "name": axis.name,

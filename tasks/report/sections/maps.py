@@ -1,13 +1,13 @@
 """The maps of a report: areas in shades of their totals, hatched where these do not stand out from the noise."""
 
-import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from tasks.atlas.drawings import drawn_shapes
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.report.sections.numbers import behind
@@ -30,9 +30,8 @@ MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, mi
 @media print { .maps { grid-template-columns: 1fr 1fr } }
 """
 
-_SIDE = 1000  # units of the longer side of a map
 _WIDEST, _TALLEST = 480, 560  # pixels
-_MOST = 100_000  # bytes of GeoJSON; the paths of a map have about a third
+_MOST = 40_000  # characters that the paths of a map have
 _CLASSES = 5
 
 
@@ -44,17 +43,16 @@ def maps_section(maps: Sequence[AreaTotals], shapes: Shapes, names: Names, what:
 
 def _figure(totals: AreaTotals, shapes: Shapes, names: Names, what: str) -> str:
     place = totals.axis, totals.level
-    drawn = shapes.drawn([place], _MOST).get(place)
-    if drawn is None:
+    keys, drawings = drawn_shapes(shapes, {place: totals.paths}, _MOST)
+    if place not in keys:
         return ""
-    number = {path: position for position, path in enumerate(totals.paths)}
-    areas = [(number[path], geometry) for path, geometry in zip(shapes.paths(*place), drawn, strict=True)]
+    drawing = drawings[keys[place]]
     limits, stands_out = _limits(totals.counts[totals.stands_out]), totals.stands_out
     classes = np.where(stands_out, np.searchsorted(limits, totals.counts, side="right"), -1)
     title = _title(totals.axis)
     called = [names.called(totals.axis, path) for path in totals.paths]
-    picture = _picture(title, totals, areas, classes, called)
-    without = len(totals.paths) - len(areas)
+    picture = _picture(title, totals, drawing, classes, called)
+    without = drawing["d"].count(None)
     missing = f" {without:,} of {len(totals.paths):,} areas have no shape." if without else ""
     noise = (
         f" Hatched areas do not stand out: their totals are at most {format_rounded(2 * totals.noise)}, twice the noise of such a"
@@ -92,7 +90,7 @@ def _key(limits: Sequence[int], classes: IntArray) -> str:
     if not limits:
         words = ["stands out from the noise"]
     else:
-        between = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(limits)]
+        between = [f"{low:,} to {high - 1:,}" for low, high in pairwise(limits)]
         words = [f"under {limits[0]:,}", *between, f"{limits[-1]:,} or more"]
     items = [f'<li><i class="{_shade(number, len(words))}"></i>{word}</li>' for number, word in enumerate(words)]
     noise = ['<li><i class="n"></i>does not stand out from the noise</li>'] if (classes < 0).any() else []
@@ -108,34 +106,24 @@ def _shade(number: int, classes: int) -> str:
 def _picture(
     title: str,
     totals: AreaTotals,
-    areas: Sequence[tuple[int, dict[str, Any]]],
+    drawing: Mapping[str, Any],
     classes: IntArray,
     called: Sequence[str],
 ) -> str:
     """Return a map as an SVG element, in which an area tells what it is called and what it counts."""
-    polygons = [_polygons(geometry) for _, geometry in areas]
-    corners = np.array([corner for of in polygons for rings in of for ring in rings for corner in ring])
-    (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
-    narrower = max(math.cos(math.radians((south + north) / 2)), 0.05)  # a degree of longitude than one of latitude
-    wide, tall = max((east - west) * narrower, 1e-9), max(north - south, 1e-9)
-    scale = _SIDE / max(wide, tall)
-    size = wide * scale, tall * scale
-    many = len(set(classes[classes >= 0].tolist()) | {0}) if (classes >= 0).any() else 1
-    many = max(many, int(classes.max()) + 1)
+    width, height = drawing["width"], drawing["height"]
+    many = max(int(classes.max()) + 1, 1)
     paths = []
-    for (area, _), of in zip(areas, polygons, strict=True):
-        d = "".join(
-            _path([((x - west) * narrower * scale, (north - y) * scale) for x, y in ring])
-            for rings in of
-            for ring in rings
-        )
+    for area, d in enumerate(drawing["d"]):
+        if d is None:
+            continue
         shade = (
             f'class="{_shade(int(classes[area]), many)}"'
             if classes[area] >= 0
             else f'class="n" fill="url(#hatch-{totals.level}-{_slug(totals.axis)})"'
         )
         paths.append(f'<path {shade} d="{d}"><title>{escape(called[area])}: {totals.counts[area]:,}</title></path>\n')
-    pixels = min(_WIDEST, _TALLEST * size[0] / size[1])
+    pixels = min(_WIDEST, _TALLEST * width / height)
     hatch = (
         f'<defs><pattern id="hatch-{totals.level}-{_slug(totals.axis)}" width="14" height="14" patternUnits="userSpaceOnUse"'
         ' patternTransform="rotate(45)"><rect width="14" height="14" fill="#fff"/><rect width="4" height="14" fill="#999"/></pattern></defs>'
@@ -143,26 +131,9 @@ def _picture(
     about = f"{title}: a map of the totals by {totals.level_name}, darker for more; the table below has its numbers"
     return (
         f'<svg class="map" role="img" aria-label="{escape(about, quote=True)}" width="100%" style="max-width: {pixels:.0f}px"'
-        f' viewBox="-4 -4 {size[0] + 8:.0f} {size[1] + 8:.0f}" fill-rule="evenodd"><title>{escape(title)}</title>'
+        f' viewBox="-4 -4 {width + 8} {height + 8}" fill-rule="evenodd"><title>{escape(title)}</title>'
         f"{hatch if (classes < 0).any() else ''}\n{''.join(paths)}</svg>"
     )
-
-
-def _polygons(geometry: dict[str, Any]) -> list[Any]:
-    """Return the polygons of a GeoJSON geometry, each a list of rings."""
-    coordinates = geometry["coordinates"]
-    return [coordinates] if geometry["type"] == "Polygon" else list(coordinates)
-
-
-def _path(ring: Sequence[tuple[float, float]]) -> str:
-    """Return a ring as a part of an SVG path, in whole units; the first corner is not repeated."""
-    corners = [(round(x), round(y)) for x, y in ring[:-1]]
-    (x, y), steps = corners[0], list[str]()
-    for one, other in itertools.pairwise(corners):
-        if one != other:
-            across, down = other[0] - one[0], other[1] - one[1]
-            steps.append(f"{across}{'' if down < 0 else ' '}{down}")
-    return f"M{x} {y}l{' '.join(steps)}z" if steps else ""
 
 
 def _slug(axis: str) -> str:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import shapely
+from numpy.typing import NDArray
 
 from tasks.atlas.shapes import Place, Shapes
-from tasks.tree.axis import IntArray
-from tasks.unbiased.variance import FloatArray
 
 WIDTH = 1000  # of the plane
-MOST_TEXT = 1_000_000  # characters that all paths have together
 
 _PARTS = 10  # of a unit of the plane, to which coordinates are rounded
 _COARSER = 16  # how often the tolerance may double
@@ -35,10 +33,10 @@ class Plane:
     scale: tuple[float, float]
     height: int
 
-    def placed(self, degrees: FloatArray) -> IntArray:
+    def placed(self, degrees: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return places, longitude and latitude, shape (places, 2), as x and y, in parts of a unit."""
         across, down = (degrees[:, 0] - self.west) * self.scale[0], (self.north - degrees[:, 1]) * self.scale[1]
-        placed: IntArray = np.rint(np.column_stack((across, down)) * _PARTS).astype(np.int64)
+        placed: NDArray[np.int64] = np.rint(np.column_stack((across, down)) * _PARTS).astype(np.int64)
         return placed
 
     @property
@@ -48,13 +46,14 @@ class Plane:
 
 
 def drawn_shapes(
-    shapes: Shapes, places: Mapping[Place, Sequence[tuple[str, ...]]]
+    shapes: Shapes, places: Mapping[Place, Sequence[tuple[str, ...]]], most: int
 ) -> tuple[dict[Place, str], dict[str, Any]]:
     """Return under which key each axis level is drawn, and the drawings by key.
 
     Args:
         shapes: the shapes.
         places: the axis levels that are drawn if they have shapes, coarse ones first, with the paths of their areas in order.
+        most: characters that all paths have together; finer axis levels are left out where even the fewest corners have more.
     Returns:
         The keys; axes that are alike share one. And per key `width` and `height` of the plane, which all have in common, and per area `d`,
         the path, and `x` and `y`, a place inside; None where it has no shape.
@@ -78,7 +77,7 @@ def drawn_shapes(
                 key: [_path(shape, plane) for shape in shapes.simplified(*place, tolerance)]
                 for key, place in first.items()
             }
-            if sum(len(path) for of_key in paths.values() for path in of_key) <= MOST_TEXT:
+            if sum(len(path) for of_key in paths.values() for path in of_key) <= most:
                 drawings = {
                     key: _drawing(shapes, plane, place, paths[key], places[place]) for key, place in first.items()
                 }
@@ -129,7 +128,7 @@ def _path(shape: Any, plane: Plane) -> str:
     return f"M{_number(x)} {_number(y)}h.1v.1z"
 
 
-def _steps(corners: IntArray) -> Iterator[str]:
+def _steps(corners: NDArray[np.int64]) -> Iterator[str]:
     """Yield the commands of a closed ring: where it begins, and its steps; none if fewer than three corners are left."""
     corners = corners[np.append(True, np.any(corners[1:] != corners[:-1], axis=1))]
     if len(corners) < 4:

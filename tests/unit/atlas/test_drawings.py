@@ -1,19 +1,22 @@
-"""The shapes of the explorer: SVG paths in one plane, in the order of the areas, which touch where the areas do."""
+"""Drawings of areas: SVG paths in one plane, in the order of the areas, which touch where the areas do."""
 
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import shapely
 from shapely.geometry import MultiPolygon, Point, Polygon, box
 
-import tasks.explore.shapes
+from tasks.atlas.drawings import WIDTH, drawn_shapes
 from tasks.atlas.names import code_columns
 from tasks.atlas.shapes import GEOMETRY, Shapes
-from tasks.explore.shapes import WIDTH, drawn_shapes
+
+ROOM = 1_000_000
 
 _NUMBER = re.compile(r"-?(?:\d*\.\d|\d+)")
 
@@ -35,9 +38,32 @@ def read(path: str) -> Any:
         numbers = list(map(float, _NUMBER.findall(steps)))
         corners = [(float(x), float(y))]
         for across, down in zip(numbers[::2], numbers[1::2], strict=True):
-            corners.append((corners[-1][0] + across, corners[-1][1] + down))
+            corners.append((round(corners[-1][0] + across, 1), round(corners[-1][1] + down, 1)))
         parts.append(Polygon(corners))
     return parts[0] if len(parts) == 1 else MultiPolygon(parts)
+
+
+def wavy(columns: int, rows: int) -> list[Any]:
+    """Return areas side by side whose common edges have many corners."""
+
+    def edge(one: tuple[int, int], other: tuple[int, int]) -> list[tuple[float, float]]:
+        first, last = sorted([one, other])
+        along = np.linspace(0, 1, 60)
+        aside = 0.05 * np.sin(9 * np.pi * along)
+        step = (last[0] - first[0], last[1] - first[1])
+        points = [
+            (first[0] + step[0] * t + step[1] * s, first[1] + step[1] * t + step[0] * s)
+            for t, s in zip(along.round(9), aside.round(9), strict=True)
+        ]
+        return points if (one, other) == (first, last) else points[::-1]
+
+    found = []
+    for x in range(columns):
+        for y in range(rows):
+            corners = [(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1), (x, y)]
+            ring = [point for one, other in pairwise(corners) for point in edge(one, other)[:-1]]
+            found.append(shapely.Polygon(ring))
+    return found
 
 
 def paths(shapes: dict[tuple[str, ...], Any], *more: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -48,7 +74,7 @@ def paths(shapes: dict[tuple[str, ...], Any], *more: tuple[str, ...]) -> list[tu
 def test_shapes_lie_in_one_plane_in_the_order_of_the_areas() -> None:
     """All keys have one plane, a degree of longitude is shorter by the cosine of the latitude, and what has no shape is None."""
     shapes = Shapes({("home", 1): frame(NORTH), ("home", 2): frame(TOWNS)})
-    keys, found = drawn_shapes(shapes, {("home", 1): paths(NORTH), ("home", 2): paths(TOWNS, ("a", "2"))})
+    keys, found = drawn_shapes(shapes, {("home", 1): paths(NORTH), ("home", 2): paths(TOWNS, ("a", "2"))}, ROOM)
     assert keys == {("home", 1): "home 1", ("home", 2): "home 2"}
     assert {(of["width"], of["height"]) for of in found.values()} == {
         (WIDTH, math.ceil(WIDTH / 2 / math.cos(math.radians(61))))
@@ -68,11 +94,11 @@ def test_shapes_lie_in_one_plane_in_the_order_of_the_areas() -> None:
 def test_axes_with_the_same_shapes_share_a_key() -> None:
     """Both ends of trips need one drawing where they have the same areas and shapes, and one each where they differ."""
     places = {("home", 1): paths(NORTH), ("work", 1): paths(NORTH)}
-    keys, found = drawn_shapes(Shapes(dict.fromkeys(places, frame(NORTH))), places)
+    keys, found = drawn_shapes(Shapes(dict.fromkeys(places, frame(NORTH))), places, ROOM)
     assert keys == {("home", 1): "home 1", ("work", 1): "home 1"}
     assert list(found) == ["home 1"]
     of_work = {**NORTH, ("b",): box(2, 60, 3, 62)}
-    keys, found = drawn_shapes(Shapes({("home", 1): frame(NORTH), ("work", 1): frame(of_work)}), places)
+    keys, found = drawn_shapes(Shapes({("home", 1): frame(NORTH), ("work", 1): frame(of_work)}), places, ROOM)
     assert keys == {("home", 1): "home 1", ("work", 1): "work 1"}
     assert list(found) == ["home 1", "work 1"]
 
@@ -81,28 +107,41 @@ def test_holes_parts_and_specks_are_drawn() -> None:
     """A hole and a second part are rings of the path, and an area too small to see is a dot."""
     ring = Polygon(box(0, 0, 4, 4).exterior.coords, [list(box(1, 1, 2, 2).exterior.coords)])
     shapes = {("a",): MultiPolygon([ring, box(6, 0, 8, 1)]), ("b",): box(5, 2, 5 + 1e-6, 2 + 1e-6)}
-    _, found = drawn_shapes(Shapes({("home", 1): frame(shapes)}), {("home", 1): paths(shapes)})
+    _, found = drawn_shapes(Shapes({("home", 1): frame(shapes)}), {("home", 1): paths(shapes)}, ROOM)
     whole, speck = found["home 1"]["d"]
     assert [whole.count(command) for command in "Mlz"] == [3, 3, 3]
     assert re.fullmatch(r"M625 \d+(\.\d)?h\.1v\.1z", speck)
 
 
+def test_areas_that_touch_still_touch() -> None:
+    """With few corners, areas still cover the same place together, without overlaps and without gaps."""
+    areas = {(f"{number:02}",): area for number, area in enumerate(wavy(4, 4))}
+    _, found = drawn_shapes(Shapes({("home", 1): frame(areas)}), {("home", 1): paths(areas)}, 3_000)
+    drawn = [read(path) for path in found["home 1"]["d"]]
+    assert len(drawn) == 16
+    assert shapely.coverage_is_valid(drawn)
+    together = shapely.union_all(drawn)
+    assert together.geom_type == "Polygon"
+    assert not together.interiors
+    of_plane = WIDTH * found["home 1"]["height"]
+    assert together.area == pytest.approx(of_plane, rel=0.1)
+
+
 @pytest.mark.parametrize("most", [1_500, 6_000])
-def test_paths_have_as_many_corners_as_there_is_room_for(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_have_as_many_corners_as_there_is_room_for(most: int) -> None:
     """Rounder shapes lose corners until all paths fit; the finest level goes where even that does not help."""
     circles = {(str(number),): Point(3 * number, 0).buffer(1, quad_segs=200) for number in range(8)}
     small = {(str(n), str(m)): Point(3 * n, m / 50).buffer(0.009) for n in range(8) for m in range(12)}
     places = {("home", 1): paths(circles), ("home", 2): paths(small)}
     shapes = Shapes({("home", 1): frame(circles), ("home", 2): frame(small)})
-    monkeypatch.setattr(tasks.explore.shapes, "MOST_TEXT", most)
-    keys, found = drawn_shapes(shapes, places)
+    keys, found = drawn_shapes(shapes, places, most)
     assert (("home", 2) in keys) == (most > 1_500)
     texts: Sequence[str] = [path for of in found.values() for path in of["d"]]
     assert sum(map(len, texts)) <= most
     assert all(read(path).area > 0.5 * math.pi * (WIDTH / 23) ** 2 for path in found["home 1"]["d"])
-    assert drawn_shapes(shapes, places) == (keys, found)
+    assert drawn_shapes(shapes, places, most) == (keys, found)
 
 
 def test_without_shapes_nothing_is_drawn() -> None:
     """Axis levels that have no shapes have no key."""
-    assert drawn_shapes(Shapes(), {("home", 1): [("a",)]}) == ({}, {})
+    assert drawn_shapes(Shapes(), {("home", 1): [("a",)]}, ROOM) == ({}, {})
