@@ -108,6 +108,10 @@ class HeldElsewhere(StoreError):
     """Another run, in this process or another, holds what is needed."""
 
 
+class TakenAlready(StoreError):
+    """A name in a mailbox is taken; what lies there stays as it is."""
+
+
 class Interrupted(TrellisError):
     """A stage was asked to stop, and stopped at its next chunk."""
 

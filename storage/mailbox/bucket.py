@@ -1,0 +1,226 @@
+"""A mailbox in a bucket of a server that speaks S3. A file is put on the condition that nothing lies under its name."""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from storage.errors import SpecError, StoreError, TakenAlready
+from storage.machine.files import beside
+from storage.mailbox.places import S3Keys, check_name
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
+
+# A condition goes with one request, and one request may bring 5 GB. So a larger file is put in parts first, whose names only
+# this writer knows, and then under its own name an empty object that says where the parts are.
+_PART = 2**26  # bytes
+_PARTS = "trellis-parts"  # the attribute of that object: `<where>-<how many>`
+_WHERE_PARTS_ARE = re.compile(r"(?P<where>[0-9a-f]{32})-(?P<count>[0-9]{1,6})")
+
+_PATIENCE = timedelta(seconds=60)  # for which a request is repeated
+_CLIENT: "ClientConfig" = {"connect_timeout": "10s", "timeout": "300s"}
+_RETRY: "RetryConfig" = {"max_retries": 6, "retry_timeout": _PATIENCE}
+_HERE = "127.0.0.1"  # where alone a server may answer without TLS
+
+
+@dataclass(frozen=True, slots=True)
+class S3Place:
+    """A folder of a bucket.
+
+    Attributes:
+        url: where it is, for people.
+        store: the bucket.
+    """
+
+    url: str
+    store: "S3Store"
+
+    def put_new(self, name: str, file: Path) -> None:
+        """Put a file on the condition that nothing lies under its name, at once or in parts."""
+        check_name(name)
+        with self._public(name):
+            if file.stat().st_size <= _PART:
+                self._create(name, file.read_bytes())
+            else:
+                self._create_of_parts(name, file)
+
+    def get(self, name: str, file: Path) -> None:
+        """Copy what lies under a name to a file."""
+        import obstore
+
+        with self._public(name), beside(file) as target:
+            found = obstore.get(self.store, check_name(name))
+            parts = _parts_of(name, found.attributes)
+            for result in (obstore.get(self.store, part) for part in parts) if parts else [found]:
+                for piece in result.stream(min_chunk_size=2**20):
+                    target.write(piece)
+
+    def exists(self, name: str) -> bool:
+        """Return whether something lies under a name."""
+        import obstore
+
+        with self._public(name):
+            try:
+                obstore.head(self.store, check_name(name))
+            except FileNotFoundError:
+                return False
+            return True
+
+    def list(self, prefix: str = "") -> Sequence[str]:
+        """Return the names that begin with a prefix; parts of files are not names."""
+        names = [name for name in self._all(prefix.rpartition("/")[0]) if name.startswith(prefix)]
+        return sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+
+    def delete(self, name: str) -> None:
+        """Delete what lies under a name, and then its parts."""
+        import obstore
+
+        with self._public(name):
+            try:
+                parts = _parts_of(name, obstore.get(self.store, check_name(name)).attributes)
+            except FileNotFoundError:
+                return
+            self._remove([name])
+            self._remove(parts)
+
+    def clear(self, prefix: str) -> None:
+        """Delete all whose names begin with some whole parts, and the parts that killed writers left there."""
+        check_name(prefix)
+        names = self._all(prefix)
+        with self._public(prefix):
+            self._remove([*names, prefix])
+
+    def _create(self, name: str, content: bytes, attributes: dict[str, str] | None = None) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            obstore.put(self.store, name, content, mode="create", attributes=attributes, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            raise TakenAlready(f"{name} is taken in the mailbox.", field="mailbox") from None
+
+    def _create_of_parts(self, name: str, file: Path) -> None:
+        where, made = uuid4().hex, deque[str]()
+        try:
+            with file.open("rb") as source:
+                while content := source.read(_PART):
+                    made.append(_part(name, where, len(made)))
+                    self._create(made[-1], content)
+            self._create(name, b"", {_PARTS: f"{where}-{len(made)}"})
+        except TakenAlready:
+            self._remove(made)  # of a writer that failed otherwise, `clear` removes them: its last answer may be lost
+            raise
+
+    def _all(self, folder: str) -> Sequence[str]:
+        import obstore
+
+        with self._public(folder):
+            pieces = obstore.list(self.store, prefix=folder or None)
+            return [found["path"] for piece in pieces for found in piece]
+
+    def _remove(self, names: Sequence[str]) -> None:
+        import obstore
+
+        for name in names:  # one by one: not every server takes a list
+            with suppress(FileNotFoundError):
+                obstore.delete(self.store, name)
+
+    @contextmanager
+    def _public(self, name: str) -> Iterator[None]:
+        """Turn what the server says into an error that may be shown."""
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+
+        try:
+            yield
+        except FileNotFoundError:
+            raise StoreError(
+                f"{name} is not in the mailbox {self.url}.",
+                field="mailbox",
+                hint="See that there is such a bucket. If somebody has emptied it, run `trellis rerun`.",
+            ) from None
+        except (PermissionDeniedError, UnauthenticatedError):
+            raise StoreError(
+                f"The server of the mailbox {self.url} refuses the credentials.",
+                field="mailbox",
+                hint="Give them in the environment, or give the machine a role, which may read, write, list and delete there.",
+            ) from None
+        except BaseError as fault:
+            raise StoreError(
+                f"The server of the mailbox {self.url} does not do what it is asked ({type(fault).__name__}).",
+                field="mailbox",
+                hint="See that it answers, and that it knows conditional writes (If-None-Match).",
+            ) from None
+
+
+def open_bucket(bucket: str, folder: str, s3: S3Keys) -> S3Place:
+    """Return a folder of a bucket as a place.
+
+    Raises:
+        SpecError: the endpoint is no `https://` address, or holds credentials.
+        StoreError: the package for buckets is not installed.
+    """
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+    except ModuleNotFoundError:
+        raise StoreError(
+            "A mailbox in a bucket needs the package obstore.",
+            field="mailbox",
+            hint="Run pip install 'trellis[dask]', or use a folder that all machines share.",
+        ) from None
+    config: S3Config = {"conditional_put": "etag", "skip_signature": False}
+    if endpoint := _endpoint(s3):
+        config["endpoint"] = endpoint
+    if s3.region:
+        config["region"] = s3.region
+    client: ClientConfig = {**_CLIENT, "allow_http": _is_here(s3), "allow_invalid_certificates": False}
+    try:
+        store = S3Store(bucket, prefix=folder or None, config=config, client_options=client, retry_config=_RETRY)
+    except (BaseError, ValueError, TypeError) as fault:
+        raise SpecError(
+            f"mailbox is no bucket that can be reached ({type(fault).__name__}).", field="mailbox"
+        ) from None
+    return S3Place(f"s3://{bucket}/{folder}".rstrip("/"), store)
+
+
+def _endpoint(s3: S3Keys) -> str | None:
+    """Return the address of the server, if it may be used."""
+    if s3.endpoint is None:
+        return None
+    parts = urlsplit(s3.endpoint)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise SpecError(
+            "s3.endpoint must be an address alone, without credentials or options.",
+            field="s3.endpoint",
+            hint="Credentials come from the environment or from the role of the machine.",
+        )
+    if parts.scheme != "https" and not _is_here(s3):
+        raise SpecError(
+            f"s3.endpoint must begin with https://, or with http://{_HERE}.",
+            field="s3.endpoint",
+            hint="Let the server of the bucket have a certificate.",
+        )
+    return s3.endpoint
+
+
+def _is_here(s3: S3Keys) -> bool:
+    parts = urlsplit(s3.endpoint or "")
+    return parts.scheme == "http" and parts.hostname == _HERE
+
+
+def _parts_of(name: str, attributes: Any) -> Sequence[str]:
+    """Return the names of the parts of a file; none where it was put at once."""
+    found = _WHERE_PARTS_ARE.fullmatch(attributes.get(_PARTS, ""))
+    return [_part(name, found["where"], number) for number in range(int(found["count"]))] if found else []
+
+
+def _part(name: str, where: str, number: int) -> str:
+    above, _, last = name.rpartition("/")
+    return f"{above}/.{last}.{where}/{number:06d}".lstrip("/")

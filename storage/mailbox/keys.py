@@ -1,0 +1,136 @@
+"""Keys: one of each release encrypts its slices, and the key of the mailbox wraps it.
+
+Home keeps the wrapped key in a file of its own, since DuckDB leaves deleted rows readable in its file. Whoever deletes the file
+has forgotten every slice of the release, copies in old versions of a bucket included.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from storage.errors import StoreError
+from storage.machine.home import place_of_home, subfolder
+
+KEYS = "keys"  # in TRELLIS_HOME, a file for each release that a cluster works on
+
+_KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
+_WRAPS, _PROVES, _NAMES = b"trellis wraps keys", b"trellis proves a key", b"trellis names a key"
+
+
+def release_key(release_id: str, mailbox_key: bytes) -> bytes:
+    """Return the key of a release, 32 bytes; draw it if there is none yet.
+
+    Raises:
+        StoreError: the key of the mailbox is not the one that wrapped it.
+    """
+    return unwrapped_key(wrapped_key(release_id, mailbox_key), release_id, mailbox_key)
+
+
+def wrapped_key(release_id: str, mailbox_key: bytes) -> str:
+    """Return the wrapped key of a release, in hex, as it may travel; draw the key if there is none yet.
+
+    Args:
+        release_id: the release.
+        mailbox_key: 32 bytes.
+    """
+    path = subfolder(KEYS) / f"{release_id}.key"
+    if not path.exists():
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        drawn = AESGCM.generate_key(bit_length=8 * _KEY_BYTES)
+        _create(path, nonce + _wrapping(mailbox_key).encrypt(nonce, drawn, release_id.encode()))
+    return path.read_bytes().hex()
+
+
+def unwrapped_key(wrapped: str, release_id: str, mailbox_key: bytes) -> bytes:
+    """Return the key of a release, 32 bytes.
+
+    Args:
+        wrapped: what `wrapped_key` returned.
+        release_id: the release; the key of another one does not open.
+        mailbox_key: 32 bytes.
+    Raises:
+        StoreError: it was altered, or wrapped by another key of the mailbox.
+    """
+    try:
+        content = bytes.fromhex(wrapped)
+        return _wrapping(mailbox_key).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], release_id.encode())
+    except (InvalidTag, ValueError):
+        raise StoreError(
+            f"The key of {release_id} does not open: it was wrapped by another key of the mailbox.",
+            field="key",
+            hint="Put that key back, or set run.workers to threads and run `trellis rerun`.",
+        ) from None
+
+
+def forget_key(release_id: str) -> bool:
+    """Delete the key of a release, and with it all its slices, wherever they are; return whether there was one."""
+    try:
+        _path(release_id).unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def list_keys() -> list[str]:
+    """Return the releases that have a key."""
+    with suppress(FileNotFoundError):
+        return sorted(path.stem for path in _path("").parent.iterdir() if path.suffix == ".key")
+    return []
+
+
+def key_name(key: bytes) -> str:
+    """Return a name that tells keys apart and tells nothing else of them."""
+    return _mac(key, _NAMES)[:16]
+
+
+def proof_of_key(mailbox_key: bytes, nonce: bytes) -> str:
+    """Return what proves that a machine has the key of the mailbox, in hex.
+
+    Args:
+        mailbox_key: 32 bytes.
+        nonce: what the one who asks has drawn just now.
+    """
+    return _mac(mailbox_key, _PROVES + nonce)
+
+
+def proves_key(mailbox_key: bytes, nonce: bytes, proof: str) -> bool:
+    """Return whether a proof was made with the key of the mailbox, of this nonce."""
+    return secrets.compare_digest(proof_of_key(mailbox_key, nonce), proof)
+
+
+def _path(release_id: str) -> Path:
+    return place_of_home() / KEYS / f"{release_id}.key"
+
+
+def _wrapping(mailbox_key: bytes) -> AESGCM:
+    return AESGCM(bytes.fromhex(_mac(mailbox_key, _WRAPS)))
+
+
+def _mac(key: bytes, text: bytes) -> str:
+    code = hmac.HMAC(key, hashes.SHA256())
+    code.update(text)
+    return code.finalize().hex()
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Write a file that is complete or absent; what another thread has created meanwhile stays."""
+    partial = path.with_name(f".{uuid4().hex}.partial")
+    try:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "wb") as file:  # noqa: PTH123 (a handle has no path)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(partial, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    finally:
+        partial.unlink(missing_ok=True)
